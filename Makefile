@@ -1,0 +1,40 @@
+# make demo   train a few systems on the built-in corpus, show their scores and samples
+# make test   run the tests
+# make check  lint, format and types
+# Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).
+PYTHON ?= python3
+BIN    := .venv/bin
+PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
+
+.PHONY: setup setup-dev demo test check format clean
+
+setup: .venv/.core
+setup-dev: .venv/.dev
+
+.venv/.core: pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(PIP) -e .
+	touch $@
+
+.venv/.dev: .venv/.core
+	$(PIP) -e '.[dev]'
+	$(PIP) kenlm || echo "KenLM could not be built here (it wants cmake and a C++ compiler): its tests will be skipped"
+	touch $@
+
+demo: setup
+	$(BIN)/lmlab demo
+
+test: setup-dev
+	$(BIN)/python -m pytest -n 2
+
+check: setup-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: setup-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache dist

@@ -1,0 +1,168 @@
+"""GPT-2 training step: lmlab against `transformers` and a plain eager PyTorch GPT, in one process, interleaved.
+
+    python benchmarks/gpt2_training.py [--rows char small medium] [--dropout 0 0.1] [--repeats 7] [--compile]
+
+All train the same shape on the same tokens with the tanh GELU, one dropout everywhere, tied embeddings, gradient clipping
+at 1 and AdamW (lmlab and the plain model with PyTorch's fused one, transformers with its own default as well as fused).
+Printed: tokens/s (median), the ratio to transformers, and the share of the machine's matrix limit, which is measured in
+the same run by a product of two 1024 x 1024 matrices; FLOPs are counted as 3 forward passes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lmlab.models.gpt import GPTConfig
+from lmlab.models.gpt2 import GPT2
+
+ROWS = {  # layers, width, heads, window, batch, vocabulary
+    "char": (4, 128, 4, 64, 12, 65),
+    "small": (4, 256, 4, 256, 16, 8192),
+    "medium": (6, 384, 6, 256, 16, 8192),
+}
+
+
+class PlainBlock(nn.Module):
+    """A block as tutorials write it: scaled_dot_product_attention, F.gelu, nn.Dropout."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads, self.p = heads, dropout
+        self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.qkv, self.mix = nn.Linear(width, 3 * width), nn.Linear(width, width)
+        self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch, length, width = x.shape
+        split = self.qkv(self.norm1(x)).view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        p = self.p if self.training else 0.0
+        z = F.scaled_dot_product_attention(split[0], split[1], split[2], is_causal=True, dropout_p=p)
+        x = x + self.drop(self.mix(z.transpose(1, 2).reshape(batch, length, width)))
+        return x + self.drop(self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh")))
+
+
+class Plain(nn.Module):
+    """An eager GPT-2 with full scores and F.cross_entropy."""
+
+    def __init__(self, layers: int, width: int, heads: int, window: int, vocabulary: int, dropout: float) -> None:
+        super().__init__()
+        self.tokens, self.places = nn.Embedding(vocabulary, width), nn.Embedding(window, width)
+        self.blocks = nn.ModuleList(PlainBlock(width, heads, dropout) for _ in range(layers))
+        self.norm, self.drop = nn.LayerNorm(width), nn.Dropout(dropout)
+        self.head = nn.Linear(width, vocabulary, bias=False)
+        self.head.weight = self.tokens.weight
+        self.apply(lambda m: nn.init.normal_(m.weight, std=0.02) if isinstance(m, nn.Linear | nn.Embedding) else None)
+
+    def forward(self, inputs: Tensor, targets: Tensor) -> Tensor:
+        x = self.drop(self.tokens(inputs) + self.places(torch.arange(inputs.shape[1])))
+        for block in self.blocks:
+            x = block(x)
+        return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
+
+
+def matrix_limit() -> float:
+    """FLOP/s of a product of two 1024 x 1024 matrices, the best of several."""
+    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+    best = float("inf")
+    for _ in range(20):
+        begin = time.perf_counter()
+        torch.mm(a, b)
+        best = min(best, time.perf_counter() - begin)
+    return 2 * 1024**3 / best
+
+
+def stepper(model: nn.Module, loss: Callable[[], Tensor], *, fused: bool) -> Callable[[], float]:
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=fused or None)
+
+    def step() -> float:
+        begin = time.perf_counter()
+        loss().backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=True)
+        return time.perf_counter() - begin
+
+    return step
+
+
+def contestants(row: str, dropout: float, compiled: bool) -> tuple[dict[str, Callable[[], float]], float]:
+    """A training step of each model, and the FLOPs of one step."""
+    import transformers
+
+    layers, width, heads, window, batch, vocabulary = ROWS[row]
+    torch.manual_seed(0)
+    tokens = torch.randint(vocabulary, (batch, window + 1))
+    inputs, targets = tokens[:, :-1].contiguous(), tokens[:, 1:].contiguous()
+
+    ours = GPT2(
+        GPTConfig(vocabulary=vocabulary, width=width, heads=heads, layers=layers, window=window, dropout=dropout)
+    )
+
+    def our_loss(model: nn.Module = ours) -> Tensor:
+        return ours.total_nll(model(inputs).hidden.flatten(0, 1), targets.flatten()) / targets.numel()
+
+    config = transformers.GPT2Config(
+        vocab_size=vocabulary, n_embd=width, n_head=heads, n_layer=layers, n_positions=window,
+        resid_pdrop=dropout, embd_pdrop=dropout, attn_pdrop=dropout, use_cache=False,
+    )  # fmt: skip
+    theirs = {fused: transformers.GPT2LMHeadModel(config).train() for fused in (False, True)}
+    plain = Plain(layers, width, heads, window, vocabulary, dropout).train()
+    ours.train()
+    steps = {
+        "lmlab": stepper(ours, our_loss, fused=True),
+        "transformers": stepper(theirs[False], lambda: theirs[False](inputs, labels=inputs).loss, fused=False),
+        "transformers, fused AdamW": stepper(
+            theirs[True], lambda: theirs[True](inputs, labels=inputs).loss, fused=True
+        ),
+        "plain eager, fused AdamW": stepper(plain, lambda: plain(inputs, targets), fused=True),
+    }
+    if compiled:
+        faster = torch.compile(ours)
+        steps["lmlab --compile"] = stepper(ours, lambda: our_loss(faster), fused=True)
+    return steps, 3 * ours.flops(window) * targets.numel()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
+    parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
+    parser.add_argument("--repeats", type=int, default=7)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--compile", action="store_true", help="add torch.compile of lmlab's model")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    for row in arguments.rows:
+        inner = 20 if row == "char" else 1
+        for dropout in arguments.dropout:
+            steps, flops = contestants(row, dropout, arguments.compile)
+            times: dict[str, list[float]] = {name: [] for name in steps}
+            for step in steps.values():
+                step()
+            limit = matrix_limit()
+            for _ in range(arguments.repeats):
+                for name, step in steps.items():
+                    times[name].append(statistics.median(step() for _ in range(inner)))
+            limit = max(limit, matrix_limit())
+            layers, width, heads, window, batch, vocabulary = ROWS[row]
+            shape = f"L{layers} d{width} h{heads} T{window} B{batch} V{vocabulary}"
+            print(f"\n{row} ({shape}), dropout {dropout}; matrix limit {limit / 1e9:.0f} GFLOP/s")
+            peer = statistics.median(times["transformers"])
+            for name, values in times.items():
+                seconds = statistics.median(values)
+                print(
+                    f"  {name:28}{batch * window / seconds:10.0f} tokens/s   {peer / seconds:5.2f}x   "
+                    f"{flops / seconds / limit:4.0%} of the limit   "
+                    f"({min(values) * 1e3:.1f}-{max(values) * 1e3:.1f} ms)"
+                )
+
+
+if __name__ == "__main__":
+    main()

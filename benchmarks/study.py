@@ -1,0 +1,59 @@
+"""What the quality studies share: the way to the data, one trained run per recipe, and stream perplexity."""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmlab import load, run
+from lmlab.cli.progress import TrainingDisplay
+from lmlab.config import apply_settings, read_toml
+from lmlab.data.corpus import Split
+from lmlab.decoding.scoring import score_tokens
+from lmlab.language_model import LanguageModel
+from lmlab.recipe import make_recipe
+
+HERE = Path(__file__).parent
+os.environ.setdefault("LMLAB_DATA", str(HERE.parents[1] / "shared" / "data"))
+
+
+def need(name: str) -> None:
+    """Leave with a message where the data is not there."""
+    if not (Path(os.environ["LMLAB_DATA"]) / name).is_dir():
+        sys.exit(f"needs the folder {name} in LMLAB_DATA (looked in {os.environ['LMLAB_DATA']})")
+
+
+def trained(recipe: str, output: Path, *settings: str) -> tuple[LanguageModel, Any, float]:
+    """The model of a recipe, trained now or taken from an earlier study in `output`; its corpus; seconds of training."""
+    resolved = make_recipe(apply_settings(read_toml(HERE.parent / "recipes" / f"{recipe}.toml"), settings))
+    finished = (output / "README.md").is_file()
+    if not finished:
+        with TrainingDisplay() as display:
+            if (output / "recipe.json").is_file():
+                run.resume(output, reporter=display)
+            else:
+                run.start(resolved, output, reporter=display)
+    corpus = run.reopen_corpus(resolved, output, run.Silent())
+    import json
+
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    return load(output), corpus, lines[-1]["cost"]["seconds"]
+
+
+def stream_nats(lm: LanguageModel, split: Split) -> np.ndarray:
+    """The surprisal of every token of a split read as one stream, line and document ends included, as published."""
+    return score_tokens(lm.model, [split.tokens[1:]], boundary=lm.tokenizer.boundary)[0]
+
+
+def perplexity(nats: np.ndarray) -> float:
+    return math.exp(nats.mean())
+
+
+def clock() -> str:
+    return time.strftime("%Y-%m-%d")

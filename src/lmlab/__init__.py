@@ -1,0 +1,20 @@
+"""lmlab, the laboratory for language models. Nothing heavy is imported before it is used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+__version__ = "0.1.0"
+__all__ = ["LanguageModel", "load"]
+
+if TYPE_CHECKING:
+    from lmlab.language_model import LanguageModel, load
+
+
+def __getattr__(name: str) -> Any:
+    """Import what users hold only when they reach for it (PEP 562)."""
+    if name in __all__:
+        from lmlab import language_model
+
+        return getattr(language_model, name)
+    raise AttributeError(f"module 'lmlab' has no attribute {name!r}")

@@ -1,0 +1,257 @@
+"""A run directory on disk: JSON and safetensors, each file hashed, nothing half written, no pickle.
+
+No tensor format notices a flipped bit, so every checkpoint has a `manifest.json` with the SHA-256 of its files, which is
+checked on loading. A folder is written under a temporary name, synced to disk and renamed; the one before it is kept as
+`previous/`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import safetensors
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from lmlab import __version__
+from lmlab.config import build
+from lmlab.models import load_class
+
+if TYPE_CHECKING:
+    from lmlab.models.model import LanguageModel
+    from lmlab.tokenizers import Tokenizer
+
+MANIFEST = "manifest.json"
+T = TypeVar("T")
+
+
+class DamagedError(ValueError):
+    """A file of a checkpoint is missing, or is not what was written."""
+
+
+# Single files
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write a file so that after a crash it is either the old one or the new one, whole."""
+    new = path.with_name(f".{path.name}.new")
+    with open(new, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file for people to read, safely."""
+    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    """The content of a JSON file; a DamagedError names it where it does not parse."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise DamagedError(f"{path} is missing") from None
+    except (ValueError, OSError) as error:
+        raise DamagedError(f"{path} is damaged: {error}") from None
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Write tensors as safetensors, safely."""
+    new = path.with_name(f".{path.name}.new")
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new)
+    with open(new, "rb") as file:
+        os.fsync(file.fileno())
+    os.replace(new, path)
+    sync_folder(path.parent)
+
+
+def read_tensors(path: Path) -> dict[str, Tensor]:
+    """The tensors of a safetensors file; a DamagedError names it where it does not parse."""
+    try:
+        return load_file(path)
+    except FileNotFoundError:
+        raise DamagedError(f"{path} is missing") from None
+    except (safetensors.SafetensorError, ValueError, OSError) as error:
+        raise DamagedError(f"{path} is damaged: {error}") from None
+
+
+def sync_folder(path: Path) -> None:
+    """Make renames in a folder durable (where the system can)."""
+    if os.name == "posix":
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+# Manifests
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write_manifest(folder: Path, also: Mapping[str, str] | None = None) -> None:
+    """Record the hash of every file in a folder.
+
+    `also` names hashes that a file may have besides: while a file is being replaced, both the old and the new one count
+    as good, so that a crash between the two renames leaves nothing damaged.
+    """
+    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in (".json", ".safetensors")]
+    hashes = {path.name: [digest(path)] for path in files if path.name != MANIFEST and not path.name.startswith(".")}
+    for name, value in (also or {}).items():
+        hashes.setdefault(name, []).append(value)
+    write_json(folder / MANIFEST, hashes)
+
+
+def verify(folder: Path) -> None:
+    """Compare each file with the manifest; a DamagedError names the first that differs."""
+    for name, hashes in read_json(folder / MANIFEST).items():
+        path = folder / name
+        if not path.is_file():
+            raise DamagedError(f"{path} is missing")
+        if digest(path) not in hashes:
+            raise DamagedError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
+
+
+def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+    """Replace one tensor file of a folder together with its entry in the manifest."""
+    staged = path.with_name(f".{path.name}.staged")
+    write_tensors(staged, tensors)
+    write_manifest(path.parent, also={path.name: digest(staged)})
+    os.replace(staged, path)
+    sync_folder(path.parent)
+    write_manifest(path.parent)
+
+
+# Folders that change as a whole
+
+
+def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
+    """Write a folder of files as one: `fill` it under another name, hash it, then let it take its place."""
+    new, previous = path.with_name(f"{path.name}.new"), path.with_name("previous")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    fill(new)
+    write_manifest(new)
+    if path.exists():
+        shutil.rmtree(previous, ignore_errors=True)
+        path.rename(previous)
+    new.rename(path)
+    sync_folder(path.parent)
+
+
+def read_folder(path: Path, read: Callable[[Path], T]) -> T | None:
+    """Read the newest whole copy of a folder written by `write_folder`; None where there was none yet."""
+    damage: list[str] = []
+    for candidate in (path, path.with_name(f"{path.name}.new"), path.with_name("previous")):
+        if not (candidate / MANIFEST).is_file():
+            if candidate.is_dir() and candidate != path.with_name(f"{path.name}.new"):
+                damage.append(f"{candidate / MANIFEST} is missing")
+            continue
+        try:
+            verify(candidate)
+            value = read(candidate)
+        except DamagedError as error:
+            damage.append(str(error))
+            continue
+        if damage:
+            warnings.warn(f"{'; '.join(damage)}. Going on from {candidate}", stacklevel=2)
+        return value
+    if damage:
+        raise DamagedError("; ".join(damage) + ". No whole checkpoint is left: start the run anew")
+    return None
+
+
+# Models
+
+
+def model_tensors(model: Any) -> dict[str, Tensor]:
+    """The weights of a model by name, tied ones once (under their first name)."""
+    if not isinstance(model, nn.Module):
+        tensors: dict[str, Tensor] = model.tensors()
+        return tensors
+    seen: set[int] = set()
+    result: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            result[name] = tensor.detach().cpu()
+    return result
+
+
+def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path) -> None:
+    """Copy weights into a model; a ValueError names what does not fit."""
+    expected = model_tensors(model)
+    missing = sorted(expected.keys() - tensors.keys())
+    extra = sorted(tensors.keys() - expected.keys())
+    shapes = [
+        f"{name} is {list(tensors[name].shape)}, not {list(expected[name].shape)}"
+        for name in expected.keys() & tensors.keys()
+        if tensors[name].shape != expected[name].shape
+    ]
+    if missing or extra or shapes:
+        problems = [f"missing {missing}"] * bool(missing) + [f"unexpected {extra}"] * bool(extra) + sorted(shapes)
+        raise ValueError(f"{source} does not fit the model in config.json: {'; '.join(problems)}")
+    model.load_state_dict(dict(tensors), strict=False)
+
+
+def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
+    """Write what kind of model a run holds."""
+    write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
+
+
+def load_model(run: str | Path) -> tuple[LanguageModel, Tokenizer]:
+    """The model and tokenizer of a run directory, checked against the manifest.
+
+    A damaged `model.safetensors` is named in a warning and the weights of the last checkpoint are taken, if whole.
+    """
+    from lmlab.tokenizers import Tokenizer
+
+    run = Path(run)
+    if not (run / "config.json").is_file():
+        raise ValueError(
+            f"{run} is not a run directory: it has no config.json (make one with: lmlab train MODEL TEXT -o {run})"
+        )
+    description = read_json(run / "config.json")
+    if not isinstance(description, dict) or not {"kind", "model"} <= description.keys():
+        raise DamagedError(f"{run / 'config.json'} is damaged: it does not name the kind of model and its settings")
+    cls = load_class(description["kind"])
+    config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
+    tensors = _best_weights(run)
+    model: LanguageModel
+    if issubclass(cls, nn.Module):
+        network = cls(config)
+        load_weights(network, tensors, source=run / "model.safetensors")
+        model = network.eval()
+    else:
+        model = cls.from_tensors(config, tensors)
+    return model, Tokenizer.load(run / "tokenizer.json")
+
+
+def _best_weights(run: Path) -> dict[str, Tensor]:
+    try:
+        if (run / MANIFEST).is_file():
+            verify(run)
+        return read_tensors(run / "model.safetensors")
+    except DamagedError as error:
+        if "model.safetensors" not in str(error):
+            raise
+        last = read_folder(run / "last", lambda folder: read_tensors(folder / "model.safetensors"))
+        if last is None:
+            raise DamagedError(f"{error}, and there is no checkpoint in {run / 'last'} to take its place") from None
+        warnings.warn(f"{error}. Taking the last checkpoint instead", stacklevel=3)
+        return last

@@ -1,0 +1,136 @@
+"""lmlab generate: let a model write."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+_CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+
+
+def generate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    prompt: Annotated[str, typer.Argument(help="What the text begins with; '-' reads it from standard input.")] = "",
+    tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="The most tokens to write.")] = 100,
+    samples: Annotated[int, typer.Option(min=1, help="How many texts, written side by side.")] = 1,
+    temperature: Annotated[
+        float, typer.Option(help="Below 1 is safer, above 1 is bolder; 0 always takes the best token.")
+    ] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Draw only from the k best tokens.")] = None,
+    top_p: Annotated[
+        float | None, typer.Option(help="Draw only from the best tokens that together have probability p.")
+    ] = None,
+    min_p: Annotated[
+        float | None, typer.Option(help="Draw only tokens with at least p times the probability of the best.")
+    ] = None,
+    repetition_penalty: Annotated[
+        float, typer.Option(help="Above 1 makes tokens that were already used less likely (1.2 is usual).")
+    ] = 1.0,
+    beams: Annotated[
+        int | None, typer.Option(help="Search for the most probable text with so many beams; nothing is drawn.")
+    ] = None,
+    length_penalty: Annotated[
+        float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")
+    ] = 0.0,
+    stop: Annotated[
+        list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
+    ] = None,
+    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Continue a prompt, token by token as they come.
+
+    Examples:
+
+      lmlab generate runs/book "Once upon a time" --tokens 200
+
+      lmlab generate runs/book "The" --samples 5 --temperature 0.8 --top-p 0.95 --seed 7
+
+      lmlab generate runs/book "The" --beams 5 --length-penalty 0.6
+
+    It ends after --tokens, before a --stop string, or where the model ends the document.
+    """
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    model = load(run, device=choose_device(device))
+    drawing: dict[str, Any] = {
+        "temperature": temperature,
+        "top_k": top_k,
+        "top_p": top_p,
+        "min_p": min_p,
+        "repetition_penalty": repetition_penalty,
+        "seed": seed,
+    }
+    common: dict[str, Any] = {
+        "tokens": tokens,
+        "samples": samples,
+        "stop": [each.replace(r"\n", "\n").replace(r"\t", "\t") for each in stop or []],
+    }
+    try:
+        if beams is not None:
+            found = model.generate(prompt, beams=beams, length_penalty=length_penalty, **common, **drawing)
+            _print([found] if isinstance(found, str) else found, prompt, seed, json_=json_)
+        elif length_penalty != 0.0:
+            raise ValueError("--length-penalty ranks the texts of a search: give --beams too")
+        elif samples == 1 and not json_:
+            _print_stream((pieces[0] for pieces in model.stream(prompt, **common, **drawing)), prompt)
+        else:
+            _print(_collect(model.stream(prompt, **common, **drawing), samples, tokens), prompt, seed, json_=json_)
+    except KeyboardInterrupt:
+        print()
+        raise typer.Exit(130) from None
+
+
+def _collect(stream: Iterable[list[str]], samples: int, tokens: int) -> list[str]:
+    from lmlab.cli.bars import counting
+
+    texts = [""] * samples
+    with counting("generating") as progress:
+        for done, pieces in enumerate(stream, start=1):
+            texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
+            progress(done, tokens)
+    return texts
+
+
+def _safe(text: str) -> str:
+    """Text that cannot steer a terminal; unchanged where standard output is none."""
+    return text.translate(_CONTROL) if sys.stdout.isatty() else text
+
+
+def _print_prompt(prompt: str) -> None:
+    from rich.console import Console
+    from rich.text import Text
+
+    Console(highlight=False, soft_wrap=True).print(Text(_safe(prompt), style="bold"), end="")
+
+
+def _print_stream(pieces: Iterable[str], prompt: str) -> None:
+    _print_prompt(prompt)
+    for piece in pieces:
+        if piece:
+            sys.stdout.write(_safe(piece))
+            sys.stdout.flush()
+    print()
+
+
+def _print(texts: list[str], prompt: str, seed: int, *, json_: bool) -> None:
+    if json_:
+        import json
+
+        print(json.dumps({"prompt": prompt, "samples": texts, "seed": seed}, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    for number, text in enumerate(texts, start=1):
+        if len(texts) > 1:
+            console.rule(f"{number} of {len(texts)}")
+        _print_stream([text], prompt)

@@ -1,0 +1,45 @@
+"""lmlab next: what a model expects."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+BAR = 40
+
+
+def next_(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    prompt: Annotated[str, typer.Argument(help="What the model reads first; '-' reads it from standard input.")] = "",
+    top: Annotated[int, typer.Option(min=1, help="How many tokens to show.")] = 10,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Show the most probable next tokens after a prompt.
+
+    Example:  lmlab next runs/book "Once upon a" --top 5
+    """
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+
+    if prompt == "-":
+        prompt = sys.stdin.read()
+    found = load(run, device=choose_device(device)).next(prompt, top=top)
+    if json_:
+        import json
+
+        print(json.dumps([{"token": token, "probability": p} for token, p in found], ensure_ascii=False))
+        return
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(highlight=False, soft_wrap=True)
+    wide = max(len(token) + 2 for token, _ in found)
+    for token, p in found:
+        line = Text(f"{p:8.2%}  ")
+        line.append(f'"{token}"'.ljust(wide), style="bold")
+        line.append("  " + "█" * round(p * BAR), style="green")
+        console.print(line)

@@ -1,0 +1,110 @@
+"""What the terminal shows of preparation and training: bars where there is a screen, lines where there is none."""
+
+from __future__ import annotations
+
+import math
+import sys
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from lmlab.run import Plan
+from lmlab.training import loop
+from lmlab.training.budget import Budget, parse_budget
+
+
+class TrainingDisplay:
+    """A reporter for `lmlab.run` that draws progress bars on standard error."""
+
+    def __init__(self) -> None:
+        self.console = Console(file=sys.stderr, highlight=False)
+        self.bars = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=24),
+            TextColumn("{task.percentage:>3.0f}%"),
+            TextColumn("{task.fields[detail]}"),
+            TimeElapsedColumn(),
+            console=self.console,
+            disable=not self.console.is_terminal,
+        )
+        self.stages: dict[str, TaskID] = {}
+        self.task: TaskID | None = None
+        self.plan: Plan | None = None
+        self.last: dict[str, Any] = {}
+
+    def __enter__(self) -> TrainingDisplay:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        if name not in self.stages:
+            self.stages[name] = self.bars.add_task(name, total=max(total, 1), detail="")
+        self.bars.update(self.stages[name], completed=done, total=max(total, 1))
+
+    def begin(self, plan: Plan) -> None:
+        self.plan = plan
+        corpus, recipe = plan.corpus, plan.recipe
+        size = f"{plan.parameters:,} parameters, " if plan.parameters is not None else ""
+        held = ", ".join(
+            f"{name} {split.bytes:,} bytes"
+            for name, split in (("train", corpus.train), ("valid", corpus.valid), ("test", corpus.test))
+            if split is not None
+        )
+        self.console.print(
+            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({corpus.tokenizer.vocabulary:,} types); {held}"
+        )
+        self.task = self.bars.add_task(f"train {recipe.kind}", total=1.0, detail="")
+
+    def log(self, line: dict[str, Any], progress: loop.Progress) -> None:
+        assert self.plan is not None
+        assert self.task is not None
+        self.last |= {key: value for key, value in line.items() if value is not None}
+        share = _share(parse_budget(self.plan.recipe.train.budget), self.plan, line, progress)
+        detail = _detail(self.last)
+        if share is not None and 0 < share < 1:
+            detail += f"  {_clock(progress.seconds * (1 - share) / share)} left"
+        self.bars.update(self.task, completed=1.0 if progress.ended else share or 0.0, detail=detail)
+        if not self.console.is_terminal and "valid_loss" in line:
+            self.console.print(f"step {line['step']}  {detail}", soft_wrap=True)
+
+
+def _detail(values: dict[str, Any]) -> str:
+    parts = []
+    if "loss" in values:
+        parts.append(f"loss {values['loss']:.3f}")
+    if "bits_per_byte" in values:
+        parts.append(f"{values['bits_per_byte']:.3f} bits/byte")
+    if "valid_bits_per_byte" in values:
+        parts.append(f"valid {values['valid_bits_per_byte']:.3f}")
+    if "rate" in values:
+        parts.append(f"rate {values['rate']:.2g}")
+    cost = values["cost"]
+    if "tokens_per_second" in cost:
+        parts.append(f"{cost['tokens_per_second']:,.0f} tokens/s")
+    parts.append(f"{cost['joules'] / 3600:.2g} Wh")
+    return "  ".join(parts)
+
+
+def _share(budget: Budget, plan: Plan, line: dict[str, Any], progress: loop.Progress) -> float | None:
+    """How much of the budget is spent, as far as a line of metrics tells."""
+    spent = {
+        "seconds": progress.seconds,
+        "tokens": progress.tokens,
+        "steps": progress.step,
+        "flops": progress.flops,
+        "epochs": progress.tokens / max(1, len(plan.corpus.train.tokens)),
+    }
+    share = spent[budget.unit] / budget.amount
+    return min(share, 1.0) if math.isfinite(share) else None
+
+
+def _clock(seconds: float) -> str:
+    minutes, seconds = divmod(round(seconds), 60)
+    return f"{minutes}:{seconds:02d}"

@@ -1,0 +1,169 @@
+"""lmlab train: from text to a trained model."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lmlab.run import Outcome
+
+
+def train(
+    model: Annotated[
+        str | None, typer.Argument(metavar="MODEL", help="A system of the lineage (see: lmlab list).")
+    ] = None,
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files, folders, globs, .gz, '-' for standard input, or 'builtin' (Python's documentation)."
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run directory to make.")] = None,
+    recipe: Annotated[
+        Path | None, typer.Option(help="A TOML file with all the settings, in place of MODEL TEXT.")
+    ] = None,
+    resume: Annotated[Path | None, typer.Option(help="Go on with this run, exactly where it was.")] = None,
+    budget: Annotated[
+        str | None,
+        typer.Option(help="What to spend: 90s, 10min, 5Mtokens, 300steps, 3epochs or 2e13flops. (default: 5min)"),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="A preset of the model: tiny, small, base … (lmlab list MODEL).")
+    ] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(
+            help="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, a tokenizer.json, or a folder with "
+            "encoder.json and vocab.bpe. (default: bpe:4096)"
+        ),
+    ] = None,
+    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (else a share of TEXT).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Text for the final test (else a share of TEXT).")] = None,
+    split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
+    documents: Annotated[
+        str | None, typer.Option(help="What one document is: file, lines, or blank (between blank lines). (default: file)")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="Any setting, e.g. --set model.layers=3 --set train.rate=0.001.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Start of every random number. (default: 0)")] = None,
+    device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="torch.compile the model (pays off in longer runs).")
+    ] = False,
+    tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there already.")] = False,
+) -> None:
+    """Train a language model on your own text.
+
+    Examples:
+
+      lmlab train gpt2 book.txt -o runs/book --budget 2min
+
+      lmlab train ngram corpus/ -o runs/counts --tokenizer words
+
+      lmlab train lstm 'logs/*.gz' -o runs/logs --budget 5Mtokens --set model.layers=3
+
+      lmlab train --resume runs/book
+
+    A budget in time counts training alone: validation and checkpoints come on top.
+    """
+    given: dict[str, dict[str, Any]] = {
+        "data": {"text": text, "valid": valid, "test": test, "split": _shares(split), "documents": documents},
+        "tokenizer": {"spec": tokenizer},
+        "model": {"kind": model, "size": size},
+        "train": {
+            "budget": budget,
+            "seed": seed,
+            "device": device,
+            "compile": compile_ or None,
+            "tensorboard": tensorboard or None,
+        },
+    }
+    values = {
+        group: {key: value for key, value in table.items() if value is not None and value != []}
+        for group, table in given.items()
+    }
+    if resume is not None:
+        if recipe or model or output or settings:
+            raise ValueError("--resume takes everything from the run; only --budget may be given with it, to extend it")
+        _report(_resume(resume, budget))
+        return
+    if output is None:
+        raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
+    if recipe is None and (not model or not text):
+        raise ValueError("give MODEL and TEXT (lmlab train gpt2 book.txt -o runs/book), or --recipe FILE")
+    _report(_start(values, recipe, settings or [], output, overwrite))
+
+
+def _shares(text: str | None) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--split {text}: give numbers with commas between them, for instance 0.9,0.05,0.05") from None
+
+
+def _start(values: dict[str, Any], recipe: Path | None, settings: list[str], output: Path, overwrite: bool) -> Outcome:
+    from lmlab.cli.progress import TrainingDisplay
+    from lmlab.config import apply_settings, read_toml
+    from lmlab.recipe import make_recipe
+
+    groups = read_toml(recipe) if recipe is not None else {}
+    for group, table in values.items():
+        if table:
+            groups[group] = {**groups.get(group, {}), **table}
+    resolved = make_recipe(apply_settings(groups, settings))
+    from lmlab import run
+
+    with TrainingDisplay() as display:
+        return run.start(resolved, output, overwrite=overwrite, reporter=display, interrupted=_interrupts())
+
+
+def _resume(path: Path, budget: str | None) -> Outcome:
+    from lmlab import run
+    from lmlab.cli.progress import TrainingDisplay
+
+    with TrainingDisplay() as display:
+        return run.resume(path, budget=budget, reporter=display, interrupted=_interrupts())
+
+
+def _interrupts() -> Any:
+    """Ctrl-C or a request to end finishes the step and saves; a second one ends at once."""
+    caught: list[int] = []
+
+    def catch(number: int, frame: FrameType | None) -> None:
+        caught.append(number)
+        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
+
+    signal.signal(signal.SIGINT, catch)
+    signal.signal(signal.SIGTERM, catch)
+    return lambda: bool(caught)
+
+
+def _report(outcome: Outcome) -> None:
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if outcome.interrupted:
+        console.print(
+            f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {outcome.path}"
+        )
+        sys.exit(130)
+    seconds, _, joules = outcome.progress.cost
+    quality = (
+        f"{outcome.bits_per_byte:.4f} bits per byte on validation text, " if outcome.bits_per_byte is not None else ""
+    )
+    early = " (stopped early: validation stood still)" if outcome.progress.ended == "early" else ""
+    console.print(
+        f"[bold]{outcome.path}[/bold]: {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "
+        f"{seconds:.1f} s, {joules / 3600:.3g} Wh{early}"
+    )
+    console.print(f'Next: lmlab generate {outcome.path} "Once upon a time"   or: lmlab score {outcome.path} FILE')

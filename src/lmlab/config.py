@@ -1,0 +1,82 @@
+"""Strict settings: pydantic models that reject unknown keys and name the nearest valid one."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+
+class Config(BaseModel):
+    """A frozen group of settings; every field has a doc line and bounds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
+
+
+C = TypeVar("C", bound=Config)
+
+
+def build(cls: type[C], values: Mapping[str, Any], *, where: str) -> C:
+    """Validate `values` as a `cls`; a ValueError says which setting of `where` is wrong and what is allowed."""
+    try:
+        return cls.model_validate(dict(values))
+    except ValidationError as error:
+        lines = [_explain(cls, dict(item), where) for item in error.errors()]
+        raise ValueError("\n".join(lines)) from None
+
+
+def _explain(cls: type[Config], item: dict[str, Any], where: str) -> str:
+    path = ".".join(str(part) for part in (where, *item["loc"]) if part != "")
+    if item["type"] == "extra_forbidden":
+        return f"unknown setting {path}{suggest(str(item['loc'][-1]), cls.model_fields)}"
+    if item["type"] == "missing":
+        return f"{path} is needed"
+    message = item["msg"].removeprefix("Value error, ")
+    return f"{path} = {item['input']!r}: {message[0].lower() + message[1:]}"
+
+
+def suggest(given: str, allowed: Iterable[str]) -> str:
+    """The tail of an error about an unknown name: the nearest valid one, and all of them."""
+    names = list(allowed)
+    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
+    hint = f"; did you mean {near[0]!r}?" if near else ""
+    return f"{hint} (allowed: {', '.join(names)})"
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """The tables of a TOML file; a ValueError names the line that does not parse."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ValueError(f"{path} does not exist") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
+        raise ValueError(f"{path} is not readable as TOML: {error}") from None
+
+
+def apply_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
+    """`values` with each `group.key=value` of the command line put in its place."""
+    result: dict[str, Any] = {
+        key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
+    }
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        group, dot, key = path.strip().partition(".")
+        if not equals or not dot or not key or "." in key:
+            raise ValueError(f"--set {setting}: write it as GROUP.KEY=VALUE, for instance --set model.layers=3")
+        table = result.setdefault(group, {})
+        if not isinstance(table, dict):
+            raise ValueError(f"--set {setting}: {group} is a single value, not a group of settings")
+        table[key] = _literal(text.strip())
+    return result
+
+
+def _literal(text: str) -> Any:
+    """A value as TOML writes it; anything else is taken as a string, so that quotes are not needed."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

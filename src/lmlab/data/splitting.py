@@ -1,0 +1,94 @@
+"""Which documents train a model, which choose it and which test it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.data.documents import Documents
+
+NAMES = ("train", "valid", "test")
+FARTHEST = 0.5
+"""How far a part may be from its share, relative to it, before the text is cut by position instead."""
+LEAST = 16
+"""Bytes that each part must have."""
+
+
+def check_shares(shares: Sequence[float]) -> dict[str, float]:
+    """The share of each part; two numbers are train and valid."""
+    values = [float(share) for share in shares]
+    if (
+        not 1 <= len(values) <= 3
+        or any(not 0 <= v <= 1 for v in values)
+        or abs(sum(values) - 1) > 1e-6
+        or not values[0]
+    ):
+        raise ValueError(
+            f"split {tuple(shares)} is not allowed; give the shares of train, valid and test, which sum to 1, "
+            "for instance 0.9, 0.05, 0.05"
+        )
+    return {name: value for name, value in zip(NAMES, values, strict=False) if value > 0}
+
+
+def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Documents]:
+    """Documents by part, close to the shares in bytes, always the same for the same texts.
+
+    Whole documents are dealt out in the order of the hashes of their texts, which is as good as chance; equal texts go
+    together, so that no test document is also a training document. Where the documents are too few or too uneven for
+    that (one file, say) the text is cut by position, at line ends: first train, then valid, then test.
+    """
+    if len(shares) == 1:
+        return {next(iter(shares)): documents}
+    if documents.size < (needed := int(np.ceil(LEAST / min(shares.values())))):
+        wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+        raise ValueError(
+            f"the text has {documents.size} bytes, too few to split into {wanted}; "
+            f"it needs at least {needed} (or give --valid and --test texts of their own)"
+        )
+    chosen = _deal(documents.ends - documents.starts, hashes, list(shares.values()))
+    if chosen is not None:
+        return {name: documents.part(chosen == i) for i, name in enumerate(shares)}
+    return _cut(documents, shares)
+
+
+def _deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp] | None:
+    """The part of each document; None where some part would be too far from its share."""
+    unique, group = np.unique(hashes, return_inverse=True)
+    totals = np.bincount(group, weights=sizes, minlength=len(unique))
+    middles = (np.cumsum(totals) - totals / 2) / totals.sum()
+    part: NDArray[np.intp] = np.searchsorted(np.cumsum(shares)[:-1], middles)
+    reached = np.bincount(part, weights=totals, minlength=len(shares)) / totals.sum()
+    if any(abs(reached - shares) > FARTHEST * np.array(shares)):
+        return None
+    return np.asarray(part[group])
+
+
+def _cut(documents: Documents, shares: dict[str, float]) -> dict[str, Documents]:
+    last = int(documents.ends[-1])
+    least = min(shares.values()) * last
+    cuts = [0]
+    for target in np.cumsum(list(shares.values()))[:-1]:
+        cuts.append(_line_end(documents, int(target * last), within=int(FARTHEST * least)))
+    cuts.append(last)
+    return {name: documents.between(cuts[i], cuts[i + 1]) for i, name in enumerate(shares)}
+
+
+def _line_end(documents: Documents, target: int, *, within: int) -> int:
+    """The place after the newline nearest to a byte position; after a space, or a character, where there is none."""
+    within = max(4, min(within, 1 << 20))
+    low = max(0, target - within)
+    with documents.path.open("rb") as file:
+        file.seek(low)
+        around = file.read(2 * within)
+    for sign in (b"\n", b" "):
+        before = around.rfind(sign, 0, target - low) + 1
+        after = around.find(sign, target - low) + 1
+        near = [place for place in (before, after) if 0 < place < len(around)]
+        if near:
+            return low + min(near, key=lambda place: abs(place - (target - low)))
+    place = target - low
+    while place < len(around) and around[place] & 0xC0 == 0x80:
+        place += 1
+    return low + place

@@ -1,0 +1,134 @@
+"""Prepared corpora on disk: a folder each, written under another name and moved into place when it is whole."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from lmlab.data.shards import Shard
+
+FORMAT = 1
+ABANDONED = 7 * 24 * 3600
+"""Seconds after which an unfinished folder of another machine is taken for dead."""
+
+
+def open_home(cache: Path) -> Path:
+    """The folder of all corpora in a cache, cleared of what dead processes left half-written."""
+    home = cache / "corpora"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=home)
+        os.close(handle)
+        os.unlink(name)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ValueError(f"the cache {cache} cannot be written ({why}); set LMLAB_CACHE to a folder that can") from None
+    for folder in home.glob(".*"):
+        if _abandoned(folder):
+            shutil.rmtree(folder, ignore_errors=True)
+    return home
+
+
+def temporary(home: Path) -> Path:
+    """A new folder whose name says who is writing it."""
+    return Path(tempfile.mkdtemp(prefix=f".{socket.gethostname()}~{os.getpid()}~", dir=home))
+
+
+def _abandoned(folder: Path) -> bool:
+    host, _, rest = folder.name[1:].partition("~")
+    process = rest.partition("~")[0]
+    if not process.isdigit():
+        return False
+    if host != socket.gethostname():
+        with suppress(OSError):
+            return time.time() - folder.stat().st_mtime > ABANDONED
+        return False
+    return int(process) != os.getpid() and not _alive(int(process))
+
+
+def _alive(process: int) -> bool:
+    if os.name == "nt":
+        return True
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+@contextmanager
+def building(folder: Path, key: str) -> Iterator[Path]:
+    """A folder to write into, which becomes `folder` at the end; after an error nothing is left of it.
+
+    Where another process was faster, its folder stays.
+    """
+    new = temporary(folder.parent)
+    try:
+        yield new
+        if read_index(folder, key) is None:
+            _replace(new, folder)
+    except OSError as error:
+        raise ValueError(
+            f"{folder.parent} cannot be written ({error.strerror or error}); make room or set LMLAB_CACHE"
+        ) from None
+    finally:
+        shutil.rmtree(new, ignore_errors=True)
+
+
+def _replace(new: Path, folder: Path) -> None:
+    """Move a whole folder into place; a damaged one in that place is moved away first."""
+    try:
+        os.rename(new, folder)
+    except OSError:
+        old = temporary(folder.parent)
+        with suppress(FileNotFoundError):
+            os.rename(folder, old / "damaged")
+        try:
+            os.rename(new, folder)
+        finally:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def write_index(folder: Path, key: str, shards: Mapping[str, Shard], messages: list[list[str]]) -> None:
+    """Write the index, which is what makes a folder a corpus."""
+    index = {
+        "format": FORMAT,
+        "key": key,
+        "splits": {name: shard._asdict() for name, shard in shards.items()},
+        "warnings": messages,
+    }
+    with (folder / "index.json").open("w", encoding="utf-8") as file:
+        json.dump(index, file, ensure_ascii=False, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def read_index(folder: Path, key: str) -> dict[str, Any] | None:
+    """The index of a corpus; None where there is none, or where one of its files is missing or has a wrong size."""
+    try:
+        index: dict[str, Any] = json.loads((folder / "index.json").read_text(encoding="utf-8"))
+        if index["format"] != FORMAT or index["key"] != key or not isinstance(index["warnings"], list):
+            return None
+        json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
+        for name, values in index["splits"].items():
+            shard = Shard(**values)
+            sizes = {".tokens": shard.tokens * np.dtype(shard.dtype).itemsize, ".documents": shard.documents * 8}
+            if shard.text:
+                sizes |= {".txt": shard.bytes, ".places": shard.documents * 16}
+            if any((folder / f"{name}{suffix}").stat().st_size != size for suffix, size in sizes.items()):
+                return None
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+    return index

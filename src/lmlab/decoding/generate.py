@@ -1,0 +1,112 @@
+"""The one decoding loop, over `step(tokens, state)`: it serves n-gram, recurrent net and Transformer alike.
+
+It knows no tokenizer. Shapes: B texts at once, T tokens read, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from lmlab.models.model import LanguageModel, State, reorder_state
+
+
+def device_of(model: LanguageModel) -> torch.device:
+    """Where a model wants its tokens; what has no device of its own (an n-gram) reads on the CPU."""
+    device: torch.device = getattr(model, "device", torch.device("cpu"))
+    return device
+
+
+class Picker(Protocol):
+    """How the next token is chosen from the scores: see sampling.py."""
+
+    def start(self, prompt: Tensor) -> None:
+        """Begin B new texts with the tokens [B, T] that they start with."""
+
+    def __call__(self, logits: Tensor) -> Tensor:
+        """The next tokens [B], chosen by the scores [B, V]."""
+
+
+class Reader:
+    """A language model in the course of reading B texts, of any length.
+
+    A model with a window holds at most that many tokens in one state. When the next ones do not fit, it forgets all
+    and re-reads the last half window, so that a step costs the same on average and never sees less than that half.
+    """
+
+    def __init__(self, model: LanguageModel, *, batch: int, state: State = None) -> None:
+        self.model = model
+        self.window = model.window
+        self.state = model.start(batch) if state is None else state
+        self._held: list[Tensor] = []  # the tokens in the state, of a model with a window
+        self._length = 0
+
+    def read(self, tokens: Tensor) -> Tensor:
+        """Read tokens [B, T]; give the scores [B, V] of the token after them."""
+        if self.window is not None:
+            tokens = self._fit(tokens, self.window)
+        logits, self.state = self.model.step(tokens, self.state)
+        return logits
+
+    def reorder(self, index: Tensor) -> None:
+        """Let row i go on from what row index[i] has read; there may be more or fewer rows than before."""
+        self.state = reorder_state(self.state, index)
+        if self._held:
+            self._held = [torch.cat(self._held, dim=1).index_select(0, index)]
+
+    def _fit(self, tokens: Tensor, window: int) -> Tensor:
+        """The tokens to read so that the state holds at most `window`: the new ones, or more after a fresh start."""
+        new = tokens.shape[1]
+        if self._length + new > window:
+            keep = max(window // 2, min(new, window))
+            tokens = torch.cat([*self._held, tokens], dim=1)[:, -keep:]
+            self.state = self.model.start(tokens.shape[0])
+            self._held, self._length = [], 0
+        self._held.append(tokens)
+        self._length += tokens.shape[1]
+        return tokens
+
+
+@torch.inference_mode()
+def generate(
+    model: LanguageModel,
+    prompt: Tensor,
+    *,
+    tokens: int,
+    pick: Picker,
+    samples: int = 1,
+    boundary: int | None = None,
+) -> Iterator[Tensor]:
+    """Continue prompts [B, T], each `samples` times, by at most `tokens` tokens; yield [B * samples] as they come.
+
+    A prompt begins with the boundary and is read once, however many samples there are. With `boundary` given, a text
+    ends where the model produces it and is held there; the loop ends when all have. Without, it runs to the length.
+    """
+    if prompt.ndim != 2 or prompt.shape[1] == 0:
+        raise ValueError(
+            f"a prompt of shape {list(prompt.shape)}: [B, T] with T >= 1 is needed, begin it with the boundary"
+        )
+    if tokens < 0 or samples < 1:
+        raise ValueError(f"tokens = {tokens}, samples = {samples}: tokens must be at least 0 and samples at least 1")
+    if tokens == 0:
+        return
+    reader = Reader(model, batch=prompt.shape[0])
+    logits = reader.read(prompt)
+    if samples > 1:
+        rows = torch.arange(prompt.shape[0], device=prompt.device).repeat_interleave(samples)
+        reader.reorder(rows)
+        logits, prompt = logits[rows], prompt[rows]
+    pick.start(prompt)
+    finished = torch.zeros(prompt.shape[0], dtype=torch.bool, device=prompt.device)
+    for left in range(tokens - 1, -1, -1):
+        chosen = pick(logits)
+        if boundary is not None:
+            chosen = chosen.masked_fill(finished, boundary)
+            finished |= chosen == boundary
+        yield chosen
+        if left == 0 or (boundary is not None and bool(finished.all())):
+            return
+        logits = reader.read(chosen[:, None])

@@ -1,0 +1,227 @@
+"""Exact scores by the chain rule: the surprisal of every token given all that its model can see before it.
+
+A document is scored after the boundary: its first token is predicted too, the boundary after its end is not. A
+recurrent state or a memory is carried from segment to segment. A model with a window sees strided windows: each
+token but those of the first window has at least half a window of context.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from lmlab.decoding.generate import device_of
+from lmlab.decoding.mixture import Mixture
+from lmlab.models.model import LanguageModel, Model, reorder_state
+
+Nats = NDArray[np.float64]
+Progress = Callable[[int, int], None]
+"""Is told how many tokens are scored, and of how many."""
+
+LOGITS_AT_ONCE = 2**26
+"""Bounds the memory of one batch: rows x tokens x vocabulary."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model predicts texts.
+
+    `words` are those between white space. Published word perplexities of PTB, WikiText and Brown count line ends too:
+    they are the `perplexity` per token of a `words` tokenizer, for which every line end is a token.
+    """
+
+    nats: float
+    tokens: int
+    words: int
+    bytes: int
+    lossy: bool = False  # the tokens do not determine the text, so bits per byte flatter
+    unknown: int = 0  # tokens that stand for what the vocabulary lacks
+    token_ids: list[NDArray[np.int64]] = field(default_factory=list, repr=False, compare=False)  # per document
+    token_nats: list[Nats] = field(default_factory=list, repr=False, compare=False)
+    show: Callable[[int], str] = field(default=str, repr=False, compare=False)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """nats / (ln 2 * bytes of UTF-8): comparable between tokenizers that lose nothing."""
+        return self.nats / math.log(2) / self.bytes
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nats / tokens): comparable between models with the same tokenizer."""
+        return _exp(self.nats / self.tokens)
+
+    @property
+    def word_perplexity(self) -> float:
+        """exp(nats / words): comparable between tokenizers that lose nothing."""
+        return _exp(self.nats / self.words) if self.words else math.nan
+
+    @property
+    def surprisals(self) -> list[tuple[str, float]]:
+        """Each token as people can read it, with its surprisal in bits."""
+        ids, nats = np.concatenate(self.token_ids), np.concatenate(self.token_nats)
+        names = {index: self.show(index) for index in np.unique(ids).tolist()}
+        return [(names[index], bits) for index, bits in zip(ids.tolist(), (nats / math.log(2)).tolist(), strict=True)]
+
+    def as_dict(self) -> dict[str, float | int | bool | None]:
+        """What `lmlab score --json` prints; null where a number is not finite."""
+        numbers: dict[str, float | int | bool] = {
+            "bits_per_byte": self.bits_per_byte,
+            "perplexity": self.perplexity,
+            "word_perplexity": self.word_perplexity,
+            "nats": self.nats,
+            "tokens": self.tokens,
+            "words": self.words,
+            "bytes": self.bytes,
+            "lossy": self.lossy,
+            "unknown": self.unknown,
+        }
+        return {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+@torch.inference_mode()
+def score_tokens(
+    model: LanguageModel,
+    documents: Sequence[ArrayLike | Tensor],
+    *,
+    boundary: int,
+    batch: int = 16,
+    segment: int | None = None,
+    progress: Progress | None = None,
+) -> list[Nats]:
+    """The surprisal in nats of each token of each document (given without boundaries); `batch` changes only speed.
+
+    The parts of a mixture are scored one after another, each with all of its own context, and then mixed.
+    `segment` is how many tokens a model without a window reads at once (256; counts look up more).
+    """
+    if batch < 1 or (segment is not None and segment < 1):
+        raise ValueError(f"batch = {batch}, segment = {segment}: both must be at least 1")
+    texts = [torch.as_tensor(np.asarray(document), dtype=torch.long) for document in documents]
+    count = _Counter(sum(map(len, texts)) * _parts(model), progress)
+    return _score(model, texts, boundary, batch, segment, count)
+
+
+class _Counter:
+    """Adds up the tokens that are scored and tells."""
+
+    def __init__(self, total: int, progress: Progress | None) -> None:
+        self.done, self.total, self.progress = 0, total, progress
+
+    def add(self, tokens: int) -> None:
+        self.done += tokens
+        if self.progress is not None:
+            self.progress(self.done, self.total)
+
+
+def _parts(model: LanguageModel) -> int:
+    return sum(map(_parts, model.models)) if isinstance(model, Mixture) else 1
+
+
+def _score(
+    model: LanguageModel, texts: list[Tensor], boundary: int, batch: int, segment: int | None, count: _Counter
+) -> list[Nats]:
+    if isinstance(model, Mixture):
+        parts = [_score(part, texts, boundary, batch, segment, count) for part in model.models]
+        return [model.mix_nats(nats) for nats in zip(*parts, strict=True)]
+    results = [np.zeros(len(text)) for text in texts]
+    rows = [torch.cat([text.new_tensor([boundary]), text]) for text in texts]
+    if model.window is None:
+        segment = segment or (256 if isinstance(model, Model) else 16384)
+        _score_segments(model, rows, results, batch, segment, count)
+    else:
+        _score_windows(model, model.window, rows, results, batch, count)
+    return results
+
+
+def _rows_at_once(model: LanguageModel, batch: int, length: int) -> int:
+    """How many rows of `length` tokens to score at once: `batch`, or fewer where their logits would fill the memory."""
+    if not isinstance(model, Model):
+        return batch
+    return max(1, min(batch, LOGITS_AT_ONCE // (length * model.vocabulary)))
+
+
+def _pad(rows: Iterable[Tensor], device: torch.device) -> Tensor:
+    """Rows [B, T] filled with 0 at their ends, which changes nothing before: the models are causal."""
+    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True).to(device)
+
+
+def _score_segments(
+    model: LanguageModel, rows: list[Tensor], results: list[Nats], batch: int, segment: int, count: _Counter
+) -> None:
+    """Documents side by side, longest first, segment by segment with carried state; a row leaves where its text ends.
+
+    Segments are cut at the same places whatever the batch, so that no result depends on it.
+    """
+    device, size = device_of(model), _rows_at_once(model, batch, segment)
+    order = sorted((i for i, nats in enumerate(results) if len(nats)), key=lambda i: -len(results[i]))
+    for group in (order[i : i + size] for i in range(0, len(order), size)):
+        state = model.start(len(group))
+        for start in range(0, len(results[group[0]]), segment):
+            active = [i for i in group if len(results[i]) > start]
+            if len(active) < len(group):
+                group = active
+                state = reorder_state(state, torch.arange(len(active), device=device))
+            text = _pad((rows[i][start : start + segment + 1] for i in group), device)
+            nats, state = model.score(text[:, :-1], text[:, 1:], state)
+            for i, scored in zip(group, nats.double().cpu().numpy(), strict=True):
+                part = results[i][start : start + segment]
+                part[:] = scored[: len(part)]
+                count.add(len(part))
+
+
+class _Window(NamedTuple):
+    document: int
+    start: int  # of the first token that is read
+    first: int  # the first position in the window whose target is scored here
+    length: int
+
+
+def _score_windows(
+    model: LanguageModel, window: int, rows: list[Tensor], results: list[Nats], batch: int, count: _Counter
+) -> None:
+    """Windows of all documents in batches, longest first; each begins half a window after the one before."""
+    device, size = device_of(model), _rows_at_once(model, batch, window)
+    windows = [w for i, nats in enumerate(results) for w in _windows(i, len(nats), window)]
+    windows.sort(key=lambda w: -w.length)
+    for group in (windows[i : i + size] for i in range(0, len(windows), size)):
+        text = _pad((rows[w.document][w.start : w.start + w.length + 1] for w in group), device)
+        place = torch.arange(text.shape[1] - 1, device=device)
+        first = torch.tensor([w.first for w in group], device=device)[:, None]
+        length = torch.tensor([w.length for w in group], device=device)[:, None]
+        wanted = (place >= first) & (place < length)
+        scored = _nats_where(wanted, model, text[:, :-1], text[:, 1:]).double().cpu().numpy()
+        done = 0
+        for w in group:
+            new = w.length - w.first
+            results[w.document][w.start + w.first : w.start + w.length] = scored[done : done + new]
+            done += new
+        count.add(done)
+
+
+def _windows(document: int, length: int, window: int) -> Iterable[_Window]:
+    """Windows over `length` tokens that score each once: the first all its own, the others what is new in them."""
+    stride = max(1, window // 2)
+    start, scored = 0, 0
+    while scored < length:
+        end = min(start + window, length)
+        yield _Window(document, start, scored - start, end - start)
+        scored, start = end, start + stride
+
+
+def _nats_where(wanted: Tensor, model: LanguageModel, tokens: Tensor, targets: Tensor) -> Tensor:
+    """The surprisal of the `wanted` targets, row by row; a neural model computes scores over V only for these."""
+    if isinstance(model, Model):
+        hidden, _ = model(tokens)
+        return model.nll(hidden[wanted], targets[wanted])
+    nats, _ = model.score(tokens, targets, model.start(tokens.shape[0]))
+    return nats[wanted]

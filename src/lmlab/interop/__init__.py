@@ -1,0 +1,1 @@
+"""Formats of other toolkits, read and written."""

@@ -1,0 +1,302 @@
+r"""ARPA files: n-gram models as text, as SRILM, KenLM and most speech recognisers read and write them.
+
+In a file the boundary is `<s>` as context and `</s>` as prediction. A word may not hold white space there, so white
+space, control characters and lone surrogates are written as `\uXXXX` (four hexadecimal digits), the empty word as
+`\u{}`, and a word that already contains such a sequence, or is called `<s>` or `</s>` without being the boundary, with
+its first character escaped. All other words, backslashes included, stand as they are, and reading undoes it exactly.
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import re
+import warnings
+from array import array
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import BinaryIO, NamedTuple, cast
+
+import numpy as np
+
+from lmlab.layers.counting import Integers, look_up, sort_with_places
+from lmlab.layers.smoothing import Floats
+from lmlab.models.ngram import Level, NGram
+
+LN10 = float(np.log(10.0))
+INFINITY = float("inf")
+ZERO = -99.0  # how the format writes the logarithm of 0
+_ESCAPED = re.compile(r"\\u(?:([0-9a-f]{4})|\{\})")
+
+
+def write_arpa(model: NGram, path: str | Path, *, words: Sequence[str], digits: int = 7) -> None:
+    """Write a model whose token i is called words[i]; the file (gzipped for a .gz) appears whole or not at all."""
+    path = Path(path)
+    names = _names(model, words)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as raw:
+            if path.suffix == ".gz":
+                with gzip.GzipFile(filename="", fileobj=raw, mode="wb", compresslevel=3, mtime=0) as packed:
+                    _write(model, cast(BinaryIO, packed), names, digits)
+            else:
+                _write(model, raw, names, digits)
+            raw.flush()
+            os.fsync(raw.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:
+    """A model and its words from an ARPA file, gzipped or not; a ValueError names the line that is wrong.
+
+    Tokens are numbered as the unigrams stand, without `<s>`; the boundary is the number of `</s>`. The format does not
+    say how the model was smoothed, so that setting of the result means nothing.
+    """
+    path = Path(path)
+    with _open(path) as file:
+        lines = _Lines(path, file)
+        declared = _read_header(lines)
+        words, tables = _read_unigrams(lines, count=declared[0])
+        ids = {word: token for token, word in enumerate(words)}
+        for n, count in enumerate(declared[1:], start=2):
+            lines.expect(b"\\%d-grams:" % n)
+            tables.append(_read_order(lines, n=n, count=count, ids=ids))
+        lines.expect(b"\\end\\")
+    config = NGram.Config(vocabulary=len(words), order=len(tables), boundary=ids[b"</s>"])
+    return NGram(config, levels=_index(tables, config, path)), [unescape(word.decode()) for word in words]
+
+
+def escape(word: str) -> str:
+    """The word as an ARPA file can hold it."""
+    if not word:
+        return r"\u{}"
+    if _ESCAPED.search(word):
+        word = word.replace("\\", r"\u005c")
+    elif word in ("<s>", "</s>"):
+        word = r"\u003c" + word[1:]
+    return "".join(f"\\u{ord(letter):04x}" if _unprintable(letter) else letter for letter in word)
+
+
+def unescape(word: str) -> str:
+    """The word that `escape` was given."""
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)) if match[1] else "", word)
+
+
+def _unprintable(letter: str) -> bool:
+    return letter.isspace() or ord(letter) < 32 or letter in "\x7f\ufeff" or "\ud800" <= letter <= "\udfff"
+
+
+def _names(model: NGram, words: Sequence[str]) -> list[bytes]:
+    if len(words) != model.vocabulary:
+        raise ValueError(
+            f"{len(words)} words were given for a vocabulary of {model.vocabulary}; give one for each token"
+        )
+    names = [escape(word).encode() for word in words]
+    names[model.config.boundary] = b"</s>"
+    if len(set(names)) < len(names):
+        seen: dict[bytes, int] = {}
+        for token, name in enumerate(names):
+            if name in seen:
+                raise ValueError(f"tokens {seen[name]} and {token} are both called {words[token]!r}; names must differ")
+            seen[name] = token
+    return names
+
+
+def _write(model: NGram, file: BinaryIO, names: Sequence[bytes], digits: int) -> None:
+    V, boundary, order = model.vocabulary, model.config.boundary, model.config.order
+    file.write(b"\\data\\\n")
+    for n, level in enumerate(model.levels, start=1):
+        file.write(b"ngram %d=%d\n" % (n, len(level.keys) + (n == 1)))
+    contexts: list[bytes] = []
+    for n, level in enumerate(model.levels, start=1):
+        logs, backoffs = np.maximum(level.log_probabilities / LN10, ZERO), level.log_backoffs / LN10
+        if n == 1:  # the boundary is two words: <s> has its back-off weight, </s> its probability
+            texts = [b"<s>", *names]
+            logs = np.append(ZERO, logs)
+            backoffs = np.append(backoffs[boundary], np.where(level.keys == boundary, 0.0, backoffs))
+        else:
+            prefixes, last = (level.keys // V).tolist(), (level.keys % V).tolist()
+            texts = [contexts[prefix] + b" " + names[word] for prefix, word in zip(prefixes, last, strict=True)]
+        file.write(b"\n\\%d-grams:\n" % n)
+        if n < order:
+            row = f"%.{digits}g\t%b\t%.{digits}g\n".encode()
+            file.writelines(row % values for values in zip(logs.tolist(), texts, backoffs.tolist(), strict=True))
+        else:
+            row = f"%.{digits}g\t%b\n".encode()
+            file.writelines(row % values for values in zip(logs.tolist(), texts, strict=True))
+        contexts = texts if n > 1 else [*names[:boundary], b"<s>", *names[boundary + 1 :]]
+    file.write(b"\n\\end\\\n")
+
+
+class _Table(NamedTuple):
+    """One order as it stands in the file: the tokens [E, n] of each n-gram, in the natural logarithm."""
+
+    tokens: Integers
+    log_probabilities: Floats
+    log_backoffs: Floats
+    lines: Integers  # the number of the line on which each stands
+
+
+class _Lines:
+    """The lines of a file that are not blank, with their numbers."""
+
+    def __init__(self, path: Path, file: BinaryIO) -> None:
+        self.path, self.number, self.file = path, 0, file
+
+    def __iter__(self) -> Iterator[bytes]:
+        try:
+            for self.number, line in enumerate(self.file, start=self.number + 1):  # noqa: B020
+                if stripped := line.strip():
+                    yield stripped
+        except (EOFError, gzip.BadGzipFile, OSError) as error:
+            raise self.error(f"cannot be read further: {error}") from None
+
+    def expect(self, heading: bytes) -> None:
+        for line in self:
+            if line != heading:
+                raise self.error(f"expected {heading.decode()}, found {line[:60]!r}")
+            return
+        raise self.error(f"the file ends before {heading.decode()}; it is truncated")
+
+    def error(self, message: str, *, number: int | None = None) -> ValueError:
+        return ValueError(f"{self.path}, line {self.number if number is None else number}: {message}")
+
+
+def _open(path: Path) -> BinaryIO:
+    try:
+        with open(path, "rb") as file:
+            packed = file.read(2) == b"\x1f\x8b"
+        return cast(BinaryIO, gzip.open(path, "rb")) if packed else open(path, "rb")
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
+
+
+def _read_header(lines: _Lines) -> list[int]:
+    r"""The declared number of n-grams of each order; stops after the heading \1-grams:."""
+    for line in lines:
+        if line.removeprefix(b"\xef\xbb\xbf") == b"\\data\\":
+            break
+    else:
+        raise lines.error("no line says \\data\\, so this is not an ARPA file")
+    declared: list[int] = []
+    for line in lines:
+        if match := re.fullmatch(rb"ngram\s+(\d+)\s*=\s*(\d+)", line):
+            if int(match[1]) != len(declared) + 1:
+                raise lines.error(f"expected the count of order {len(declared) + 1}, found {line.decode()!r}")
+            declared.append(int(match[2]))
+        elif line == b"\\1-grams:" and declared:
+            return declared
+        else:
+            raise lines.error(f"expected 'ngram {len(declared) + 1}=COUNT' or \\1-grams:, found {line[:60]!r}")
+    raise lines.error("the file ends in its header; it is truncated")
+
+
+def _read_rows(lines: _Lines, *, n: int, count: int) -> Iterator[tuple[float, list[bytes], float]]:
+    """The logarithm, words and back-off weight (0 where not given) of each n-gram of one section."""
+    number = lines.number
+    rows = -1
+    for rows, line in enumerate(islice(lines, count)):  # noqa: B007
+        fields = line.split()
+        try:
+            log = float(fields[0])
+            backoff = float(fields[n + 1]) if len(fields) == n + 2 else 0.0
+        except ValueError:
+            if fields[0][:1] == b"\\":
+                break
+            raise lines.error(f"{line[:60]!r} does not begin or end with a number") from None
+        if not n + 1 <= len(fields) <= n + 2:
+            raise lines.error(f"expected a number, {n} words and perhaps a number, found {line[:60]!r}")
+        if not (log < 0.001 and abs(backoff) < INFINITY):
+            raise lines.error(f"{line[:60]!r} holds a number that is no logarithm of a probability or weight")
+        yield log, fields[1 : n + 1], backoff
+    else:
+        if rows + 1 == count:
+            return
+        raise lines.error(f"the file ends after {rows + 1} of {count} n-grams of order {n}; it is truncated")
+    raise lines.error(f"the header says {count} n-grams of order {n}, but here, after line {number}, are only {rows}")
+
+
+def _read_unigrams(lines: _Lines, *, count: int) -> tuple[list[bytes], list[_Table]]:
+    """The words without <s>, and their table; the weight of <s> becomes that of the boundary, </s>."""
+    weights: dict[bytes, tuple[float, float]] = {}
+    for log, (word,), backoff in _read_rows(lines, n=1, count=count):
+        if word in weights:
+            raise lines.error(f"the word {word!r} stands twice")
+        try:
+            word.decode()
+        except UnicodeDecodeError:
+            raise lines.error(f"the word {word!r} is not UTF-8; convert the file first") from None
+        weights[word] = log, backoff
+    _, opening = weights.pop(b"<s>", (ZERO, 0.0))
+    if b"</s>" not in weights:
+        warnings.warn(f"{lines.path} has no </s>; it is added as a word that is never predicted", stacklevel=3)
+    weights[b"</s>"] = weights.get(b"</s>", (ZERO, 0.0))[0], opening
+    if len(weights) < 2:
+        raise lines.error(f"a vocabulary of {len(weights)} words is too small; at least 2 are needed beside <s>")
+    logs, backoffs = np.array(list(weights.values())).T
+    logs = np.clip(logs, ZERO, 0.0)
+    tokens = np.arange(len(weights))
+    return list(weights), [_Table(tokens[:, None], logs * LN10, backoffs * LN10, tokens)]
+
+
+def _read_order(lines: _Lines, *, n: int, count: int, ids: dict[bytes, int]) -> _Table:
+    """The n-grams of one order, without those that no text can use: <s> inside, or something after </s>."""
+    boundary, opening = ids[b"</s>"], len(ids)
+    known = {**ids, b"<s>": opening}
+    tokens, logs, backoffs, numbers = array("q"), array("d"), array("d"), array("q")
+    for log, words, backoff in _read_rows(lines, n=n, count=count):
+        try:
+            tokens.extend([known[word] for word in words])
+        except KeyError as error:
+            raise lines.error(f"the word {error.args[0]!r} is not among the unigrams") from None
+        logs.append(log)
+        backoffs.append(backoff)
+        numbers.append(lines.number)
+    rows = np.array(tokens, np.int64).reshape(-1, n)
+    usable = ~((rows[:, 1:] == opening).any(axis=1) | (rows[:, :-1] == boundary).any(axis=1))
+    if not usable.all():
+        warnings.warn(
+            f"{lines.path}: {(~usable).sum()} n-grams of order {n} have <s> after, or </s> before, another word; "
+            "they are left out, since no sentence contains them",
+            stacklevel=3,
+        )
+    rows[rows == opening] = boundary
+    weights = np.where(rows[:, -1] == boundary, 0.0, np.array(backoffs))  # nothing follows </s>
+    return _Table(
+        *(column[usable] for column in (rows, np.clip(logs, ZERO, 0.0) * LN10, weights * LN10, np.array(numbers)))
+    )
+
+
+def _index(tables: Sequence[_Table], config: NGram.Config, path: Path) -> list[Level]:
+    """The tables as sorted keys.
+
+    An n-gram whose first n-1 words are not in the file (SRILM may leave them out) gets them, with the probability that
+    backing off gives and the weight 1, which changes no distribution.
+    """
+    V = config.vocabulary
+    levels = [Level(np.arange(V), tables[0].log_probabilities, tables[0].log_backoffs)]
+    ranks = [table.tokens[:, 0] for table in tables]
+    for n in range(2, len(tables) + 1):
+        wanted = [
+            rank * V + table.tokens[:, n - 1] for rank, table in zip(ranks[n - 1 :], tables[n - 1 :], strict=True)
+        ]
+        keys, places = sort_with_places(wanted[0], bound=len(levels[-1].keys) * V)
+        table = tables[n - 1]
+        if (twice := np.flatnonzero(keys[1:] == keys[:-1])).size:
+            raise ValueError(f"{path}, line {table.lines[places[twice[0] + 1]]}: the n-gram stands twice")
+        level = Level(keys, table.log_probabilities[places], table.log_backoffs[places])
+        for key, longer in zip(wanted[1:], tables[n:], strict=True):
+            unknown = np.flatnonzero(look_up(level.keys, key) < 0)
+            if unknown.size:
+                absent, example = np.unique(key[unknown], return_index=True)
+                rows = longer.tokens[unknown[example], :n]
+                shorter = NGram(config.model_copy(update={"order": n}), levels=[*levels, level])
+                merged, places = sort_with_places(np.append(level.keys, absent), bound=len(levels[-1].keys) * V)
+                logs = np.append(level.log_probabilities, -shorter.surprisal(rows)[:, -1])
+                level = Level(merged, logs[places], np.append(level.log_backoffs, np.zeros(len(absent)))[places])
+        ranks[n - 1 :] = [look_up(level.keys, key) for key in wanted]
+        levels.append(level)
+    return levels

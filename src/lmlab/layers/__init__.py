@@ -1,0 +1,1 @@
+"""Mathematics shared by the models: no file here knows a model's name."""

@@ -1,0 +1,55 @@
+"""Marking positions: vectors that are added to the token embeddings, because attention does not see order."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+def sinusoids(positions: Tensor, width: int) -> Tensor:
+    """PE(pos, 2i) = sin(pos / 10000^(2i/d)), PE(pos, 2i+1) = cos(pos / 10000^(2i/d)), as [..., width].
+
+    Vaswani et al. 2017, section 3.5: each pair of dimensions turns at its own speed, so PE(pos + k) is a rotation of
+    PE(pos), the same for every pos.
+    """
+    frequencies = 10000.0 ** (-torch.arange(0, width, 2, device=positions.device) / width)
+    angles = positions[..., None].float() * frequencies
+    return torch.stack((angles.sin(), angles.cos()), dim=-1).flatten(-2)[..., :width]
+
+
+class LearnedPositions(nn.Module):
+    """One vector per position of the window, learnt like the token embeddings."""
+
+    def __init__(self, window: int, width: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.empty(window, width).normal_(std=0.02))
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """The vectors [length, width] of the positions from `start`."""
+        return self.weight.narrow(0, start, length)
+
+    def extra_repr(self) -> str:
+        return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
+
+
+class SinusoidalPositions(nn.Module):
+    """Fixed sine waves, computed once for the window and not stored with the weights."""
+
+    table: Tensor
+
+    def __init__(self, window: int, width: int) -> None:
+        super().__init__()
+        self.register_buffer("table", sinusoids(torch.arange(window), width), persistent=False)
+
+    def forward(self, start: int, length: int) -> Tensor:
+        """The vectors [length, width] of the positions from `start`."""
+        return self.table.narrow(0, start, length)
+
+
+def check_window(read: int, more: int, window: int) -> None:
+    """A ValueError where `more` tokens after the `read` ones do not fit into the window."""
+    if read + more > window:
+        raise ValueError(
+            f"{more} tokens after the {read} already read do not fit into a window of {window}: "
+            f"start a new state with the last {window} tokens or fewer, or train a model with a longer window"
+        )

@@ -1,0 +1,190 @@
+"""Recurrent layers: each has its equations as a readable `cell` and torch's fused kernel over the same parameters.
+
+Shapes: B batch, T time, D width of a layer's input, H width of its state. States are batch-first: h [B, H], and for the
+LSTM the pair (h, c). Torch keeps two biases, b (with the input) and b' (with the state); they only ever appear as a sum
+except in the GRU's reset.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from torch import Tensor, nn
+
+from lmlab.layers.dropout import Dropout
+
+Connections = Literal["none", "residual", "highway", "dense"]
+Kernel = Literal["fused", "readable"]
+LayerState = Any
+"""h [B, H], or (h, c) in an LSTM."""
+
+
+class Layer(nn.Module):
+    """One recurrent layer: `run` uses torch's fused kernel, `cell` says what it computes."""
+
+    kernel: ClassVar[type[Any]]
+    fused: nn.RNNBase
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.fused = self.kernel(width, hidden, batch_first=True)
+
+    def start(self, batch_size: int) -> LayerState:
+        return self.fused.all_weights[0][0].new_zeros(batch_size, self.fused.hidden_size)
+
+    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+        """The state after reading x [B, D]."""
+        raise NotImplementedError
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """Read x [B, T, D] by the fused kernel -> h [B, T, H] at each time and the last state."""
+        y, h = self.fused(x, state[None])
+        return y, h[0]
+
+    def unroll(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        """What `run` computes, one time after another by the readable cell."""
+        outputs = []
+        for x_t in x.unbind(1):
+            state = self.cell(x_t, state)
+            outputs.append(state[0] if isinstance(state, tuple) else state)
+        return torch.stack(outputs, dim=1), state
+
+    def products(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
+        """W x + b and U h + b' [B, k·H] of the k gates beside each other."""
+        W, U, b, b_state = self.fused.all_weights[0]
+        return x @ W.T + b, h @ U.T + b_state
+
+
+class ElmanLayer(Layer):
+    """The simple recurrent layer (Elman 1990)."""
+
+    kernel = nn.RNN
+
+    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+        """h_t = tanh(W x_t + U h_{t−1} + b)."""
+        from_input, from_state = self.products(x, state)
+        return torch.tanh(from_input + from_state)
+
+
+class GRULayer(Layer):
+    """The gated recurrent unit (Cho et al. 2014), in the form for which kernels exist: reset after the product."""
+
+    kernel = nn.GRU
+
+    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+        """h_t = (1−u)∘h_{t−1} + u∘h~, with update u, reset r and proposal h~.
+
+            r = σ(Wr x + Ur h + br)
+            u = σ(Wu x + Uu h + bu)
+            h~ = tanh(Wh x + bh + r∘(Uh h + bh'))
+
+        The parameters are stored in torch's order and sense: its second gate is z = 1 − u, so Wu = −Wz.
+        """
+        h = state
+        from_input, from_state = self.products(x, h)
+        x_r, x_z, x_h = from_input.chunk(3, dim=-1)
+        h_r, h_z, h_h = from_state.chunk(3, dim=-1)
+        r = torch.sigmoid(x_r + h_r)
+        u = torch.sigmoid(-(x_z + h_z))
+        proposal = torch.tanh(x_h + r * h_h)
+        return (1 - u) * h + u * proposal
+
+
+class LSTMLayer(Layer):
+    """The memory cell with forget gate (Hochreiter & Schmidhuber 1997, Gers et al. 2000).
+
+    The forget gate's bias starts at 1, so that memory lasts before the gate has learnt (Jozefowicz et al. 2015).
+    """
+
+    kernel = nn.LSTM
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__(width, hidden)
+        _, _, b, b_state = self.fused.all_weights[0]
+        with torch.no_grad():
+            b[hidden : 2 * hidden] = 1
+            b_state[hidden : 2 * hidden] = 0
+
+    def start(self, batch_size: int) -> LayerState:
+        return super().start(batch_size), super().start(batch_size)
+
+    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+        """c_t = f∘c_{t−1} + i∘g, h_t = o∘tanh(c_t).
+
+        i, f, o = σ(W x + U h + b)      input, forget and output gate, each with its own W, U, b
+        g       = tanh(W x + U h + b)
+        """
+        h, c = state
+        from_input, from_state = self.products(x, h)
+        i, f, g, o = (from_input + from_state).chunk(4, dim=-1)
+        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+        return torch.sigmoid(o) * torch.tanh(c), c
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        h, c = state
+        y, (h, c) = self.fused(x, (h[None], c[None]))
+        return y, (h[0], c[0])
+
+
+class Stack(nn.Module):
+    """Layers of one kind on top of each other, with dropout between them (Zaremba et al. 2014).
+
+    From the second layer on, f being the layer and x its input, `connections` says what is passed up:
+        none       f(x)
+        residual   x + f(x)                              (He et al. 2016)
+        highway    t∘f(x) + (1−t)∘x, t = σ(W x + b)      (Srivastava et al. 2015)
+        dense      f([x_0; x_1; …]), of the stack's input and all outputs below   (Huang et al. 2017)
+    """
+
+    def __init__(
+        self,
+        layer: type[Layer],
+        *,
+        width: int,
+        hidden: int,
+        layers: int,
+        dropout: float = 0.0,
+        connections: Connections = "none",
+        kernel: Kernel = "fused",
+    ) -> None:
+        super().__init__()
+        widths = [width, *[hidden] * (layers - 1)]
+        if connections == "dense":
+            widths = [width + number * hidden for number in range(layers)]
+        self.layers = nn.ModuleList(layer(below, hidden) for below in widths)
+        self.dropout = Dropout(dropout)
+        self.connections = connections
+        self.kernel = kernel
+        self.gates = nn.ModuleList()
+        if connections == "highway":
+            for _ in widths[1:]:
+                gate = nn.Linear(hidden, hidden)
+                nn.init.constant_(gate.bias, -1.0)
+                self.gates.append(gate)
+
+    def start(self, batch_size: int) -> tuple[LayerState, ...]:
+        return tuple(cast(Layer, layer).start(batch_size) for layer in self.layers)
+
+    def forward(self, x: Tensor, states: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
+        """x [B, T, D] -> the top layer's outputs [B, T, H] and each layer's last state."""
+        seen = [x]
+        ends = []
+        for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
+            x = seen[-1]
+            if number > 0:
+                x = self.dropout(torch.cat(seen, dim=-1) if self.connections == "dense" else x)
+            read = cast(Layer, layer).run if self.kernel == "fused" else cast(Layer, layer).unroll
+            y, end = read(x, state)
+            if number > 0 and self.connections == "residual":
+                y = x + y
+            elif number > 0 and self.connections == "highway":
+                t = torch.sigmoid(self.gates[number - 1](x))
+                y = x + t * (y - x)
+            seen.append(y)
+            ends.append(end)
+        return seen[-1], tuple(ends)
+
+    def flops(self) -> float:
+        """Floating-point operations per token: all are matrix products."""
+        return sum(2.0 * parameter.numel() for parameter in self.parameters() if parameter.dim() == 2)

@@ -1,0 +1,74 @@
+"""The lineage: every system by name, with its year and paper. The table imports no model."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from lmlab.config import suggest
+
+if TYPE_CHECKING:
+    from lmlab.models.model import Model
+
+
+class System(NamedTuple):
+    """One row of the lineage."""
+
+    name: str
+    where: str  # "module:Class"
+    year: int
+    paper: str
+    summary: str
+
+
+LINEAGE: dict[str, System] = {
+    system.name: system
+    for system in (
+        System("ngram", "lmlab.models.ngram:NGram", 1998, "Chen & Goodman 1998", "counts of n words, smoothed"),
+        System("nplm", "lmlab.models.nplm:NPLM", 2003, "Bengio et al. 2003", "feed-forward net over n-1 embeddings"),
+        System("rnn", "lmlab.models.rnn:RNN", 2010, "Elman 1990, Mikolov et al. 2010", "simple recurrent net"),
+        System("bow", "lmlab.models.bow:BagOfWords", 2011, "running mean of embeddings", "any length, no order"),
+        System("lstm", "lmlab.models.lstm:LSTM", 2012, "Hochreiter & Schmidhuber 1997", "gated memory cells"),
+        System("gru", "lmlab.models.gru:GRU", 2014, "Cho et al. 2014", "update and reset gates"),
+        System(
+            "attention-lm",
+            "lmlab.models.attention_lm:AttentionLM",
+            2017,
+            "Vaswani et al. 2017",
+            "the ladder: one attention layer up to a Transformer block",
+        ),
+        System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "post-norm Transformer decoder"),
+        System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "pre-norm Transformer decoder"),
+        System(
+            "transformer-xl",
+            "lmlab.models.transformer_xl:TransformerXL",
+            2019,
+            "Dai et al. 2019",
+            "segment recurrence, relative positions",
+        ),
+    )
+}
+
+
+def find(name: str) -> System:
+    """The system called `name`; a ValueError names the nearest one."""
+    if name not in LINEAGE:
+        raise ValueError(f"unknown system {name!r}{suggest(name, LINEAGE)}")
+    return LINEAGE[name]
+
+
+def load_class(name: str) -> Any:
+    """The class of the system called `name`, imported now."""
+    module, _, attribute = find(name).where.partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def create(name: str, values: dict[str, Any], *, size: str | None = None) -> Model:
+    """A new model: the preset `size`, then `values` over it."""
+    from lmlab.config import build
+
+    cls = load_class(name)
+    if size is not None and size not in cls.SIZES:
+        raise ValueError(f"unknown size {size!r} of {name}{suggest(size, cls.SIZES)}")
+    preset = cls.SIZES[size] if size is not None else {}
+    return cls(build(cls.Config, {**preset, **values}, where="model"))

@@ -1,0 +1,146 @@
+"""The contracts of every language model: what decoding, scoring and training may rely on.
+
+Shapes: B batch, T time, D width, H heads, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.config import Config
+
+State = Any
+"""What a model remembers of the tokens read so far: a nest (tuple, list, dict) of batch-first tensors, or None."""
+
+
+class Output(NamedTuple):
+    """What a forward pass gives."""
+
+    hidden: Tensor  # [B, T, D], the vectors from which scores over the vocabulary are computed
+    state: State
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """What decoding and scoring need of anything that predicts the next token; an n-gram meets it too."""
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that one state can hold; None where the state carries any length."""
+
+    def start(self, batch_size: int) -> State:
+        """The state of `batch_size` texts of which nothing has been read."""
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read tokens [B, T]; give the scores [B, V] of the token after them. The given state is used up."""
+
+    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read tokens [B, T]; give the surprisal in nats [B, T] of each target, the token that follows."""
+
+
+class ModelConfig(Config):
+    """What every model is told."""
+
+    vocabulary: int = Field(ge=2, description="number of token types; set by the tokenizer")
+
+
+class OutputLayer(Protocol):
+    """A distribution over the vocabulary: full softmax, or an approximation to it."""
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+    def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+
+class Model(nn.Module):
+    """A neural model: supplies start, step and score from forward and its output layer."""
+
+    Config: ClassVar[type[ModelConfig]]
+    SIZES: ClassVar[dict[str, dict[str, Any]]]
+    """Named presets of Config fields; `small` is the default on a CPU."""
+    TRAINING: ClassVar[dict[str, Any]] = {}
+    """Settings of `train` under which this system does well; the user's own settings go before them."""
+    carries: ClassVar[bool] = False
+    """True where the state of one training segment is the start of the next (truncated back-propagation)."""
+
+    config: ModelConfig
+    output: OutputLayer
+
+    @property
+    def vocabulary(self) -> int:
+        return self.config.vocabulary
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+        """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text."""
+        raise NotImplementedError
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores [..., V] for hidden vectors [..., D]."""
+        return self.output.logits(hidden)
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Surprisal in nats [N] of targets [N] at hidden vectors [N, D]."""
+        return self.output.nll(hidden, targets)
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`, computed the fast way for training."""
+        return self.output.total(hidden, targets)
+
+    def start(self, batch_size: int) -> State:
+        return None
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden, state = self(tokens, state=state)
+        return self.logits(hidden[:, -1]), state
+
+    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        hidden, state = self(tokens, state=state)
+        return self.nll(hidden.flatten(0, 1), targets.flatten()).view_as(targets), state
+
+    def flops(self, window: int) -> float:
+        """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
+
+        A multiply-add counts as two; look-ups, normalisations and activations are left out, as is usual.
+        """
+        raise NotImplementedError
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """The same nest with `function` applied to each tensor."""
+    if isinstance(state, Tensor):
+        return function(state)
+    if isinstance(state, dict):
+        return {key: map_state(function, value) for key, value in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(map_state(function, value) for value in state))
+    if isinstance(state, (tuple, list)):
+        return type(state)(map_state(function, value) for value in state)
+    return state
+
+
+def detach_state(state: State) -> State:
+    """The state with its history cut, so that gradients stop here."""
+    return map_state(Tensor.detach, state)
+
+
+def reorder_state(state: State, index: Tensor) -> State:
+    """The state whose row i is the given state's row index[i]: how beams change places."""
+    return map_state(lambda tensor: tensor.index_select(0, index), state)

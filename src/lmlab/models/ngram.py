@@ -1,0 +1,263 @@
+"""The n-gram model: the probability of a token from counts of the few tokens before it, smoothed.
+
+Modified Kneser–Ney (Chen & Goodman 1998) is the default and the strongest; its details follow KenLM's estimator
+(Heafield et al. 2013), so that both give the same probabilities. The mathematics is in `layers/counting.py` and
+`layers/smoothing.py`; here is what looks the probabilities up.
+
+The boundary token ends a sentence when it is predicted and opens one when it is context; contexts never cross it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor
+
+from lmlab.layers.counting import Counts, Integers, Progress, count_ngrams, trace
+from lmlab.layers.smoothing import Estimate, Floats, add_k, back_off, held_out_weights, jelinek_mercer, kneser_ney
+from lmlab.models.model import ModelConfig
+
+Smoothing = Literal["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
+HELD_OUT = 0.1
+
+
+class Level(NamedTuple):
+    """The n-grams of one order, sorted by key (see `layers/counting.py`); natural logarithms."""
+
+    keys: Integers
+    log_probabilities: Floats
+    log_backoffs: Floats  # all 0 in the highest order
+
+
+class NGram:
+    """A smoothed n-gram model; one that has read nothing gives every token the same probability."""
+
+    class Config(ModelConfig):
+        order: int = Field(default=5, ge=1, le=32, description="tokens in the longest n-gram: n-1 of context and one")
+        smoothing: Smoothing = Field(default="modified-kneser-ney", description="what is done about unseen n-grams")
+        k: float = Field(default=0.1, gt=0, allow_inf_nan=False, description="what add-k adds to each count")
+        boundary: int = Field(default=0, ge=0, description="the token between sentences; set by the tokenizer")
+        minimum_counts: list[int] = Field(
+            default=[],
+            description="for each order from 1, how often an n-gram must be seen; the last holds for all above",
+        )
+
+        @model_validator(mode="after")
+        def _consistent(self) -> NGram.Config:
+            if self.boundary >= self.vocabulary:
+                raise ValueError(f"boundary {self.boundary} is not a token of a vocabulary of {self.vocabulary}")
+            given = self.minimum_counts
+            if given and (given[0] != 1 or given != sorted(given) or len(given) > self.order):
+                raise ValueError(
+                    f"minimum_counts {given} must start with 1 (single tokens are kept), never fall, "
+                    f"and have at most one number for each of the {self.order} orders, such as [1, 1, 2]"
+                )
+            return self
+
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"order": 3},
+        "small": {"order": 5},
+        "base": {"order": 6},
+        "large": {"order": 9},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {}
+    carries: ClassVar[bool] = False
+
+    def __init__(self, config: Config, *, levels: Sequence[Level] | None = None) -> None:
+        self.config = config
+        self.levels = list(levels) if levels is not None else _uniform(config)
+
+    @classmethod
+    def fit(
+        cls,
+        tokens: npt.NDArray[np.integer],
+        *,
+        config: Config,
+        valid: npt.NDArray[np.integer] | None = None,
+        progress: Progress | None = None,
+    ) -> NGram:
+        """Count a stream and smooth; `valid`, else the stream's tail, tunes the weights of Jelinek–Mercer."""
+        V, b = config.vocabulary, config.boundary
+        weights = np.empty(0)
+        if config.smoothing == "jelinek-mercer":
+            head, tail = tokens, tokens if valid is None else valid
+            cut = int((1.0 - HELD_OUT) * len(tokens))
+            if valid is None and 1 < cut < len(tokens) - 1:
+                head, tail = tokens[:cut], tokens[cut:]
+            weights = held_out_weights(
+                count_ngrams(head, vocabulary=V, boundary=b, order=config.order), tail, boundary=b
+            )
+        counted = count_ngrams(tokens, vocabulary=V, boundary=b, order=config.order, progress=progress)
+        if progress is not None:
+            progress("smoothing", 0.8)
+        least = config.minimum_counts or [1]
+        least = [0, *least[1:], *least[-1:] * (config.order - len(least))]
+        kept = [level.counts >= few for level, few in zip(counted, least, strict=True)]
+        match config.smoothing:
+            case "modified-kneser-ney" | "kneser-ney":
+                estimates = kneser_ney(counted, kept=kept, modified=config.smoothing.startswith("modified"))
+            case "jelinek-mercer":
+                estimates = jelinek_mercer(counted, kept=kept, weights=weights)
+            case "add-k":
+                estimates = add_k(counted, kept=kept, k=config.k)
+            case "backoff":
+                estimates = back_off(counted, kept=kept)
+        model = cls(config, levels=_store(counted, estimates, kept, vocabulary=V))
+        if progress is not None:
+            progress("smoothing", 1.0)
+        return model
+
+    @property
+    def vocabulary(self) -> int:
+        return self.config.vocabulary
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def parameters(self) -> int:
+        """How many numbers are stored: a probability per n-gram, and a back-off weight where it can be a context."""
+        return sum(len(level.keys) for level in self.levels) + sum(len(level.keys) for level in self.levels[:-1])
+
+    def flops(self, window: int) -> float:
+        """One look-up and one addition of logarithms per order, whatever the window."""
+        return 2.0 * self.config.order
+
+    def start(self, batch_size: int) -> Tensor:
+        """The context [B, n-1] of texts that begin: only boundaries."""
+        return torch.full((batch_size, self.config.order - 1), self.config.boundary)
+
+    def step(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Read tokens [B, T]; give the log-probabilities [B, V] of the next one, and the new context."""
+        context = self._advance(torch.cat([state, tokens], dim=1))
+        return torch.from_numpy(self.log_probabilities(context.cpu().numpy())).float().to(tokens.device), context
+
+    def log_probabilities(self, context: Integers) -> Floats:
+        """ln p(w|context) [B, V] of every token after each context [B, n-1].
+
+        The distribution of the empty context is lowered by all back-off weights on the way down to it; then the
+        tokens seen after each longer context are written over it.
+        """
+        B, V = len(context), self.vocabulary
+        contexts = [ranks[:, -1] for ranks in trace(self._keys[:-1], context, vocabulary=V)] if context.size else []
+        backoffs = np.zeros((len(contexts) + 1, B))
+        for n, ranks in enumerate(contexts):
+            backoffs[n] = _take(self.levels[n].log_backoffs, ranks)
+        backoffs = np.cumsum(backoffs[::-1], axis=0)[::-1]  # [n]: all weights from contexts of n+1 tokens up
+        scores = self.levels[0].log_probabilities + backoffs[0][:, None]
+        for n, ranks in enumerate(contexts, start=1):
+            rows = np.flatnonzero(ranks >= 0)
+            first = np.searchsorted(self.levels[n].keys, ranks[rows] * V)
+            many = np.searchsorted(self.levels[n].keys, (ranks[rows] + 1) * V) - first
+            row = np.repeat(rows, many)
+            place = np.arange(len(row)) + np.repeat(first - np.cumsum(many) + many, many)
+            word = self.levels[n].keys[place] - ranks[row] * V
+            scores[row, word] = self.levels[n].log_probabilities[place] + backoffs[n][row]
+        return np.asarray(scores, np.float64)
+
+    def score(self, tokens: Tensor, targets: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """The surprisal in nats [B, T] of each target, the token that follows tokens[:, t], and the new context."""
+        history = torch.cat([state, tokens], dim=1)
+        read, wanted = history.cpu().numpy().astype(np.int64), targets.cpu().numpy().astype(np.int64)
+        T = wanted.shape[1]
+        if np.array_equal(wanted[:, :-1], read[:, read.shape[1] - T + 1 :]):
+            nats = self.surprisal(np.concatenate([read, wanted[:, -1:]], axis=1))[:, -T:]
+        else:  # targets of the caller's own choice: each one with its own context
+            every = np.lib.stride_tricks.sliding_window_view(read, self.config.order - 1 or 1, axis=1)[:, -T:]
+            lines = np.concatenate([every.reshape(-1, every.shape[2]), wanted.reshape(-1, 1)], axis=1)
+            nats = self.surprisal(lines)[:, -1].reshape(wanted.shape)
+        return torch.from_numpy(nats).float().to(tokens.device), self._advance(history)
+
+    def surprisal(self, tokens: Integers) -> Floats:
+        """-ln p [B, T-1] of each of the tokens [B, T] but the first, after all those before it in its row."""
+        ranks = trace(self._keys, tokens, vocabulary=self.vocabulary)
+        score = self.levels[0].log_probabilities[tokens[:, 1:]]
+        for n in range(1, self.config.order):
+            backed_off = score + _take(self.levels[n - 1].log_backoffs, ranks[n - 1][:, :-1])
+            here = ranks[n][:, 1:]
+            score = np.where(here >= 0, _take(self.levels[n].log_probabilities, here), backed_off)
+        return -score
+
+    def _advance(self, history: Tensor) -> Tensor:
+        """The last n-1 tokens of a history [B, T]; those before the nearest boundary are forgotten."""
+        context = history[:, history.shape[1] - (self.config.order - 1) :]
+        forgotten = (context == self.config.boundary).flip(1).cummax(dim=1).values.flip(1)
+        return context.masked_fill(forgotten, self.config.boundary)
+
+    @property
+    def _keys(self) -> list[Integers]:
+        return [level.keys for level in self.levels]
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything but the configuration, by name; `from_tensors` takes it back."""
+        named: dict[str, Tensor] = {}
+        for n, level in enumerate(self.levels, start=1):
+            named[f"{n}.keys"] = torch.from_numpy(level.keys)
+            named[f"{n}.log_probabilities"] = torch.from_numpy(level.log_probabilities)
+            named[f"{n}.log_backoffs"] = torch.from_numpy(level.log_backoffs)
+        return named
+
+    @classmethod
+    def from_tensors(cls, config: Config, tensors: Mapping[str, Tensor]) -> NGram:
+        """The model of which `tensors()` gave these; a ValueError where they do not belong to the configuration."""
+        levels, contexts = [], 1
+        for n in range(1, config.order + 1):
+            names = [f"{n}.{field}" for field in Level._fields]
+            if missing := [name for name in names if name not in tensors]:
+                raise ValueError(f"the tensors {missing} of an n-gram of order {config.order} are missing")
+            level = Level(*(tensors[name].cpu().numpy() for name in names))
+            sorted_keys = bool(np.all(level.keys[1:] > level.keys[:-1]))
+            within = len(level.keys) == 0 or 0 <= level.keys[0] <= level.keys[-1] < contexts * config.vocabulary
+            complete = n > 1 or len(level.keys) == config.vocabulary
+            if len({array.shape for array in level}) != 1 or not (sorted_keys and within and complete):
+                raise ValueError(
+                    f"the tensors {names} do not make an order of an n-gram with {config.vocabulary} tokens: "
+                    "they want equal lengths, and keys that rise and point to n-grams one order lower"
+                )
+            levels.append(level)
+            contexts = len(level.keys)
+        return cls(config, levels=levels)
+
+
+def _uniform(config: NGram.Config) -> list[Level]:
+    V = config.vocabulary
+    nothing = Level(np.empty(0, np.int64), np.empty(0), np.empty(0))
+    return [Level(np.arange(V), np.full(V, -np.log(V)), np.zeros(V)), *[nothing] * (config.order - 1)]
+
+
+def _store(
+    counted: Sequence[Counts],
+    estimates: Sequence[Estimate],
+    kept: Sequence[npt.NDArray[np.bool_]],
+    *,
+    vocabulary: int,
+) -> list[Level]:
+    """The kept n-grams as logarithms; where some are dropped, the ranks in the keys above them are renewed."""
+    levels: list[Level] = []
+    renewed: Integers | None = None
+    for level, estimate, keep in zip(counted, estimates, kept, strict=True):
+        keys, probabilities, backoffs = level.keys, estimate.probabilities, estimate.backoffs
+        if not keep.all():
+            keys, probabilities, backoffs = keys[keep], probabilities[keep], backoffs[keep]
+        if renewed is not None:
+            keys = renewed[keys // vocabulary] * vocabulary + keys % vocabulary
+        renewed = None if keep.all() else np.cumsum(keep) - 1
+        levels.append(Level(keys, np.minimum(np.log(probabilities), 0.0), np.log(backoffs)))
+    return levels
+
+
+def _take(values: Floats, ranks: Integers) -> Floats:
+    """The value at each rank, 0 where the rank is -1."""
+    if len(values) == 0:
+        return np.zeros(ranks.shape)
+    return np.where(ranks >= 0, values[ranks], 0.0)

@@ -1,0 +1,86 @@
+"""The neural probabilistic language model (Bengio et al. 2003, eq. 1): a net over the embeddings of n−1 words.
+
+    x = [C(w_{t−n+2}); …; C(w_t)]                 the concatenated embeddings of the last n−1 words
+    y = b + W x + U tanh(d + H x)                 W x, the direct connections, may be left out
+    P(w_{t+1} | w_{t−n+2} … w_t) = softmax(y)
+
+U and W together are one softmax over the vector [tanh(d + H x); x]. Before the first word the context is filled with
+the boundary token.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.softmax import Softmax
+from lmlab.models.model import Model, ModelConfig, Output, State
+
+
+class NPLMConfig(ModelConfig):
+    """What the net is told; in the paper's letters n, m, h."""
+
+    boundary: int = Field(default=0, ge=0, description="token that fills contexts before the first word")
+    order: int = Field(default=5, ge=2, le=1024, description="n: the next word and the n-1 before it")
+    width: int = Field(default=60, ge=1, le=65536, description="m: width of the word embeddings")
+    hidden: int = Field(default=100, ge=1, le=65536, description="h: number of tanh units")
+    direct: bool = Field(default=False, description="direct connections from the embeddings to the scores")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on the embeddings and on the tanh units")
+
+
+class NPLM(Model):
+    """Concatenated embeddings, one tanh layer, softmax; the state is the last n−1 tokens."""
+
+    Config = NPLMConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"order": 5, "width": 32, "hidden": 64, "dropout": 0.0},
+        "small": {"order": 6, "width": 64, "hidden": 256, "dropout": 0.1},
+        "base": {"order": 8, "width": 128, "hidden": 512, "dropout": 0.2},
+        "brown": {"order": 5, "width": 30, "hidden": 100},  # MLP10 of the paper's table 1
+        "brown-direct": {"order": 5, "width": 60, "hidden": 50, "direct": True},  # MLP3
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 2e-3,
+        "schedule": "cosine",
+        "batch": 16,
+        "window": 64,
+        "clip": 1.0,
+        "decay": 0.01,
+    }
+    carries: ClassVar[bool] = True
+
+    config: NPLMConfig
+    output: Softmax
+
+    def __init__(self, config: NPLMConfig) -> None:
+        super().__init__()
+        if config.boundary >= config.vocabulary:
+            raise ValueError(f"boundary = {config.boundary}: give a token below the vocabulary of {config.vocabulary}")
+        self.config = config
+        inputs = (config.order - 1) * config.width
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        self.hidden = nn.Linear(inputs, config.hidden)
+        self.dropout = Dropout(config.dropout)
+        self.output = Softmax(config.hidden + (inputs if config.direct else 0), config.vocabulary)
+
+    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+        before = self.start(len(tokens)) if state is None else state
+        words = torch.cat([before, tokens], dim=1)  # [B, n-1+T]
+        C = self.embedding(words)
+        n, T = self.config.order, tokens.shape[1]
+        x = self.dropout(torch.cat([C[:, first : first + T] for first in range(1, n)], dim=-1))  # [B, T, (n-1)m]
+        h = self.dropout(torch.tanh(self.hidden(x)))
+        return Output(torch.cat([h, x], dim=-1) if self.config.direct else h, words[:, -(n - 1) :])
+
+    def start(self, batch_size: int) -> State:
+        shape = (batch_size, self.config.order - 1)
+        return torch.full(shape, self.config.boundary, dtype=torch.long, device=self.device)
+
+    def flops(self, window: int) -> float:
+        return 2.0 * self.hidden.weight.numel() + self.output.flops()

@@ -1,0 +1,111 @@
+"""The recurrent language model (Elman 1990, Mikolov et al. 2010): a state that has read everything before.
+
+    x_t = E w_t
+    h_t = tanh(Wx x_t + Wh h_{t−1} + b)          (stacked: layer l reads the h_t of layer l−1)
+    P(w_{t+1} | w_1 … w_t) = softmax(V h_t + c)
+
+Trained by truncated back-propagation through time: the state is carried from one segment to the next, gradients are
+not. `gru` and `lstm` differ in the cell only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
+from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
+from lmlab.models.model import Model, ModelConfig, Output, State
+
+
+class RNNConfig(ModelConfig):
+    """What a recurrent language model is told."""
+
+    width: int = Field(default=256, ge=1, le=65536, description="width of the token embeddings")
+    hidden: int = Field(default=256, ge=1, le=65536, description="width of each layer's state")
+    layers: int = Field(default=2, ge=1, le=64, description="recurrent layers on top of each other")
+    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on all connections but the recurrent ones")
+    tied: bool = Field(default=False, description="the softmax uses the embedding's matrix")
+    softmax: Literal["full", "adaptive"] = Field(
+        default="full", description="output layer; adaptive is for large vocabularies sorted by frequency"
+    )
+    cutoffs: list[int] | None = Field(
+        default=None, description="token numbers at which the adaptive softmax starts a new cluster; None chooses"
+    )
+    connections: Connections = Field(default="none", description="what goes around each layer from the second on")
+    kernel: Kernel = Field(default="fused", description="fused kernels, or the readable cells (slower, same numbers)")
+
+    @model_validator(mode="after")
+    def _output_is_possible(self) -> RNNConfig:
+        if self.tied and self.softmax == "adaptive":
+            raise ValueError("an adaptive softmax cannot be tied; set tied = false or softmax = 'full'")
+        if self.cutoffs and self.softmax == "full":
+            raise ValueError("cutoffs are for the adaptive softmax; set softmax = 'adaptive' or leave them out")
+        return self
+
+
+class RNN(Model):
+    """Embedding, recurrent stack, softmax."""
+
+    Config = RNNConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 128, "hidden": 128, "layers": 1, "tied": True},
+        "small": {"width": 256, "hidden": 256, "layers": 2, "tied": True, "dropout": 0.1},
+        "base": {"width": 512, "hidden": 512, "layers": 2, "tied": True, "dropout": 0.2},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 1e-3,
+        "schedule": "cosine",
+        "batch": 16,
+        "window": 64,
+        "clip": 1.0,
+        "decay": 0.01,
+    }
+    carries: ClassVar[bool] = True
+    layer: ClassVar[type[Layer]] = ElmanLayer
+
+    config: RNNConfig
+    output: Softmax | AdaptiveSoftmax
+
+    def __init__(self, config: RNNConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        self.dropout = Dropout(config.dropout)
+        self.recurrent = Stack(
+            self.layer,
+            width=config.width,
+            hidden=config.hidden,
+            layers=config.layers,
+            dropout=config.dropout,
+            connections=config.connections,
+            kernel=config.kernel,
+        )
+        self.projection: nn.Module = nn.Identity()
+        if config.softmax == "adaptive":
+            self.output = AdaptiveSoftmax(config.hidden, config.vocabulary, cutoffs=config.cutoffs)
+        elif config.tied:
+            if config.hidden != config.width:
+                self.projection = nn.Linear(config.hidden, config.width, bias=False)
+            self.output = Softmax(config.width, config.vocabulary, tied=self.embedding)
+        else:
+            self.output = Softmax(config.hidden, config.vocabulary)
+
+    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+        if state is None:
+            state = self.start(len(tokens))
+        x = self.dropout(self.embedding(tokens))  # [B, T, D]
+        h, state = self.recurrent(x, state)
+        return Output(self.projection(self.dropout(h)), state)
+
+    def start(self, batch_size: int) -> State:
+        return self.recurrent.start(batch_size)
+
+    def flops(self, window: int) -> float:
+        projection = sum(2.0 * parameter.numel() for parameter in self.projection.parameters())
+        return self.recurrent.flops() + projection + self.output.flops()

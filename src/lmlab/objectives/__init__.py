@@ -1,0 +1,1 @@
+"""Pre-training variants: an objective makes blanks, the model fills them."""

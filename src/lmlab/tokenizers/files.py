@@ -1,0 +1,81 @@
+"""Existing tokenizers: `tokenizer.json`, GPT-2's and GPT's pair of files, BERT's `vocab.txt`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import tokenizers as hf
+from lmlab.tokenizers.engines import BERT_SPECIALS, BOUNDARY, byte_level_engine, gpt_engine, wordpiece_engine
+from lmlab.tokenizers.tokenizer import Tokenizer
+from tokenizers import models
+
+ACCEPTED = "a tokenizer.json, GPT-2's encoder.json with vocab.bpe (or vocab.json with merges.txt), BERT's vocab.txt"
+_PAIRS = (
+    ("encoder.json", "vocab.bpe"),
+    ("vocab.json", "merges.txt"),
+    ("encoder_bpe_40000.json", "vocab_40000.bpe"),
+)
+
+
+def load(path: str | Path) -> Tokenizer:
+    """The tokenizer in a file or folder; a ValueError says what is accepted."""
+    path = Path(path)
+    if path.is_dir():
+        return _load_folder(path)
+    if not path.exists():
+        raise ValueError(f"{path} does not exist; a tokenizer is {ACCEPTED}")
+    for vocabulary, merges in _PAIRS:
+        if path.name in (vocabulary, merges):
+            return _load_pair(path.with_name(vocabulary), path.with_name(merges))
+    if path.suffix == ".txt":
+        return _load_wordpiece(path)
+    try:
+        engine = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(f"{path} is not a tokenizer ({error}); accepted: {ACCEPTED}") from None
+    return Tokenizer(engine)
+
+
+def _load_folder(folder: Path) -> Tokenizer:
+    for names in (("tokenizer.json",), *_PAIRS, ("vocab.txt",)):
+        if all((folder / name).is_file() for name in names):
+            return load(folder / names[0])
+    raise ValueError(f"{folder} holds no tokenizer; accepted: {ACCEPTED}")
+
+
+def _load_pair(vocabulary_path: Path, merges_path: Path) -> Tokenizer:
+    """GPT-2's byte-level pairs (Radford et al. 2019), or GPT's over lower-cased words that end in `</w>` (2018)."""
+    try:
+        vocabulary = json.loads(vocabulary_path.read_text(encoding="utf-8"))
+        lines = merges_path.read_text(encoding="utf-8").split("\n")
+        merges = [_pair(line) for line in lines if line.strip() and not line.startswith("#version")]
+        if any(piece.endswith("</w>") for piece in vocabulary):
+            model = models.BPE(vocabulary, merges, unk_token="<unk>", end_of_word_suffix="</w>")
+            return Tokenizer(gpt_engine(model))
+        engine = byte_level_engine(models.BPE(vocabulary, merges))
+    except FileNotFoundError as error:
+        raise ValueError(
+            f"{error.filename} does not exist; {vocabulary_path.name} and {merges_path.name} go together"
+        ) from None
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(f"{vocabulary_path} and {merges_path.name} are not a pair of BPE files ({error})") from None
+    if BOUNDARY in vocabulary:
+        engine.add_special_tokens([BOUNDARY])
+    return Tokenizer(engine)
+
+
+def _pair(line: str) -> tuple[str, str]:
+    left, right = line.rstrip("\r").split(" ")
+    return left, right
+
+
+def _load_wordpiece(path: Path) -> Tokenizer:
+    pieces = path.read_text(encoding="utf-8").splitlines()
+    if "[UNK]" not in pieces:
+        raise ValueError(f"{path} is not a WordPiece vocabulary (it has no line [UNK]); accepted: {ACCEPTED}")
+    vocabulary = {piece: i for i, piece in enumerate(pieces)}
+    cased = any(piece.isascii() and piece.isalpha() and piece != piece.lower() for piece in pieces)
+    engine = wordpiece_engine(models.WordPiece(vocabulary, unk_token="[UNK]"), cased=cased)
+    engine.add_special_tokens([name for name in BERT_SPECIALS if name in vocabulary])
+    return Tokenizer(engine)

@@ -1,0 +1,264 @@
+"""The tokenizer that models, corpora and decoders hold: text to token ids and back."""
+
+from __future__ import annotations
+
+import codecs
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import tokenizers as hf
+from lmlab.tokenizers.byte_alphabet import BYTE_OF, CHARACTER_OF
+from lmlab.tokenizers.engines import (
+    BOUNDARY,
+    END_OF_LINE,
+    byte_engine,
+    byte_level_engine,
+    character_engine,
+    word_engine,
+    wordpiece_engine,
+)
+from lmlab.tokenizers.remembering import Memory
+from tokenizers import models
+
+BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
+"""The names under which published tokenizers keep the token between documents, the best first."""
+
+Ids = NDArray[np.uint32]
+
+
+class TokenizerWarning(UserWarning):
+    """A tokenizer is usable, but not quite what was asked for."""
+
+
+class Tokenizer:
+    """Text to token ids and back; everything it knows is derived from one Hugging Face tokenizer.
+
+    `boundary` stands between documents and before every text that a model reads. Plain text never becomes a special
+    token: a document that happens to hold the characters `<|endoftext|>` is encoded as those characters. The one
+    exception is `words`, where `<eos>` and `<unk>` standing alone as words are what the published corpora mean by them.
+    """
+
+    def __init__(self, engine: hf.Tokenizer) -> None:
+        engine.no_truncation()
+        engine.no_padding()
+        engine.encode_special_tokens = True
+        vocabulary = engine.get_vocab()
+        boundary = next((name for name in BOUNDARIES if name in vocabulary), None)
+        if boundary is None:
+            engine.add_special_tokens([BOUNDARY])
+            boundary, vocabulary = BOUNDARY, engine.get_vocab()
+        self.engine = engine
+        self.boundary: int = vocabulary[boundary]
+        self.vocabulary: int = max(vocabulary.values()) + 1
+        self._settings: dict[str, Any] = json.loads(engine.to_str())
+        self._vocabulary = vocabulary
+
+    @cached_property
+    def kind(self) -> str:
+        """`characters`, `bytes`, `words`, `bpe`, `wordpiece` or `unigram`, as the parts of the file show."""
+        kind = str(self._settings["model"]["type"]).lower()
+        if kind == "wordlevel":
+            return "characters" if self._cuts_as(character_engine("")) else "words"
+        if kind == "bpe" and self._cuts_as(byte_engine()) and not self._settings["model"]["merges"]:
+            return "bytes"
+        return kind
+
+    @property
+    def spec(self) -> str:
+        """What was asked for, as far as it can be told from the file: the kind and the size."""
+        return self.kind if self.kind in ("characters", "bytes") else f"{self.kind}:{self.vocabulary}"
+
+    @cached_property
+    def lossy(self) -> bool:
+        """Whether different texts may get the same ids, so that bits per byte would flatter a model.
+
+        `characters` loses only characters that its training text never showed: those are `unknown` in the ids.
+        """
+        return not (self.kind == "characters" or (self._byte_level and set(CHARACTER_OF) <= self._vocabulary.keys()))
+
+    @cached_property
+    def newline_is_boundary(self) -> bool:
+        """Whether a newline is itself the boundary, as in the word-level experiments on PTB, WikiText and Brown."""
+        return (
+            self.kind == "words"
+            and self._cuts_as(word_engine(""))
+            and self._vocabulary.get(END_OF_LINE) == self.boundary
+        )
+
+    @cached_property
+    def unknown(self) -> int | None:
+        """The id of what the vocabulary cannot say; None where there is no such thing."""
+        model = self._settings["model"]
+        if model["type"] == "Unigram":
+            return None if model["unk_id"] is None else int(model["unk_id"])
+        return None if model.get("unk_token") is None else self._vocabulary.get(model["unk_token"])
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The SHA-256 of the tokenizer's file."""
+        return hashlib.sha256(self.engine.to_str().encode()).hexdigest()
+
+    def encode(self, text: str) -> list[int]:
+        """The ids of a text; no boundary is added."""
+        ids: list[int] = self.encode_batch([text])[0].tolist()
+        return ids
+
+    def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
+        """The ids of several texts, computed side by side."""
+        try:
+            if self.kind == "bytes":
+                return [self._id_of_byte[np.frombuffer(text.encode(), np.uint8)] for text in texts]
+            if self.kind == "characters":
+                return [self._id_of_character[np.frombuffer(text.encode("utf-32-le"), "<u4")] for text in texts]
+            if any(map(_UNSURE.search, texts)):
+                return [np.array(ids, np.uint32) for ids in self._encode_afresh(texts)]
+            if self.newline_is_boundary:
+                return [self._words(text) for text in texts]
+            if self._memory is not None:
+                return self._memory.encode_batch(texts)
+            return [np.array(ids, np.uint32) for ids in self._encode_afresh(texts)]
+        except (UnicodeEncodeError, TypeError):
+            raise ValueError(
+                "the text holds half of a surrogate pair, which is not Unicode text; "
+                "read it again with errors='replace' or leave that character out"
+            ) from None
+
+    def decode(self, ids: Iterable[int]) -> str:
+        """The text of ids; boundaries give nothing, but a newline where a newline is the boundary."""
+        return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=True))
+
+    def stream(self, ids: Iterable[int]) -> Iterator[str]:
+        """The text of ids as they come, each part as soon as it is whole characters; joined, it is `decode`."""
+        if self._byte_level:
+            decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+            yield from (part for token in ids if (part := decode(self._bytes(int(token)))))
+            if part := decode(b"", final=True):
+                yield part
+            return
+        read: list[int] = []
+        before = ""
+        for token in map(int, ids):
+            if token in self._specials:
+                continue
+            read.append(token)
+            text = self.decode(read)
+            if text.endswith("\ufffd") and len(read) < 16:
+                continue
+            if part := text[len(before) :]:
+                yield part
+            read = read[-4:]
+            before = self.decode(read)
+        if part := self.decode(read)[len(before) :]:
+            yield part
+
+    def show(self, token: int) -> str:
+        """One token as people can read it: control characters and lone bytes are escaped."""
+        if not 0 <= token < self.vocabulary:
+            raise ValueError(f"token {token} is outside the vocabulary of {self.vocabulary}")
+        piece = self.engine.id_to_token(token)
+        if piece is None:
+            return f"[{token}]"
+        if self._byte_level and token not in self._specials:
+            piece = self._bytes(token).decode(errors="backslashreplace")
+        return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
+
+    def save(self, path: str | Path) -> None:
+        """Write `tokenizer.json`, to a file or into a folder."""
+        path = Path(path)
+        target = path / "tokenizer.json" if path.is_dir() else path
+        target.write_text(self.engine.to_str(pretty=True), encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | Path) -> Tokenizer:
+        """The tokenizer of a `tokenizer.json`, of GPT-2's two files, or of a folder that holds them."""
+        from lmlab.tokenizers.files import load
+
+        return load(path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _from_string, (self.engine.to_str(),)
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({self.spec!r})"
+
+    @cached_property
+    def _byte_level(self) -> bool:
+        """Whether the pieces are bytes in GPT-2's alphabet and nothing is changed or added before them."""
+        layers = self._settings["pre_tokenizer"]
+        return (
+            _has(layers, "ByteLevel")
+            and not any(layer.get("add_prefix_space") for layer in _flat(layers))
+            and self._settings["normalizer"] is None
+            and _has(self._settings["decoder"], "ByteLevel")
+        )
+
+    def _cuts_as(self, engine: hf.Tokenizer) -> bool:
+        """Whether a text is changed and cut into pieces as another tokenizer does it."""
+        other = json.loads(engine.to_str())
+        return all(self._settings[part] == other[part] for part in ("normalizer", "pre_tokenizer"))
+
+    @cached_property
+    def _specials(self) -> set[int]:
+        return {token["id"] for token in self._settings["added_tokens"] if token["special"]}
+
+    def _bytes(self, token: int) -> bytes:
+        """The bytes of a token of a byte-level tokenizer."""
+        if token in self._specials:
+            return b""
+        return bytes(BYTE_OF[character] for character in self.engine.id_to_token(token) or "" if character in BYTE_OF)
+
+    @cached_property
+    def _id_of_byte(self) -> Ids:
+        return np.array([self._vocabulary[CHARACTER_OF[byte]] for byte in range(256)], np.uint32)
+
+    @cached_property
+    def _id_of_character(self) -> Ids:
+        table = np.full(0x110000, self.unknown, np.uint32)
+        for piece, index in self._vocabulary.items():
+            if len(piece) == 1:
+                table[ord(piece)] = index
+        return table
+
+    @cached_property
+    def _memory(self) -> Memory | None:
+        """Where pieces never reach over white space, words can be encoded one by one and remembered."""
+        empty = models.BPE()
+        known = [byte_level_engine(empty), *(wordpiece_engine(empty, cased=cased) for cased in (True, False))]
+        return Memory(self._encode_afresh) if any(map(self._cuts_as, known)) else None
+
+    def _encode_afresh(self, texts: Sequence[str]) -> list[list[int]]:
+        encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
+        return [encoding.ids for encoding in encodings]
+
+    def _words(self, text: str) -> Ids:
+        get, unknown = self._vocabulary.get, self.unknown
+        words = text.replace("\n", f" {END_OF_LINE} ").split()
+        return np.fromiter((get(word, unknown) for word in words), np.uint32, len(words))
+
+
+_UNSURE = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
+"""What is white space for Python but not for Unicode, or not for BERT: texts with it are left to the library."""
+
+
+def _from_string(text: str) -> Tokenizer:
+    return Tokenizer(hf.Tokenizer.from_str(text))
+
+
+def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A pre-tokenizer or decoder as the list of its steps."""
+    if part is None:
+        return []
+    steps = part.get("pretokenizers") or part.get("decoders")
+    return [part] if steps is None else [inner for step in steps for inner in _flat(step)]
+
+
+def _has(part: dict[str, Any] | None, name: str) -> bool:
+    return any(step["type"] == name for step in _flat(part))

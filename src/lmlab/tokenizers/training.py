@@ -1,0 +1,230 @@
+"""Training a tokenizer from text, by a short spec such as `bpe:4096` or `words:min=4`."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import tokenizers as hf
+from lmlab.config import suggest
+from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
+from lmlab.tokenizers.engines import (
+    BERT_SPECIALS,
+    BOUNDARY,
+    END_OF_LINE,
+    UNKNOWN,
+    byte_engine,
+    byte_level_engine,
+    character_engine,
+    word_engine,
+    wordpiece_engine,
+)
+from lmlab.tokenizers.files import load
+from lmlab.tokenizers.tokenizer import Tokenizer, TokenizerWarning
+from tokenizers import models, trainers
+
+KINDS = ("characters", "bytes", "words", "bpe", "wordpiece", "unigram")
+SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3}
+"""The least vocabulary of each kind: for the byte-level ones the 256 bytes and the boundary."""
+LONGEST_WORD = 256
+"""A longer run without white space is no word: `words` takes it as unknown, the others learn from its parts."""
+MOST_COUNTED = 4_000_000
+"""Past so many different words those seen once are dropped from the count (and counted anew), to bound memory."""
+
+
+class Spec(NamedTuple):
+    """A tokenizer to be trained."""
+
+    kind: str
+    size: int | None = None  # of the whole vocabulary; None: as many as there are
+    minimum: int = 1  # words: how often a word must be seen
+    cased: bool = False  # wordpiece: whether upper case is kept
+
+    def __str__(self) -> str:
+        options = [str(self.size)] if self.size is not None else []
+        options += [f"min={self.minimum}"] * (self.minimum > 1) + ["cased"] * self.cased
+        return ":".join([self.kind, ",".join(options)]) if options else self.kind
+
+
+def parse(text: str) -> Spec:
+    """Read a spec; a ValueError says what is allowed."""
+    kind, colon, tail = text.partition(":")
+    if kind not in KINDS:
+        raise ValueError(f"unknown tokenizer {text!r}{suggest(kind, KINDS)}; or the path of a tokenizer.json")
+    values: dict[str, int | bool] = {}
+    for option in tail.split(",") if colon else []:
+        key, _, value = option.strip().rpartition("=")
+        if kind == "wordpiece" and option.strip() == "cased":
+            values["cased"] = True
+        elif re.fullmatch(r"[0-9_]+", value) and (
+            (key == "" and kind in SMALLEST) or (key == "min" and kind == "words")
+        ):
+            values["minimum" if key else "size"] = int(value)
+        else:
+            raise ValueError(f"tokenizer {text!r}: {option!r} is not understood; allowed: {_FORMS[kind]}")
+    spec = Spec(kind, **values)  # type: ignore[arg-type]
+    if spec.size is None and kind in ("bpe", "wordpiece", "unigram"):
+        raise ValueError(f"tokenizer {text!r} needs the size of its vocabulary, for instance {kind}:4096")
+    if spec.size is not None and spec.size < SMALLEST[kind]:
+        raise ValueError(f"tokenizer {text!r}: {spec.size} is too few; {kind} needs at least {SMALLEST[kind]}")
+    if spec.minimum < 1:
+        raise ValueError(f"tokenizer {text!r}: min={spec.minimum} is not allowed; it must be at least 1")
+    return spec
+
+
+_FORMS = {
+    "characters": "characters",
+    "bytes": "bytes",
+    "words": "words, words:10000, words:min=4, words:10000,min=2",
+    "bpe": "bpe:4096",
+    "wordpiece": "wordpiece:4096, wordpiece:4096,cased",
+    "unigram": "unigram:4096",
+}
+
+
+def resolve(given: str | Path | Tokenizer, texts: Callable[[], Iterable[str]]) -> Tokenizer:
+    """The tokenizer that is meant: itself, one read from its files, or one trained on `texts()` by a spec."""
+    if isinstance(given, Tokenizer):
+        return given
+    if is_path(given):
+        return load(given)
+    return train(str(given), texts())
+
+
+def is_path(given: str | Path) -> bool:
+    """Whether a tokenizer is given as a path rather than as a spec."""
+    if isinstance(given, Path):
+        return True
+    return given.partition(":")[0] not in KINDS and (Path(given).exists() or "/" in given or given.endswith(".json"))
+
+
+def train(spec: str | Spec, texts: Iterable[str]) -> Tokenizer:
+    """Train a tokenizer on texts, which are read once.
+
+    Where the text does not allow so large a vocabulary, the tokenizer has as many tokens as it does, with a
+    TokenizerWarning that says how many.
+    """
+    spec = parse(spec) if isinstance(spec, str) else spec
+    tokenizer = Tokenizer(_TRAINERS[spec.kind](spec, texts))
+    if spec.size is not None and tokenizer.vocabulary < spec.size:
+        warnings.warn(
+            f"{spec}: the text allows only {tokenizer.vocabulary:,} tokens; the vocabulary has that size",
+            TokenizerWarning,
+            stacklevel=2,
+        )
+    return tokenizer
+
+
+def _characters(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    seen: set[str] = set()
+    for text in texts:
+        seen.update(text)
+    if not seen:
+        raise ValueError("a characters tokenizer cannot be trained on an empty text")
+    return character_engine(sorted(seen))
+
+
+def _bytes(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    return byte_engine()
+
+
+def _words(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    """Ids go from the frequent to the rare, as adaptive softmax wants them; equal counts are in alphabetical order."""
+    counts: Counter[str] = Counter()
+    for text in texts:
+        counts.update(text.split())
+        if len(counts) > MOST_COUNTED:
+            counts = Counter({word: count for word, count in counts.items() if count > 1})
+    if not counts:
+        raise ValueError("a words tokenizer cannot be trained on a text without words")
+    kept = [
+        word
+        for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+        if count >= spec.minimum and len(word) <= LONGEST_WORD and word not in (UNKNOWN, END_OF_LINE)
+    ]
+    return word_engine(kept, size=spec.size)
+
+
+def _byte_pairs(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    assert spec.size is not None
+    engine = byte_level_engine(models.BPE())
+    trainer = trainers.BpeTrainer(
+        vocab_size=spec.size,
+        min_frequency=2,
+        special_tokens=[BOUNDARY],
+        initial_alphabet=CHARACTER_OF,
+        show_progress=False,
+    )
+    engine.train_from_iterator(_parts(texts), trainer)
+    return engine
+
+
+def _unigram(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    """The library's trainer goes through its words in an order of chance, so a second training may differ a little."""
+    assert spec.size is not None
+    engine = byte_level_engine(models.Unigram())
+    trainer = trainers.UnigramTrainer(
+        vocab_size=spec.size,
+        special_tokens=[BOUNDARY],
+        initial_alphabet=CHARACTER_OF,
+        show_progress=False,
+    )
+    engine.train_from_iterator(_parts(texts), trainer)
+    return engine
+
+
+def _wordpiece(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    """Trained in two steps, so that the outcome does not hang on chance.
+
+    The library numbers the letters inside words (`##e`) in the order in which it meets them, which is random, and
+    breaks ties by number. The first step finds those letters; the second is given them in alphabetical order.
+    """
+    assert spec.size is not None
+    kept = list(_parts(texts))
+    first = _train_wordpiece(spec, kept, size=0, given=[])
+    letters = sorted(piece for piece in first if piece.startswith("##"))
+    vocabulary = _train_wordpiece(spec, kept, size=spec.size, given=letters)
+    engine = wordpiece_engine(models.WordPiece(vocabulary, unk_token="[UNK]"), cased=spec.cased)
+    engine.add_special_tokens(BERT_SPECIALS)
+    return engine
+
+
+def _train_wordpiece(spec: Spec, texts: list[str], *, size: int, given: list[str]) -> dict[str, int]:
+    assert spec.size is not None
+    engine = wordpiece_engine(models.WordPiece(unk_token="[UNK]"), cased=spec.cased)
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=2,
+        special_tokens=BERT_SPECIALS + given,
+        limit_alphabet=min(1000, (spec.size - len(BERT_SPECIALS)) // 2),
+        show_progress=False,
+    )
+    engine.train_from_iterator(texts, trainer)
+    vocabulary: dict[str, int] = engine.get_vocab()
+    return vocabulary
+
+
+_TRAINERS: dict[str, Callable[[Spec, Iterable[str]], hf.Tokenizer]] = {
+    "characters": _characters,
+    "bytes": _bytes,
+    "words": _words,
+    "bpe": _byte_pairs,
+    "wordpiece": _wordpiece,
+    "unigram": _unigram,
+}
+
+_LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD}}}(?=\S)")
+
+
+def _parts(texts: Iterable[str]) -> Iterator[str]:
+    """The texts, with runs without white space cut: the cost of learning grows with the square of a word's length."""
+    for text in texts:
+        start = 0
+        for match in _LONG_RUN.finditer(text):
+            yield text[start : match.end()]
+            start = match.end()
+        yield text[start:]

@@ -1,0 +1,1 @@
+"""The training procedure: budgets, optimizers, schedules, the loop, and what it costs."""

@@ -1,0 +1,66 @@
+"""What a run may spend: time, tokens, steps, epochs or FLOPs."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import NamedTuple
+
+UNITS = {
+    "s": ("seconds", 1.0),
+    "sec": ("seconds", 1.0),
+    "seconds": ("seconds", 1.0),
+    "m": ("seconds", 60.0),
+    "min": ("seconds", 60.0),
+    "minutes": ("seconds", 60.0),
+    "h": ("seconds", 3600.0),
+    "hours": ("seconds", 3600.0),
+    "token": ("tokens", 1.0),
+    "tokens": ("tokens", 1.0),
+    "step": ("steps", 1.0),
+    "steps": ("steps", 1.0),
+    "epoch": ("epochs", 1.0),
+    "epochs": ("epochs", 1.0),
+    "flops": ("flops", 1.0),
+}
+PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
+PATTERN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]+)\s*")
+
+
+class Budget(NamedTuple):
+    """An amount of one unit: seconds, tokens, steps, epochs or flops."""
+
+    amount: float
+    unit: str
+
+    def steps(self, *, tokens_per_step: int, steps_per_epoch: float, flops_per_step: float) -> int | None:
+        """How many whole steps it pays for; None where only the clock can tell."""
+        if self.unit == "seconds":
+            return None
+        step = {"tokens": tokens_per_step, "steps": 1.0, "epochs": 1 / steps_per_epoch, "flops": flops_per_step}
+        count = math.floor(self.amount / step[self.unit] + 1e-9)
+        if count < 1:
+            raise ValueError(
+                f"a budget of {self.amount:g} {self.unit} does not pay for one step, which costs "
+                f"{step[self.unit]:g} {self.unit}; raise --budget, or lower train.batch or train.window"
+            )
+        return count
+
+
+def parse_budget(text: str) -> Budget:
+    """Read `90s`, `10min`, `5Mtokens`, `300steps`, `3epochs` or `2e13flops`."""
+    match = PATTERN.fullmatch(text)
+    if match:
+        number, unit = float(match[1]), match[2]
+        for prefix in ("", unit[0]):
+            name = unit.removeprefix(prefix).lower()
+            if name in UNITS and prefix in PREFIXES and (prefix == "" or UNITS[name][0] != "seconds"):
+                kind, factor = UNITS[name]
+                amount = number * PREFIXES[prefix] * factor
+                if amount <= 0:
+                    raise ValueError(f"a budget of {text!r} buys nothing; give more than zero")
+                return Budget(amount, kind)
+    raise ValueError(
+        f"budget {text!r} is not understood; write a time (90s, 10min, 2h), tokens (5Mtokens), "
+        "steps (300steps), epochs (3epochs) or FLOPs (2e13flops)"
+    )

@@ -1,0 +1,325 @@
+"""The training loop: one function, the same for pre-training and fine-tuning."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Protocol
+
+import torch
+from pydantic import BaseModel
+from torch import Tensor
+
+from lmlab.data.loaders import Loader
+from lmlab.models.model import Model, State, detach_state
+from lmlab.objectives.objective import Objective
+from lmlab.training.budget import parse_budget
+from lmlab.training.costs import Cost, Meter
+from lmlab.training.optimizers import create_optimizer, learning_rate
+from lmlab.training.settings import TrainConfig
+
+
+class Progress(BaseModel):
+    """Where a run stands: all of it is written with a checkpoint and read back on resuming."""
+
+    step: int = 0
+    tokens: int = 0
+    flops: float = 0.0
+    seconds: float = 0.0  # of training: what a budget in time counts; validation and checkpoints are left out
+    cost: tuple[float, float, float] = (0.0, 0.0, 0.0)  # wall seconds, CPU seconds, joules of everything
+    energy_method: str = ""
+    loss_sum: float = 0.0  # nats since the last line of metrics
+    loss_count: int = 0
+    evaluations: int = 0
+    best: float | None = None  # nats per validation token
+    best_step: int = 0
+    stale: int = 0  # validations since the best one
+    plateau: float = 1.0
+    plateau_stale: int = 0
+    valid: float | None = None
+    ended: str = ""  # "", "budget" or "early"
+    metrics_bytes: int = 0
+
+
+class Keeper(Protocol):
+    """What the loop needs of a run directory."""
+
+    def load(self, model: Model, optimizer: torch.optim.Optimizer, start: State) -> tuple[Progress, State] | None:
+        """Restore the last checkpoint; None where there is none."""
+
+    def save(self, model: Model, optimizer: torch.optim.Optimizer, state: State, progress: Progress) -> None:
+        """Write a checkpoint from which training goes on exactly."""
+
+    def save_best(self, model: Model) -> None:
+        """Write the weights that users will load."""
+
+    def log(self, line: dict[str, Any], progress: Progress) -> None:
+        """Append a line to the metrics."""
+
+    def due(self) -> bool:
+        """True when it is time for a checkpoint."""
+
+
+class NotFiniteError(ValueError):
+    """The loss or its gradient is no longer a number."""
+
+
+def train(
+    model: Model,
+    objective: Objective,
+    loader: Loader,
+    config: TrainConfig,
+    *,
+    evaluate: Callable[[], float] | None = None,
+    bytes_per_token: tuple[float, float] | None = None,
+    keeper: Keeper | None = None,
+    on_log: Callable[[dict[str, Any], Progress], None] | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Progress:
+    """Train until the budget is spent, validation stands still, or `interrupted` says so.
+
+    `evaluate` gives the validation loss in nats per token; `bytes_per_token` of the training and the validation text
+    turn losses into bits per byte; `keeper` writes checkpoints and metrics and restores them.
+    """
+    optimizer = create_optimizer(model, config)
+    budget = parse_budget(config.budget)
+    tokens_per_step = loader.batch_size * loader.window * config.accumulate
+    flops_per_step = 3 * model.flops(loader.window) * tokens_per_step
+    last_step = budget.steps(
+        tokens_per_step=tokens_per_step,
+        steps_per_epoch=loader.steps_per_epoch / config.accumulate,
+        flops_per_step=flops_per_step,
+    )
+    progress, state = Progress(), None
+    if keeper is not None:
+        start = model.start(loader.batch_size) if model.carries else None
+        progress, state = keeper.load(model, optimizer, start) or (progress, state)
+    step = _Step(model, objective, loader, config, optimizer)
+    meter = Meter()
+    progress.energy_method = meter.method
+
+    def spend(*, training: bool) -> Cost:
+        cost = meter.lap()
+        progress.cost = Cost(*progress.cost).plus(cost)
+        progress.seconds += cost.seconds if training else 0.0
+        return cost
+
+    def log(values: dict[str, Any]) -> None:
+        seconds, cpu_seconds, joules = progress.cost
+        rate = progress.tokens / progress.seconds if progress.seconds else 0.0
+        cost = {"seconds": seconds, "cpu_seconds": cpu_seconds, "joules": joules, "tokens_per_second": rate}
+        line = {"step": progress.step, "tokens": progress.tokens, "flops": progress.flops, **values, "cost": cost}
+        if keeper is not None:
+            keeper.log(line, progress)
+        if on_log is not None:
+            on_log(line, progress)
+
+    def bits(nats: float, *, valid: bool) -> float | None:
+        return nats / math.log(2) / bytes_per_token[valid] if bytes_per_token is not None else None
+
+    def share() -> float:
+        """How much of the budget is spent, 0 to 1."""
+        return progress.seconds / budget.amount if last_step is None else progress.step / last_step
+
+    def validate() -> None:
+        if evaluate is None:
+            return
+        spend(training=True)
+        progress.evaluations += 1
+        progress.valid = _check(evaluate(), "validation loss", progress.step, keeper)
+        better = progress.best is None or progress.valid < progress.best
+        if better:
+            progress.best, progress.best_step, progress.stale, progress.plateau_stale = (
+                progress.valid,
+                progress.step,
+                0,
+                0,
+            )
+            if keeper is not None:
+                keeper.save_best(model)
+        else:
+            progress.stale += 1
+            progress.plateau_stale += 1
+            if progress.plateau_stale >= config.plateau_patience:
+                progress.plateau *= config.plateau_factor
+                progress.plateau_stale = 0
+        spend(training=False)
+        log({"valid_loss": progress.valid, "valid_bits_per_byte": bits(progress.valid, valid=True), "best": better})
+
+    def save() -> None:
+        if keeper is not None:
+            _check(_largest(step.parameters), "size of the weights", progress.step, keeper)
+            keeper.save(model, optimizer, state, progress)
+
+    if progress.ended == "budget" and share() < 1:
+        progress.ended = ""  # the budget was raised
+    model.train()
+    while not progress.ended and not interrupted():
+        rate = learning_rate(config, step=progress.step, progress=share(), plateau=progress.plateau)
+        loss, count, gradient, state = step(progress.step, rate, state)
+        _check(loss, "loss", progress.step + 1, keeper)
+        _check(gradient, "gradient", progress.step + 1, keeper)
+        progress.step += 1
+        progress.tokens += count
+        progress.flops += flops_per_step
+        progress.loss_sum += loss * count
+        progress.loss_count += count
+        spend(training=True)
+        done = progress.step >= last_step if last_step is not None else progress.seconds >= budget.amount
+        if progress.step % config.log_every == 0 or done:
+            mean = progress.loss_sum / progress.loss_count
+            progress.loss_sum, progress.loss_count = 0.0, 0
+            log({"loss": mean, "bits_per_byte": bits(mean, valid=False), "rate": rate, "gradient": gradient})
+        every = config.evaluate_every
+        if done or (progress.step % every == 0 if every else share() * config.evaluations >= progress.evaluations + 1):
+            validate()
+            if config.patience is not None and progress.stale >= config.patience:
+                progress.ended = "early"
+        if done:
+            progress.ended = "budget"
+        if keeper is not None and keeper.due() and not progress.ended:
+            save()
+            spend(training=False)
+    if keeper is not None and progress.ended and evaluate is None:
+        keeper.save_best(model)
+    save()
+    model.eval()
+    return progress
+
+
+def _check(value: float, what: str, step: int, keeper: Keeper | None) -> float:
+    if math.isfinite(value):
+        return value
+    kept = "; the last good checkpoint is kept, so lower train.rate and resume" if keeper is not None else ""
+    raise NotFiniteError(f"the {what} became {value} at step {step}{kept} (or try train.clip, train.warmup)")
+
+
+def _largest(parameters: list[Tensor]) -> float:
+    """The largest weight; no number, if one of them is none."""
+    with torch.no_grad():
+        return max((float(parameter.abs().max()) for parameter in parameters), key=lambda x: (math.isnan(x), x))
+
+
+class _Step:
+    """One update of the weights, with the precision, compilation and accumulation that the settings ask for."""
+
+    def __init__(
+        self,
+        model: Model,
+        objective: Objective,
+        loader: Loader,
+        config: TrainConfig,
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        self.model, self.objective, self.loader, self.config, self.optimizer = (
+            model,
+            objective,
+            loader,
+            config,
+            optimizer,
+        )
+        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.device = model.device
+        self.dtype = choose_dtype(config.precision, self.device)
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+        self.unproven = config.compile
+        if config.compile:
+            model.compile()
+
+    def __call__(self, step: int, rate: float, state: State) -> tuple[float, int, float, State]:
+        """Give the mean loss, the number of predictions, the gradient's norm and the new state."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        total, count = 0.0, 0
+        scale = 1.0 / self.config.accumulate
+        for part in range(self.config.accumulate):
+            place = step * self.config.accumulate + part
+            if not self.model.carries or self.loader.restarts(place):
+                state = None
+            batch = self.objective.batch(self.loader.batch(place).to(self.device))
+            loss, state = self._backward(batch, state, scale)
+            total, count = total + float(loss.total.detach()), count + loss.count
+        self.scaler.unscale_(self.optimizer)
+        limit = self.config.clip if self.config.clip is not None else math.inf
+        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
+        if math.isfinite(norm) or self.scaler.is_enabled():
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+        self.optimizer.zero_grad(set_to_none=True)
+        return total / count, count, norm if not self.scaler.is_enabled() else 0.0, detach_state(state)
+
+    def _backward(self, batch: Any, state: State, scale: float) -> tuple[Any, State]:
+        if not self.unproven:
+            return self._forward_backward(batch, state, scale)
+        random = torch.get_rng_state()
+        self.unproven = False
+        try:
+            return self._forward_backward(batch, state, scale)
+        except Exception as error:
+            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            warnings.warn(f"torch.compile failed ({reason}); going on without it", stacklevel=2)
+            self.model._compiled_call_impl = None
+            self.optimizer.zero_grad(set_to_none=True)
+            torch.set_rng_state(random)
+            return self._forward_backward(batch, state, scale)
+
+    def _forward_backward(self, batch: Any, state: State, scale: float) -> tuple[Any, State]:
+        with self._autocast():
+            loss, state = self.objective.loss(self.model, batch, state)
+        self.scaler.scale(loss.total * (scale / loss.count)).backward()  # type: ignore[no-untyped-call]
+        return loss, state
+
+    def _autocast(self) -> AbstractContextManager[Any]:
+        return nullcontext() if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """The type for autocast, or None for plain fp32."""
+    if precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
+    if precision == "fp16" and device.type == "cpu":
+        raise ValueError("train.precision = 'fp16' needs a GPU; on a CPU use fp32 or bf16")
+    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; auto takes the best there is."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here: {reason}; try --device cpu") from None
+    return device
+
+
+@contextmanager
+def evaluating(model: Model) -> Iterator[None]:
+    """Dropout off and no gradients, then back to training."""
+    model.eval()
+    with torch.inference_mode():
+        yield
+    model.train()
+
+
+def mean_nll(model: Model, loader: Loader, *, steps: int) -> float:
+    """Nats per token over the first `steps` batches of a loader, state carried where the model does."""
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    state: State = None
+    with evaluating(model):
+        for step in range(steps):
+            raw = loader.batch(step).to(model.device)
+            if not model.carries or loader.restarts(step):
+                state = model.start(len(raw)) if model.carries else None
+            nats, state = model.score(raw[:, :-1], raw[:, 1:], state)
+            total += _sum(nats)
+            count += nats.numel()
+    return float(total) / count
+
+
+def _sum(nats: Tensor) -> Tensor:
+    return nats.sum(dtype=torch.float64).cpu()

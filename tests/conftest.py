@@ -1,0 +1,31 @@
+"""What several tests share: one thread (tests run side by side), and the way to the shared data."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+DATA = Path(os.environ.get("LMLAB_DATA", Path(__file__).parents[2] / "shared" / "data"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
+    os.environ["LMLAB_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Callable[[str], Path]:
+    """The folder of a real corpus or fixture; the test is skipped where there is none."""
+
+    def find(name: str) -> Path:
+        folder = DATA / name
+        if not folder.is_dir():
+            pytest.skip(f"needs {name} in LMLAB_DATA (looked in {DATA})")
+        return folder
+
+    return find

@@ -1,0 +1,129 @@
+"""The decoding loop: the same as reading everything anew at each step, for any kind of state."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from lmlab.decoding.generate import Reader, generate
+from lmlab.decoding.sampling import Greedy, Sampler
+from standins import Table, TinyGRU, TinyWindow
+
+BOUNDARY = 1
+PROMPT = torch.tensor([[BOUNDARY, 4, 2]])
+
+
+def run(model, prompt=PROMPT, *, tokens=12, pick=None, **options):
+    return torch.stack(list(generate(model, prompt, tokens=tokens, pick=pick or Greedy(), **options)), dim=1).tolist()
+
+
+@torch.inference_mode()
+def greedy_anew(model, prompt, tokens):
+    """Reads the whole text from the start for each token."""
+    text = list(prompt)
+    for _ in range(tokens):
+        logits, _ = model.step(torch.tensor([text]), model.start(1))
+        text.append(int(logits[0].argmax()))
+    return text[len(prompt) :]
+
+
+@pytest.mark.parametrize("model", [Table(9), TinyGRU(9), TinyWindow(9, window=64)], ids=["table", "gru", "window"])
+def test_greedy_is_what_reading_anew_gives(model):
+    assert run(model, tokens=20) == [greedy_anew(model, PROMPT[0].tolist(), 20)]
+
+
+@torch.inference_mode()
+def windowed_by_hand(model, prompt, tokens):
+    """What is in the window is kept by hand, as the docstring of Reader says."""
+    seen, out = list(prompt)[-model.window :], []
+    for _ in range(tokens):
+        logits, _ = model.step(torch.tensor([seen]), model.start(1))
+        out.append(int(logits[0].argmax()))
+        seen.append(out[-1])
+        if len(seen) > model.window:
+            seen = seen[-(model.window // 2) :]
+    return out
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 9, 30])
+def test_past_the_window_the_last_half_is_read_again(length):
+    model = TinyWindow(50, window=8)
+    prompt = [BOUNDARY, *torch.randint(2, 50, (length - 1,), generator=torch.Generator().manual_seed(3)).tolist()]
+    expected = windowed_by_hand(model, prompt, 40)
+    model.read = 0
+    assert run(model, torch.tensor([prompt]), tokens=40) == [expected]
+    assert model.read <= length + 2 * 40  # amortised: each token is read at most about twice
+
+
+def test_a_window_of_one_token_works():
+    assert len(run(TinyWindow(9, window=1), tokens=5)[0]) == 5
+
+
+def test_every_row_is_as_if_alone():
+    model, generator = TinyWindow(30, window=8), torch.Generator().manual_seed(5)
+    prompts = torch.randint(2, 30, (4, 6), generator=generator)
+    together = run(model, prompts, tokens=15)
+    assert together == [run(model, prompt[None], tokens=15)[0] for prompt in prompts]
+    assert len({tuple(row) for row in together}) > 1
+
+
+def test_samples_share_one_reading_of_the_prompt_and_differ():
+    model = TinyWindow(30, window=64)
+    rows = run(model, torch.randint(2, 30, (1, 40)), tokens=8, samples=5, pick=Sampler(seed=2))
+    assert len(rows) == 5
+    assert len({tuple(row) for row in rows}) == 5
+    assert model.read == 40 + 7
+
+
+def test_samples_of_several_prompts_stay_with_their_prompt():
+    model = Table(9)
+    prompts = torch.tensor([[BOUNDARY, 3], [BOUNDARY, 5]])
+    rows = run(model, prompts, tokens=6, samples=2)
+    assert rows[0] == rows[1] == greedy_anew(model, [BOUNDARY, 3], 6)
+    assert rows[2] == rows[3] == greedy_anew(model, [BOUNDARY, 5], 6)
+
+
+def test_finished_rows_are_held_and_the_loop_ends_with_the_last():
+    rows = run(Table(4), torch.tensor([[BOUNDARY]]), tokens=200, samples=6, pick=Sampler(seed=1), boundary=BOUNDARY)
+    ends = [row.index(BOUNDARY) for row in rows]
+    assert all(set(row[end:]) == {BOUNDARY} for row, end in zip(rows, ends, strict=True))
+    assert max(ends) == len(rows[0]) - 1 < 199
+    assert len(set(ends)) > 1
+
+
+def test_without_a_boundary_it_runs_to_the_length():
+    rows = run(Table(4), torch.tensor([[BOUNDARY]]), tokens=50, samples=6, pick=Sampler(seed=1))
+    assert all(len(row) == 50 and BOUNDARY in row for row in rows)
+
+
+def test_it_streams_and_leaves_gradients_on_outside():
+    stream = generate(TinyGRU(9), PROMPT, tokens=3, pick=Greedy())
+    first = next(stream)
+    assert first.shape == (1,)
+    assert torch.is_grad_enabled()
+    assert not torch.is_inference_mode_enabled()
+    assert len(list(stream)) == 2
+
+
+def test_reader_rows_change_places():
+    model = TinyWindow(20, window=6)
+    texts = torch.randint(2, 20, (3, 5), generator=torch.Generator().manual_seed(0))
+    more = torch.randint(2, 20, (2, 4), generator=torch.Generator().manual_seed(1))
+    with torch.inference_mode():
+        reader = Reader(model, batch=3)
+        reader.read(texts)
+        reader.reorder(torch.tensor([2, 0]))
+        got = reader.read(more)  # does not fit: the last tokens of the right texts must be read again
+        expected, _ = model.step(torch.cat([texts[[2, 0]], more], 1)[:, -4:], model.start(2))
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("options", [{"tokens": -1}, {"samples": 0}])
+def test_bad_numbers_are_refused(options):
+    with pytest.raises(ValueError, match="must be at least"):
+        run(Table(4), **{"tokens": 3, **options})
+
+
+def test_an_empty_prompt_is_refused():
+    with pytest.raises(ValueError, match="boundary"):
+        run(Table(4), torch.empty(1, 0, dtype=torch.long))

@@ -1,0 +1,152 @@
+"""Each way of choosing, against its definition on a few tokens."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmlab.decoding import sampling
+from lmlab.decoding.sampling import Sampler
+
+P = torch.tensor([[0.5, 0.25, 0.15, 0.07, 0.03], [0.03, 0.15, 0.5, 0.07, 0.25]])
+
+
+def kept(logits):
+    return [sorted(row.isfinite().nonzero().flatten().tolist()) for row in logits]
+
+
+def test_top_k_keeps_the_k_best():
+    assert kept(sampling.keep_top_k(P.log(), 2)) == [[0, 1], [2, 4]]
+    assert kept(sampling.keep_top_k(P.log(), 99)) == [[0, 1, 2, 3, 4]] * 2
+
+
+@pytest.mark.parametrize(("p", "count"), [(0.4, 1), (0.5, 1), (0.51, 2), (0.75, 2), (0.76, 3), (0.95, 4), (1.0, 5)])
+def test_top_p_keeps_the_fewest_that_reach_p(p, count):
+    rows = kept(sampling.keep_top_p(P.log(), p))
+    order = [[0, 1, 2, 3, 4], [2, 4, 1, 3, 0]]
+    assert rows == [sorted(row[:count]) for row in order]
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 2**31), p=st.floats(0.01, 0.99), scale=st.floats(0.0, 4.0))
+def test_top_p_on_large_vocabularies_is_the_sorted_definition(seed, p, scale):
+    logits = torch.randn(3, 1500, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
+    got = sampling.keep_top_p(logits, p).isfinite()
+    for row, chosen in zip(logits.softmax(-1), got, strict=True):
+        ranked = row.sort(descending=True).values
+        fewest = int((ranked.cumsum(0) < p - 1e-12).sum()) + 1
+        assert abs(int(chosen.sum()) - fewest) <= (0 if scale > 1e-6 else 1500)  # equal ones tie
+        assert row[chosen].sum() >= p - 1e-9
+        assert not chosen.all() or fewest == 1500 or scale <= 1e-6
+
+
+def test_min_p_is_relative_to_the_best():
+    assert kept(sampling.keep_min_p(P.log(), 0.3)) == [[0, 1, 2], [1, 2, 4]]
+    assert kept(sampling.keep_min_p(P.log(), 0.0)) == [[0, 1, 2, 3, 4]] * 2
+    assert kept(sampling.keep_min_p(P.log(), 1.0)) == [[0], [2]]
+
+
+def test_penalty_divides_positive_and_multiplies_negative_scores():
+    logits = torch.tensor([[2.0, -2.0, 3.0]])
+    seen = torch.tensor([[True, True, False]])
+    assert sampling.penalize(logits, seen, 2.0).tolist() == [[1.0, -4.0, 3.0]]
+
+
+def test_temperature_divides():
+    assert torch.equal(sampling.apply_temperature(P, 0.5), P * 2)
+
+
+def test_draws_follow_the_distribution():
+    generator = torch.Generator().manual_seed(0)
+    draws = torch.stack([sampling.draw(P.log(), generator) for _ in range(20_000)])
+    for row in range(2):
+        share = torch.bincount(draws[:, row], minlength=5) / 20_000
+        assert (share - P[row]).abs().max() < 4 * (0.25 / 20_000) ** 0.5  # four standard errors
+    assert abs(torch.corrcoef(draws.T.double())[0, 1]) < 0.05  # rows are independent
+
+
+def test_left_out_tokens_are_never_drawn():
+    logits = torch.full((1, 1000), -torch.inf)
+    logits[0, [17, 999]] = 0.0
+    generator = torch.Generator().manual_seed(0)
+    assert {int(sampling.draw(logits, generator)) for _ in range(200)} == {17, 999}
+    logits[0, 999] = -torch.inf
+    assert {int(sampling.draw(logits, generator)) for _ in range(50)} == {17}
+
+
+def test_the_least_uniform_number_draws_the_first_token_that_is_left(monkeypatch):
+    logits = torch.full((1, 10), -torch.inf)
+    logits[0, [3, 5]] = 0.0
+    monkeypatch.setattr(torch, "rand", lambda *shape, generator, **options: torch.zeros(*shape, **options))
+    assert int(sampling.draw(logits, torch.Generator())) == 3
+
+
+def test_a_sampler_starts_anew():
+    sampler, logits = Sampler(seed=4), torch.randn(1, 50)
+    rounds = []
+    for _ in range(2):
+        sampler.start(torch.zeros(1, 1, dtype=torch.long))
+        rounds.append([int(sampler(logits)) for _ in range(20)])
+    assert rounds[0] == rounds[1]
+
+
+def test_the_same_seed_draws_the_same_whatever_else_draws():
+    logits = torch.randn(2, 50)
+
+    def draws(disturb):
+        sampler = Sampler(seed=11)
+        sampler.start(torch.zeros(2, 1, dtype=torch.long))
+        rows = []
+        for _ in range(30):
+            if disturb:
+                torch.rand(3)
+            rows.append(sampler(logits).tolist())
+        return rows
+
+    assert draws(False) == draws(True)
+    assert draws(False) != [Sampler(seed=12)(logits).tolist() for _ in range(30)]
+
+
+def test_temperature_zero_takes_the_best_and_cold_nearly_does():
+    logits = torch.randn(4, 30)
+    assert torch.equal(Sampler(temperature=0)(logits), logits.argmax(-1))
+    assert torch.equal(Sampler(temperature=1e-4)(logits), logits.argmax(-1))
+
+
+def test_repetition_penalty_sees_the_prompt_and_its_own_tokens():
+    sampler = Sampler(temperature=0, repetition_penalty=10.0)
+    sampler.start(torch.tensor([[0]]))
+    logits = torch.tensor([[3.0, 2.0, 1.0, 0.5]])
+    assert [int(sampler(logits)) for _ in range(4)] == [1, 2, 3, 0]
+    sampler.start(torch.tensor([[3]]))
+    assert [int(sampler(logits)) for _ in range(3)] == [0, 1, 2]
+
+
+def test_filters_apply_in_the_stated_order():
+    logits = P[:1].log()
+    warm = Sampler(temperature=2.0, top_p=0.6)
+    flat = (logits / 2).softmax(-1)[0]
+    count = int((flat.sort(descending=True).values.cumsum(0) < 0.6).sum()) + 1
+    assert len(kept(warm.shape(logits))[0]) == count == 3  # two without the temperature
+    assert kept(Sampler(top_k=3, top_p=0.8).shape(logits)) == [[0, 1]]  # .5 + .25 is 83% of what top-k left
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("temperature", -0.1),
+        ("temperature", float("nan")),
+        ("top_k", 0),
+        ("top_p", 0.0),
+        ("top_p", 1.1),
+        ("min_p", -0.1),
+        ("min_p", 2.0),
+        ("repetition_penalty", 0.0),
+        ("seed", -1),
+    ],
+)
+def test_values_out_of_bounds_are_named(name, value):
+    with pytest.raises(ValueError, match=f"{name} = {value}: it must be"):
+        Sampler(**{name: value})

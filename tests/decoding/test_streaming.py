@@ -1,0 +1,86 @@
+"""Tokens to text as they come: whole characters, joined as in the whole text, cut before stop strings."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lmlab.decoding.streaming import TextStream
+
+
+class Bytes:
+    def decode(self, ids):
+        return bytes(ids).decode("utf-8", errors="replace")
+
+
+class Words:
+    """Joins with spaces, as word tokenizers do."""
+
+    def decode(self, ids):
+        return " ".join(f"w{i}" for i in ids)
+
+
+def feed(stream, ids):
+    pieces = [stream.add(token) for token in ids]
+    return pieces, "".join(pieces) + stream.finish()
+
+
+def test_incomplete_characters_wait():
+    ids = list("aé€😀b".encode())
+    pieces, text = feed(TextStream(Bytes()), ids)
+    assert pieces == ["a", "", "é", "", "", "€", "", "", "", "😀", "b"]
+    assert text == "aé€😀b"
+
+
+@settings(max_examples=200, deadline=None)
+@given(ids=st.lists(st.integers(0, 255), max_size=200), prompt=st.text(max_size=20))
+def test_any_bytes_come_out_as_decoding_them_at_once(ids, prompt):
+    stream = TextStream(Bytes(), prompt=list(prompt.encode()))
+    assert feed(stream, ids)[1] == Bytes().decode(ids)
+
+
+@settings(max_examples=100, deadline=None)
+@given(text=st.text(max_size=100))
+def test_any_text_streams_without_replacement_characters_of_its_own(text):
+    pieces, whole = feed(TextStream(Bytes()), list(text.encode()))
+    assert whole == text
+    assert sum(piece.count("\ufffd") for piece in pieces) <= text.count("\ufffd")
+
+
+def test_spaces_join_to_the_prompt():
+    assert feed(TextStream(Words(), prompt=[1, 2]), [3, 4])[1] == " w3 w4"
+    assert feed(TextStream(Words()), [3, 4])[1] == "w3 w4"
+    assert feed(TextStream(Words(), prompt=[7]), list(range(100)))[1] == "".join(f" w{i}" for i in range(100))
+
+
+def test_a_stop_string_ends_the_text_before_it_even_across_tokens():
+    stream = TextStream(Bytes(), stop=["STOP"])
+    pieces = [stream.add(token) for token in b"a S STOx STOP more"]
+    assert "".join(pieces) == "a S STOx "
+    assert stream.stopped
+    assert stream.add(ord("z")) == ""
+    assert stream.finish() == ""
+
+
+def test_what_only_looks_like_a_stop_string_is_held_and_then_given():
+    stream = TextStream(Bytes(), stop=["\n\n"])
+    assert [stream.add(token) for token in b"a\nb\n"] == ["a", "", "\nb", ""]
+    assert stream.finish() == "\n"
+
+
+@settings(max_examples=200, deadline=None)
+@given(text=st.text("abc", max_size=40), stops=st.lists(st.text("abc", min_size=1, max_size=4), max_size=3))
+def test_stop_strings_cut_where_the_first_of_them_is_complete(text, stops):
+    expected = text
+    for end in range(len(text) + 1):
+        found = [text[:end].find(stop) for stop in stops if stop in text[:end]]
+        if found:
+            expected = text[: min(found)]
+            break
+    assert feed(TextStream(Bytes(), stop=stops), list(text.encode()))[1] == expected
+
+
+def test_an_empty_stop_string_is_refused():
+    with pytest.raises(ValueError, match="empty stop string"):
+        TextStream(Bytes(), stop=[""])

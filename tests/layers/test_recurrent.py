@@ -1,0 +1,169 @@
+"""Readable cells against torch's cells and against sums by hand; fused kernels against readable cells."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from lmlab.layers.recurrent import Connections, ElmanLayer, GRULayer, Layer, LSTMLayer, Stack
+
+torch.set_num_threads(1)
+
+LAYERS: list[type[Layer]] = [ElmanLayer, GRULayer, LSTMLayer]
+TORCH = {ElmanLayer: nn.RNNCell, GRULayer: nn.GRUCell, LSTMLayer: nn.LSTMCell}
+
+
+def flat(state: object) -> list[torch.Tensor]:
+    if isinstance(state, torch.Tensor):
+        return [state]
+    assert isinstance(state, tuple)
+    return [tensor for part in state for tensor in flat(part)]
+
+
+def random_state(layer: Layer, batch: int) -> object:
+    state = layer.start(batch)
+    return tuple(map(torch.randn_like, state)) if isinstance(state, tuple) else torch.randn_like(state)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_cell_equals_torch_cell(kind: type[Layer]) -> None:
+    torch.manual_seed(0)
+    layer = kind(5, 7)
+    reference = TORCH[kind](5, 7)
+    reference.load_state_dict({name.removesuffix("_l0"): value for name, value in layer.fused.state_dict().items()})
+    x, state = torch.randn(3, 5), random_state(layer, 3)
+    for ours, theirs in zip(flat(layer.cell(x, state)), flat(reference(x, state)), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_fused_equals_readable_with_gradients(kind: type[Layer]) -> None:
+    torch.manual_seed(1)
+    layer = kind(5, 7)
+    x, state = torch.randn(3, 6, 5, requires_grad=True), random_state(layer, 3)
+    results = []
+    for read in (layer.run, layer.unroll):
+        layer.zero_grad()
+        y, end = read(x, state)
+        (gradient,) = torch.autograd.grad(y.square().sum() + sum(t.sum() for t in flat(end)), [x], retain_graph=True)
+        y.square().sum().backward()
+        results.append([y, *flat(end), gradient, *[p.grad.clone() for p in layer.parameters() if p.grad is not None]])
+    assert len(results[0]) >= 7
+    for fused, readable in zip(*results, strict=True):
+        torch.testing.assert_close(fused, readable, rtol=1e-5, atol=1e-5)
+
+
+def sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z))
+
+
+def fill(layer: Layer, W: list[float], U: list[float], b: list[float]) -> None:
+    for parameter, values in zip(layer.fused.all_weights[0], (W, U, b, [0.0] * len(b)), strict=True):
+        with torch.no_grad():
+            parameter.copy_(torch.tensor(values).view_as(parameter))
+
+
+def test_elman_by_hand() -> None:
+    layer = ElmanLayer(1, 1)
+    fill(layer, [0.5], [-0.3], [0.1])
+    h = layer.cell(torch.tensor([[2.0]]), torch.tensor([[0.4]]))
+    assert h.item() == pytest.approx(math.tanh(0.5 * 2 - 0.3 * 0.4 + 0.1))
+
+
+def test_gru_by_hand() -> None:
+    """In the deck's sense: u near 1 renews the state. Torch's second gate is z = 1 − u."""
+    layer = GRULayer(1, 1)
+    fill(layer, [0.5, 0.7, -0.2], [0.3, 0.1, 0.9], [0.0, 0.2, 0.4])
+    x, h = 1.5, -0.6
+    r = sigmoid(0.5 * x + 0.3 * h)
+    u = 1 - sigmoid(0.7 * x + 0.1 * h + 0.2)
+    proposal = math.tanh(-0.2 * x + 0.4 + r * 0.9 * h)
+    actual = layer.cell(torch.tensor([[x]]), torch.tensor([[h]]))
+    assert actual.item() == pytest.approx((1 - u) * h + u * proposal, rel=1e-5)
+
+
+def test_lstm_by_hand() -> None:
+    layer = LSTMLayer(1, 1)
+    fill(layer, [0.5, 0.7, -0.2, 0.3], [0.3, 0.1, 0.9, -0.5], [0.0, 1.0, 0.4, 0.2])
+    x, h, c = 1.5, -0.6, 0.8
+    i, f = sigmoid(0.5 * x + 0.3 * h), sigmoid(0.7 * x + 0.1 * h + 1.0)
+    g, o = math.tanh(-0.2 * x + 0.9 * h + 0.4), sigmoid(0.3 * x - 0.5 * h + 0.2)
+    memory = f * c + i * g
+    new_h, new_c = layer.cell(torch.tensor([[x]]), (torch.tensor([[h]]), torch.tensor([[c]])))
+    assert new_c.item() == pytest.approx(memory, rel=1e-5)
+    assert new_h.item() == pytest.approx(o * math.tanh(memory), rel=1e-5)
+
+
+def test_forget_gate_starts_open() -> None:
+    _, _, b, b_state = LSTMLayer(3, 4).fused.all_weights[0]
+    bias = b + b_state
+    assert torch.equal(bias[4:8], torch.ones(4))
+    assert bias[:4].abs().max() <= 1  # the other gates are uniform within ± 2 / √H
+    assert not torch.equal(bias[:4], torch.ones(4))
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_plain_stack_equals_torch_stack(kind: type[Layer]) -> None:
+    """Layers on top of each other are torch's own num_layers."""
+    torch.manual_seed(2)
+    stack = Stack(kind, width=5, hidden=7, layers=3)
+    reference = kind.kernel(5, 7, num_layers=3, batch_first=True)
+    renamed = {}
+    for number, layer in enumerate(stack.layers):
+        for name, value in layer.fused.state_dict().items():
+            renamed[name.replace("_l0", f"_l{number}")] = value
+    reference.load_state_dict(renamed)
+    x = torch.randn(2, 4, 5)
+    y, ends = stack(x, stack.start(2))
+    expected, end = reference(x)
+    torch.testing.assert_close(y, expected)
+    for number, state in enumerate(ends):
+        for ours, theirs in zip(flat(state), flat(end), strict=True):
+            torch.testing.assert_close(ours, theirs[number])
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+@pytest.mark.parametrize("connections", ["residual", "highway", "dense"])
+def test_connections_follow_their_equations(kind: type[Layer], connections: Connections) -> None:
+    torch.manual_seed(3)
+    stack = Stack(kind, width=5, hidden=7, layers=3, connections=connections).eval()
+    x = torch.randn(2, 4, 5)
+    actual, _ = stack(x, stack.start(2))
+    first, second, third = stack.layers
+    h1, _ = first.unroll(x, first.start(2))
+    if connections == "dense":
+        h2, _ = second.unroll(torch.cat([x, h1], -1), second.start(2))
+        expected, _ = third.unroll(torch.cat([x, h1, h2], -1), third.start(2))
+    else:
+        h2, expected = h1, h1
+        for number, layer in enumerate((second, third)):
+            below = expected
+            f, _ = layer.unroll(below, layer.start(2))
+            if connections == "residual":
+                expected = below + f
+            else:
+                t = torch.sigmoid(stack.gates[number](below))
+                expected = t * f + (1 - t) * below
+    torch.testing.assert_close(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_dropout_is_between_layers_only_and_only_in_training() -> None:
+    torch.manual_seed(4)
+    one = Stack(ElmanLayer, width=5, hidden=7, layers=1, dropout=0.5)
+    two = Stack(ElmanLayer, width=5, hidden=7, layers=2, dropout=0.5)
+    x = torch.randn(2, 4, 5)
+    assert torch.equal(one(x, one.start(2))[0], one(x, one.start(2))[0])
+    assert not torch.equal(two(x, two.start(2))[0], two(x, two.start(2))[0])
+    two.eval()
+    assert torch.equal(two(x, two.start(2))[0], two(x, two.start(2))[0])
+
+
+@pytest.mark.parametrize(("kind", "gates"), [(ElmanLayer, 1), (GRULayer, 3), (LSTMLayer, 4)])
+def test_operations_per_token(kind: type[Layer], gates: int) -> None:
+    stack = Stack(kind, width=5, hidden=7, layers=2)
+    assert stack.flops() == 2 * gates * (7 * (5 + 7) + 7 * (7 + 7))
+    dense = Stack(kind, width=5, hidden=7, layers=2, connections="dense")
+    assert dense.flops() == 2 * gates * (7 * (5 + 7) + 7 * (12 + 7))

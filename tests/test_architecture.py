@@ -1,0 +1,88 @@
+"""Imports point one way, and inside models/ back in time: the import graph is the family tree."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+import lmlab
+from lmlab.models import LINEAGE
+
+ROOT = Path(lmlab.__file__).parent
+LAYERS = {
+    # each folder or top-level module may import those named, and itself
+    "config": set(),
+    "layers": {"config"},
+    "tokenizers": {"config"},
+    "models": {"config", "layers"},
+    "objectives": {"config", "layers", "models"},
+    "data": {"config", "tokenizers"},
+    "checkpoint": {"config", "layers", "models", "tokenizers"},
+    "decoding": {"config", "layers", "models", "tokenizers"},
+    "analysis": {"config", "layers", "models", "tokenizers"},
+    "interop": {"config", "layers", "models", "tokenizers", "checkpoint"},
+    "training": {"config", "layers", "models", "objectives", "data", "checkpoint"},
+    "recipe": {"config", "models", "training"},
+    "run": {"config", "models", "objectives", "data", "tokenizers", "checkpoint", "training", "recipe"},
+    "language_model": {"config", "models", "tokenizers", "checkpoint", "decoding", "data"},
+}
+SOURCES = sorted(path for path in ROOT.rglob("*.py"))
+
+
+def place(path: Path) -> str:
+    return path.relative_to(ROOT).with_suffix("").parts[0]
+
+
+def imports(path: Path, *, typing: bool = False) -> set[str]:
+    """Modules of lmlab that a file imports while it runs (imports for type checking alone do not count)."""
+    tree = ast.parse(path.read_text())
+    skipped: set[ast.AST] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" and not typing:
+            skipped.update(inner for statement in node.body for inner in ast.walk(statement))
+    found = set()
+    for node in ast.walk(tree):
+        if node in skipped:
+            continue
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lmlab":
+            found.add(node.module)
+            found.update(f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found.update(alias.name for alias in node.names if alias.name.split(".")[0] == "lmlab")
+    return found
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_imports_point_downwards(path: Path) -> None:
+    here = place(path)
+    if here not in LAYERS:
+        assert here in {"cli", "__init__"}, f"{here} has no place in the layers: give it one in this test"
+        return
+    known = set(LAYERS) | {"cli"}
+    used = {module.split(".")[1] for module in imports(path) if module.count(".")} & known
+    assert used <= LAYERS[here] | {here}, f"{path.name} imports {sorted(used - LAYERS[here] - {here})}"
+
+
+def test_models_import_only_older_models() -> None:
+    year = {system.where.split(":")[0]: system.year for system in LINEAGE.values()}
+    for module, own in year.items():
+        for imported in imports(ROOT.parent / (module.replace(".", "/") + ".py")) & year.keys() - {module}:
+            assert year[imported] <= own, f"{module} ({own}) imports {imported} ({year[imported]})"
+
+
+def test_help_and_list_import_no_torch() -> None:
+    import subprocess
+    import sys
+
+    for arguments in (["--help"], ["list"]):
+        code = (
+            "import sys\nfrom lmlab.cli import main\n"
+            f"sys.argv = ['lmlab', *{arguments}]\n"
+            "try:\n    main()\nexcept SystemExit as end:\n    assert not end.code, end.code\n"
+            "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert "gpt2" in done.stdout or arguments == ["--help"]

@@ -1,0 +1,103 @@
+"""Interrupted work resumes exactly: killed at any moment, a run ends with the weights it would have had anyway."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lmlab.checkpoint import read_tensors
+
+TEXT = "".join(f"The {i}th line of {i * 7 % 11} says that {i % 13} is not {i * i % 17}.\n" for i in range(600))
+SETTINGS = ["--tokenizer", "characters", "--size", "tiny", "--budget", "120steps", "--seed", "3"]
+SETTINGS += [f"--set=train.{setting}" for setting in ("batch=4", "save_seconds=0", "log_every=7", "evaluations=4")]
+KINDS = {
+    "lstm": ["--set=model.dropout=0.2"],
+    "gpt2": ["--set=model.dropout=0.2", "--set=train.accumulate=2"],
+    "transformer-xl": ["--set=train.window=16"],
+    "nplm": ["--set=train.optimizer=sgd", "--set=train.momentum=0.9", "--set=train.schedule=plateau"],
+}
+
+
+def command(*arguments: str) -> list[str]:
+    return [sys.executable, "-c", "from lmlab.cli import main; main()", *arguments]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run, without what the clock says."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "cost"} for line in lines]
+
+
+def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("text") / "lines.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_and_resumed_is_bit_identical(kind: str, text: Path, tmp_path: Path) -> None:
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    arguments = ["train", kind, str(text), *SETTINGS, *KINDS[kind]]
+    subprocess.run(command(*arguments, "-o", str(whole)), check=True, capture_output=True, env=environment())
+
+    process = subprocess.Popen(command(*arguments, "-o", str(killed)), stderr=subprocess.PIPE, env=environment())
+    wait_for(lambda: (killed / "last" / "progress.json").is_file(), process)
+    time.sleep(0.15)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert json.loads((killed / "last" / "progress.json").read_text())["ended"] == "", "it was killed half-way"
+
+    resumed = subprocess.run(command("train", "--resume", str(killed)), capture_output=True, text=True, env=environment())
+    assert resumed.returncode == 0, resumed.stderr
+    for name in ("model.safetensors", "last/model.safetensors"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes()
+    expected, got = (read_tensors(run / "last" / "training.safetensors") for run in (whole, killed))
+    assert expected.keys() == got.keys()
+    assert all(expected[name].equal(got[name]) for name in expected)
+    assert metrics(whole) == metrics(killed)
+
+
+def test_interrupt_saves_and_exits_130(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert f"--resume {run}" in output.decode().replace("\n", "")
+    assert json.loads((run / "last" / "progress.json").read_text())["step"] > 0
+
+
+def test_second_trainer_is_told_who_holds_the_run(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    try:
+        wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
+        second = subprocess.run(command("train", "--resume", str(run)), capture_output=True, text=True, env=environment())
+        assert second.returncode == 2
+        assert f"process {process.pid}" in second.stderr
+    finally:
+        process.kill()
+        process.communicate()

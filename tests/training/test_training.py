@@ -1,0 +1,291 @@
+"""Budgets, schedules, damaged checkpoints and the loop's own care."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lmlab import checkpoint
+from lmlab.checkpoint import DamagedError, load_model, read_folder, read_json, verify, write_folder, write_json
+from lmlab.data.loaders import Streams, Windows
+from lmlab.models import create
+from lmlab.objectives.causal import Causal
+from lmlab.recipe import make_recipe
+from lmlab.run import resume, start
+from lmlab.training.budget import Budget, parse_budget
+from lmlab.training.loop import NotFiniteError, train
+from lmlab.training.optimizers import learning_rate
+from lmlab.training.settings import TrainConfig
+
+TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(300))
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "text.txt"
+    path.write_text(TEXT)
+    return path
+
+
+def recipe(text: Path, kind: str = "lstm", **train_settings: Any) -> Any:
+    defaults = {"budget": "12steps", "batch": 4, "window": 16, "evaluations": 2, "log_every": 3, "save_seconds": 0.0}
+    return make_recipe(
+        {
+            "data": {"text": str(text)},
+            "tokenizer": {"spec": "characters"},
+            "model": {"kind": kind, "size": "tiny"},
+            "train": {**defaults, **train_settings},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "amount", "unit"),
+    [
+        ("90s", 90, "seconds"),
+        ("10min", 600, "seconds"),
+        ("2h", 7200, "seconds"),
+        ("5Mtokens", 5e6, "tokens"),
+        ("100000tokens", 1e5, "tokens"),
+        ("1.5ktokens", 1500, "tokens"),
+        ("300steps", 300, "steps"),
+        ("3epochs", 3, "epochs"),
+        ("2e13flops", 2e13, "flops"),
+        ("2Tflops", 2e12, "flops"),
+    ],
+)
+def test_budgets_are_read(written: str, amount: float, unit: str) -> None:
+    assert parse_budget(written) == Budget(amount, unit)
+
+
+@pytest.mark.parametrize("written", ["", "10", "ten steps", "5 parsecs", "-3steps", "0steps", "1e", "5Mmin"])
+def test_other_budgets_are_refused_with_examples(written: str) -> None:
+    with pytest.raises(ValueError, match=r"budget") as error:
+        parse_budget(written)
+    assert "buys nothing" in str(error.value) or "5Mtokens" in str(error.value)
+
+
+def test_a_budget_never_buys_more_than_it_states() -> None:
+    costs = {"tokens_per_step": 300, "steps_per_epoch": 7.5, "flops_per_step": 1e9}
+    assert Budget(1000, "tokens").steps(**costs) == 3
+    assert Budget(2, "epochs").steps(**costs) == 15
+    assert Budget(2.5e9, "flops").steps(**costs) == 2
+    assert Budget(60, "seconds").steps(**costs) is None
+    with pytest.raises(ValueError, match="does not pay for one step"):
+        Budget(299, "tokens").steps(**costs)
+
+
+def test_schedules() -> None:
+    def rate(schedule: str, step: int, progress: float, plateau: float = 1.0) -> float:
+        config = TrainConfig(schedule=schedule, rate=2.0, warmup=10, floor=0.1)
+        return learning_rate(config, step=step, progress=progress, plateau=plateau)
+
+    assert rate("cosine", 4, 0.0) == pytest.approx(1.0), "half-way through warm-up"
+    assert rate("constant", 50, 0.9) == 2.0
+    assert rate("linear", 50, 0.5) == pytest.approx(2.0 * 0.55)
+    assert rate("cosine", 50, 0.5) == pytest.approx(2.0 * 0.55)
+    assert rate("cosine", 50, 1.0) == pytest.approx(0.2)
+    assert rate("inverse-sqrt", 39, 0.5) == pytest.approx(2.0 * math.sqrt(10 / 40))
+    assert rate("plateau", 50, 0.5, plateau=0.25) == 0.5
+
+
+def test_windows_visit_everything_once_an_epoch() -> None:
+    loader = Windows(np.arange(103, dtype=np.uint16), batch=2, window=10, seed=0)
+    assert loader.count == 9
+    epochs = []
+    for epoch in range(2):
+        rows = [loader._row(epoch * loader.count + i) for i in range(loader.count)]
+        starts = sorted(int(row[0]) for row in rows)
+        assert all(b - a == 10 for a, b in zip(starts, starts[1:], strict=False)), "they do not overlap"
+        assert all((np.diff(row.astype(int)) == 1).all() and len(row) == 11 for row in rows)
+        epochs.append([int(row[0]) for row in rows])
+    assert epochs[0] != epochs[1], "in another order"
+    again = Windows(np.arange(103, dtype=np.uint16), batch=2, window=10, seed=0)
+    assert torch.equal(again.batch(7), loader.batch(7)), "batch 7 does not depend on what was asked before"
+
+
+def test_streams_go_on_where_they_were() -> None:
+    loader = Streams(np.arange(103, dtype=np.uint16), batch=3, window=5, seed=0)
+    for step in range(1, loader.count):
+        assert not loader.restarts(step)
+        assert torch.equal(loader.batch(step - 1)[:, -1], loader.batch(step)[:, 0])
+    assert loader.restarts(0)
+    assert loader.restarts(loader.count)
+
+
+def test_text_shorter_than_a_batch_still_trains() -> None:
+    assert Windows(np.arange(4), batch=8, window=64, seed=0).batch(0).shape == (8, 4)
+    assert Streams(np.arange(4), batch=8, window=64, seed=0).batch(0).shape == (3, 2)
+    with pytest.raises(ValueError, match="at least 2"):
+        Windows(np.arange(1), batch=1, window=1, seed=0)
+
+
+def test_accumulation_equals_one_large_batch() -> None:
+    tokens = np.random.default_rng(0).integers(0, 20, 2000).astype(np.uint16)
+    weights = []
+    for batch, accumulate in ((8, 1), (2, 4)):
+        torch.manual_seed(0)
+        model = create("gpt2", {"vocabulary": 20, "dropout": 0.0, "window": 16}, size="tiny")
+        loader = Windows(tokens, batch=batch, window=16, seed=0)
+        config = TrainConfig(budget="3steps", accumulate=accumulate, optimizer="sgd", rate=0.5)
+        train(model, Causal(), loader, config)
+        weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
+    torch.testing.assert_close(weights[0], weights[1], atol=1e-5, rtol=1e-4)
+
+
+def test_a_loss_that_is_no_number_stops_the_run_and_is_never_best(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(NotFiniteError, match=r"at step \d+.*last good checkpoint") as error:
+        start(recipe(text, "nplm", rate=3e3, clip=None, optimizer="sgd", budget="80steps", schedule="constant"), tmp_path / "run")
+    step = int(str(error.value).split("at step ")[1].split(";")[0])
+    progress = read_json(tmp_path / "run" / "last" / "progress.json")
+    assert 0 < progress["step"] < step
+    kept = checkpoint.read_tensors(tmp_path / "run" / "last" / "model.safetensors")
+    assert all(tensor.isfinite().all() for tensor in kept.values())
+
+
+def test_early_stopping(text: Path, tmp_path: Path) -> None:
+    settings = {"budget": "200steps", "evaluate_every": 2, "patience": 2, "rate": 1e-12}
+    outcome = start(recipe(text, "gpt2", **settings), tmp_path / "run")
+    assert outcome.progress.ended == "early"
+    assert outcome.progress.step < 200
+
+
+def test_best_and_last_are_both_kept(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(recipe(text, rate=0.02, budget="40steps", evaluate_every=4), run)
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    losses = [line["valid_loss"] for line in lines if "valid_loss" in line]
+    assert read_json(run / "last" / "progress.json")["best"] == min(losses)
+    assert [line["best"] for line in lines if "best" in line] == [
+        loss == min(losses[: i + 1]) for i, loss in enumerate(losses)
+    ]
+
+
+def test_a_longer_budget_extends_a_finished_run(text: Path, tmp_path: Path) -> None:
+    start(recipe(text), tmp_path / "run")
+    assert resume(tmp_path / "run").progress.step == 12, "finished: nothing to do"
+    assert resume(tmp_path / "run", budget="20steps").progress.step == 20
+
+
+def test_a_changed_text_is_not_resumed(text: Path, tmp_path: Path) -> None:
+    start(recipe(text), tmp_path / "run")
+    text.write_text(TEXT + "One line more.\n")
+    with pytest.raises(ValueError, match="has changed"):
+        resume(tmp_path / "run", budget="20steps")
+
+
+def test_a_run_is_not_overwritten_unasked(text: Path, tmp_path: Path) -> None:
+    start(recipe(text), tmp_path / "run")
+    with pytest.raises(ValueError, match="--overwrite"):
+        start(recipe(text), tmp_path / "run")
+    start(recipe(text, budget="5steps"), tmp_path / "run", overwrite=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "thesis.tex").write_text("precious")
+    with pytest.raises(ValueError, match="not a run directory"):
+        start(recipe(text), tmp_path / "other", overwrite=True)
+    assert (tmp_path / "other" / "thesis.tex").read_text() == "precious"
+
+
+def flip_a_bit(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 4
+    path.write_bytes(content)
+
+
+def test_a_flipped_bit_is_noticed_and_the_previous_checkpoint_taken(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(recipe(text), run)
+    good = (run / "model.safetensors").read_bytes()
+    flip_a_bit(run / "last" / "model.safetensors")
+    with pytest.warns(UserWarning, match=r"last.model\.safetensors is damaged.*previous"):
+        outcome = resume(run)
+    assert outcome.progress.step == 12, "step 11 was read, step 12 done again"
+    verify(run / "last")
+    assert (run / "model.safetensors").read_bytes() == good
+
+    flip_a_bit(run / "model.safetensors")
+    with pytest.warns(UserWarning, match=r"model\.safetensors is damaged.*Taking the last checkpoint"):
+        load_model(run)
+    (run / "last" / "model.safetensors").write_bytes(b"short")
+    flip_a_bit(run / "previous" / "training.safetensors")
+    with pytest.raises(DamagedError, match="No whole checkpoint is left"):
+        load_model(run)
+
+
+@pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
+def test_a_damaged_description_is_named(text: Path, tmp_path: Path, name: str) -> None:
+    start(recipe(text), tmp_path / "run")
+    (tmp_path / "run" / name).write_text("{")
+    with pytest.raises(DamagedError, match=name):
+        load_model(tmp_path / "run")
+
+
+def test_a_folder_survives_a_crash_at_any_point(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever system call is the last one, the old or the new content is there, whole."""
+    import os
+    import shutil
+
+    def write(value: int) -> None:
+        write_folder(tmp_path / "last", lambda folder: write_json(folder / "value.json", value))
+
+    def read() -> Any:
+        return read_folder(tmp_path / "last", lambda folder: read_json(folder / "value.json"))
+
+    write(0)
+    write(1)
+    for fatal in range(12):
+        calls = 0
+
+        def crashing(real: Any, fatal: int = fatal) -> Any:
+            def call(*arguments: Any, **options: Any) -> Any:
+                nonlocal calls
+                calls += 1
+                if calls > fatal:
+                    raise SystemExit("crash")
+                return real(*arguments, **options)
+
+            return call
+
+        with monkeypatch.context() as patch:
+            for module, name in ((os, "replace"), (os, "fsync"), (os, "rename"), (shutil, "rmtree"), (Path, "rename")):
+                patch.setattr(module, name, crashing(getattr(module, name)))
+            try:
+                write(2)
+            except SystemExit:
+                pass
+        assert read() in (1, 2), f"after {fatal} calls"
+        write(1)
+        assert read() == 1
+
+
+def test_unknown_settings_name_the_nearest(text: Path) -> None:
+    with pytest.raises(ValueError, match="did you mean 'budget'"):
+        recipe(text, budgte="3steps")
+    with pytest.raises(ValueError, match="did you mean 'gpt2'"):
+        recipe(text, "gtp2")
+    with pytest.raises(ValueError, match=r"train\.rate.*greater than 0"):
+        recipe(text, rate=-1.0)
+
+
+def test_bf16_and_compile_fallback(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outcome = start(recipe(text, "gpt2", precision="bf16"), tmp_path / "bf16")
+    assert outcome.bits_per_byte is not None
+    assert math.isfinite(outcome.bits_per_byte)
+
+    def broken(*arguments: Any, **options: Any) -> Any:
+        def call(*arguments: Any, **options: Any) -> Any:
+            raise RuntimeError("no compiler here")
+
+        return call
+
+    monkeypatch.setattr(torch, "compile", broken)
+    with pytest.warns(UserWarning, match="no compiler here.*going on without"):
+        compiled = start(recipe(text, "gpt2", compile=True), tmp_path / "compiled")
+    plain = start(recipe(text, "gpt2"), tmp_path / "plain")
+    assert compiled.bits_per_byte == plain.bits_per_byte
