@@ -1,6 +1,6 @@
 """Brown corpus: Kneser-Ney n-grams against Bengio's neural net, unmixed and mixed (Bengio et al. 2003, table 1).
 
-    python benchmarks/brown.py [FOLDER]      about 15 minutes on 2 cores; a second call takes the runs it finds
+python benchmarks/brown.py [FOLDER]      about 15 minutes on 2 cores; a second call takes the runs it finds
 """
 
 from __future__ import annotations
@@ -8,9 +8,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from study import clock, need, perplexity, stream_nats, trained
-
 from lmlab.decoding.mixture import Mixture, learn_weights
+from study import clock, need, perplexity, stream_nats, trained
 
 PUBLISHED = {"3-gram": 323, "4-gram": 321, "5-gram": 321, "nplm": 276, "nplm + 3-gram": 252}
 

@@ -1,6 +1,6 @@
 """Tiny Shakespeare, characters, nanoGPT's CPU setting: validation loss to reach 1.88 nats per character.
 
-    python benchmarks/shakespeare.py [FOLDER]      about three minutes on 2 cores
+python benchmarks/shakespeare.py [FOLDER]      about three minutes on 2 cores
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def need(name: str) -> None:
 
 
 def trained(recipe: str, output: Path, *settings: str) -> tuple[LanguageModel, Any, float]:
-    """The model of a recipe, trained now or taken from an earlier study in `output`; its corpus; seconds of training."""
+    """The model of a recipe, trained now or taken from an earlier study; its corpus; seconds of training."""
     resolved = make_recipe(apply_settings(read_toml(HERE.parent / "recipes" / f"{recipe}.toml"), settings))
     finished = (output / "README.md").is_file()
     if not finished:

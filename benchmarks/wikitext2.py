@@ -1,6 +1,6 @@
 """WikiText-2, words: the 5-gram in seconds, and an LSTM of 2 x 200 units clearly below it in a bounded time.
 
-    python benchmarks/wikitext2.py [FOLDER]      about 25 minutes on 2 cores; a second call takes the runs it finds
+python benchmarks/wikitext2.py [FOLDER]      about 25 minutes on 2 cores; a second call takes the runs it finds
 """
 
 from __future__ import annotations

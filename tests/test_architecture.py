@@ -40,7 +40,12 @@ def imports(path: Path, *, typing: bool = False) -> set[str]:
     tree = ast.parse(path.read_text())
     skipped: set[ast.AST] = set()
     for node in ast.walk(tree):
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING" and not typing:
+        if (
+            isinstance(node, ast.If)
+            and isinstance(node.test, ast.Name)
+            and node.test.id == "TYPE_CHECKING"
+            and not typing
+        ):
             skipped.update(inner for statement in node.body for inner in ast.walk(statement))
     found = set()
     for node in ast.walk(tree):

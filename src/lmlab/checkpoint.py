@@ -1,7 +1,7 @@
 """A run directory on disk: JSON and safetensors, each file hashed, nothing half written, no pickle.
 
-No tensor format notices a flipped bit, so every checkpoint has a `manifest.json` with the SHA-256 of its files, which is
-checked on loading. A folder is written under a temporary name, synced to disk and renamed; the one before it is kept as
+No tensor format notices a flipped bit, so every checkpoint has a `manifest.json` with the SHA-256 of its files, checked
+on loading. A folder is written under a temporary name, synced to disk and renamed; the one before it is kept as
 `previous/`.
 """
 
@@ -71,8 +71,15 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new)
     with open(new, "rb") as file:
         os.fsync(file.fileno())
+    new.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
     os.replace(new, path)
     sync_folder(path.parent)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable
@@ -154,6 +155,16 @@ def test_packed_files_and_standard_input_are_texts_too(
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"")))
     with pytest.raises(ValueError, match="standard input is empty"):
         prepare(["-"], tokenizer="bytes", cache=cache)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there are no named pipes")
+def test_a_named_pipe_is_a_text(text: Path, tmp_path: Path, cache: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    writer = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(text.read_bytes()))
+    writer.start()
+    piped = prepare([tmp_path / "pipe"], tokenizer="bytes", cache=cache)
+    writer.join()
+    assert piped.fingerprint == prepare([text], tokenizer="bytes", cache=cache).fingerprint
 
 
 def test_the_second_time_comes_from_the_cache(text: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from lmlab.checkpoint import read_tensors
 
 TEXT = "".join(f"The {i}th line of {i * 7 % 11} says that {i % 13} is not {i * i % 17}.\n" for i in range(600))
@@ -67,7 +68,9 @@ def test_killed_and_resumed_is_bit_identical(kind: str, text: Path, tmp_path: Pa
     process.wait()
     assert json.loads((killed / "last" / "progress.json").read_text())["ended"] == "", "it was killed half-way"
 
-    resumed = subprocess.run(command("train", "--resume", str(killed)), capture_output=True, text=True, env=environment())
+    resumed = subprocess.run(
+        command("train", "--resume", str(killed)), capture_output=True, text=True, env=environment()
+    )
     assert resumed.returncode == 0, resumed.stderr
     for name in ("model.safetensors", "last/model.safetensors"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes()
@@ -95,7 +98,9 @@ def test_second_trainer_is_told_who_holds_the_run(text: Path, tmp_path: Path) ->
     process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
     try:
         wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
-        second = subprocess.run(command("train", "--resume", str(run)), capture_output=True, text=True, env=environment())
+        second = subprocess.run(
+            command("train", "--resume", str(run)), capture_output=True, text=True, env=environment()
+        )
         assert second.returncode == 2
         assert f"process {process.pid}" in second.stderr
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import json
 import math
 from pathlib import Path
@@ -102,7 +104,7 @@ def test_windows_visit_everything_once_an_epoch() -> None:
     for epoch in range(2):
         rows = [loader._row(epoch * loader.count + i) for i in range(loader.count)]
         starts = sorted(int(row[0]) for row in rows)
-        assert all(b - a == 10 for a, b in zip(starts, starts[1:], strict=False)), "they do not overlap"
+        assert all(b - a == 10 for a, b in itertools.pairwise(starts)), "they do not overlap"
         assert all((np.diff(row.astype(int)) == 1).all() and len(row) == 11 for row in rows)
         epochs.append([int(row[0]) for row in rows])
     assert epochs[0] != epochs[1], "in another order"
@@ -141,7 +143,10 @@ def test_accumulation_equals_one_large_batch() -> None:
 
 def test_a_loss_that_is_no_number_stops_the_run_and_is_never_best(text: Path, tmp_path: Path) -> None:
     with pytest.raises(NotFiniteError, match=r"at step \d+.*last good checkpoint") as error:
-        start(recipe(text, "nplm", rate=3e3, clip=None, optimizer="sgd", budget="80steps", schedule="constant"), tmp_path / "run")
+        start(
+            recipe(text, "nplm", rate=3e3, clip=None, optimizer="sgd", budget="80steps", schedule="constant"),
+            tmp_path / "run",
+        )
     step = int(str(error.value).split("at step ")[1].split(";")[0])
     progress = read_json(tmp_path / "run" / "last" / "progress.json")
     assert 0 < progress["step"] < step
@@ -255,10 +260,8 @@ def test_a_folder_survives_a_crash_at_any_point(tmp_path: Path, monkeypatch: pyt
         with monkeypatch.context() as patch:
             for module, name in ((os, "replace"), (os, "fsync"), (os, "rename"), (shutil, "rmtree"), (Path, "rename")):
                 patch.setattr(module, name, crashing(getattr(module, name)))
-            try:
+            with contextlib.suppress(SystemExit):
                 write(2)
-            except SystemExit:
-                pass
         assert read() in (1, 2), f"after {fatal} calls"
         write(1)
         assert read() == 1

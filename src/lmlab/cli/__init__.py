@@ -17,7 +17,8 @@ from lmlab.cli.score import score
 from lmlab.cli.train import train
 
 app = typer.Typer(
-    help="The laboratory for language models: train any system of the lineage on your own text, score it, sample it.\n\n"
+    help="The laboratory for language models: train any system of the lineage on your own text, score it, sample it."
+    "\n\n"
     "Start here:  lmlab demo   or   lmlab train gpt2 book.txt -o runs/book --budget 2min",
     no_args_is_help=True,
     rich_markup_mode="rich",

@@ -37,18 +37,19 @@ def _to_arpa(run: Path, path: Path) -> None:
     model, tokenizer = load_model(run)
     if not isinstance(model, NGram):
         raise ValueError(f"{run} holds no n-gram, and only n-grams can be written as ARPA files")
-    write_arpa(model, path, words=[tokenizer.show(token) for token in range(tokenizer.vocabulary)])
+    write_arpa(model, path, words=[tokenizer.engine.id_to_token(token) or "" for token in range(tokenizer.vocabulary)])
 
 
 def _from_arpa(path: Path, run: Path) -> None:
     from lmlab.checkpoint import write_config, write_manifest, write_tensors
     from lmlab.interop.arpa import read_arpa
-    from lmlab.tokenizers import word_tokenizer
+    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.engines import numbered_word_engine
 
     model, words = read_arpa(path)
-    tokenizer = word_tokenizer(words, boundary=model.config.boundary)
+    engine = numbered_word_engine(words, boundary=model.config.boundary)
     run.mkdir(parents=True)
-    tokenizer.save(run / "tokenizer.json")
+    Tokenizer(engine).save(run / "tokenizer.json")
     write_tensors(run / "model.safetensors", model.tensors())
     write_config(run, "ngram", model.config.model_dump())
     write_manifest(run)

@@ -29,7 +29,7 @@ def demo(
 
     console = Console(highlight=False)
     console.print(
-        "[bold]Text[/bold]: the documentation inside your own Python. [bold]Tokenizer[/bold]: bpe:2048, the same for all.\n"
+        "Text: the documentation inside your own Python. Tokenizer: bpe:2048, the same for all.\n"
         "Each system learns to predict the next token; the score is bits per byte of held-out text: lower is better.\n"
     )
     for name, settings in SYSTEMS.items():

@@ -68,7 +68,7 @@ class TrainingDisplay:
         self.last |= {key: value for key, value in line.items() if value is not None}
         share = _share(parse_budget(self.plan.recipe.train.budget), self.plan, line, progress)
         detail = _detail(self.last)
-        if share is not None and 0 < share < 1:
+        if share is not None and 0 < share < 1 and not progress.ended:
             detail += f"  {_clock(progress.seconds * (1 - share) / share)} left"
         self.bars.update(self.task, completed=1.0 if progress.ended else share or 0.0, detail=detail)
         if not self.console.is_terminal and "valid_loss" in line:

@@ -47,7 +47,8 @@ def train(
     test: Annotated[list[str] | None, typer.Option(help="Text for the final test (else a share of TEXT).")] = None,
     split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
     documents: Annotated[
-        str | None, typer.Option(help="What one document is: file, lines, or blank (between blank lines). (default: file)")
+        str | None,
+        typer.Option(help="What one document is: file, lines, or blank (between blank lines). (default: file)"),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, e.g. --set model.layers=3 --set train.rate=0.001.")

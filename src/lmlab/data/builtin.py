@@ -110,7 +110,8 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def _compiled() -> Iterator[tuple[str, str]]:
-    for name in sorted(sys.builtin_module_names):
+    """All but `sys`, whose functions other programs replace."""
+    for name in sorted({*sys.builtin_module_names} - {"sys"}):
         try:
             module = importlib.import_module(name)
         except ImportError:

@@ -71,4 +71,5 @@ def create(name: str, values: dict[str, Any], *, size: str | None = None) -> Mod
     if size is not None and size not in cls.SIZES:
         raise ValueError(f"unknown size {size!r} of {name}{suggest(size, cls.SIZES)}")
     preset = cls.SIZES[size] if size is not None else {}
-    return cls(build(cls.Config, {**preset, **values}, where="model"))
+    model: Model = cls(build(cls.Config, {**preset, **values}, where="model"))
+    return model

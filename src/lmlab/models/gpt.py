@@ -7,33 +7,23 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import MultiHeadAttention, head_width
-from lmlab.layers.cache import KeyValueCache
+from lmlab.layers.attention import MultiHeadAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.gelu import gelu_tanh
-from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.positions import LearnedPositions
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State
+from lmlab.models.attention_lm import WindowedConfig, WindowedTransformer
+from lmlab.models.model import ModelConfig
 
 
-class GPTConfig(ModelConfig):
+class GPTConfig(WindowedConfig):
     """The size of a GPT."""
 
-    width: int = Field(128, ge=1, description="size of the vectors that the blocks pass on")
-    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
-    layers: int = Field(4, ge=1, description="blocks")
-    window: int = Field(128, ge=2, description="the most tokens that attention sees")
     dropout: float = Field(0.1, ge=0, lt=1, description="probability, on embeddings, attention and each sublayer")
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
-        head_width(info.data.get("width", heads), heads)
-        return heads
 
 
 class Block(nn.Module):
@@ -53,7 +43,7 @@ class Block(nn.Module):
         return x
 
 
-class GPT(Model):
+class GPT(WindowedTransformer):
     """x = token + position; then the blocks; P(next) = softmax(E h) with E the token embeddings themselves."""
 
     Config: ClassVar[type[ModelConfig]] = GPTConfig
@@ -86,46 +76,9 @@ class GPT(Model):
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=self.embedding)
         self.apply(initialise)
 
-    @property
-    def window(self) -> int:
-        return self.config.window
-
-    def start(self, batch_size: int) -> KeyValueCache:
-        heads = self.config.heads
-        return KeyValueCache.empty(
-            batch_size,
-            layers=self.config.layers,
-            heads=heads,
-            head_width=self.config.width // heads,
-            window=self.config.window,
-            like=self.embedding.weight,
-        )
-
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
-        """A fresh text (state None) is read without a cache; a state from `start` is read on from."""
-        length = tokens.shape[1]
-        start = 0 if state is None else state.length
-        check_window(start, length, self.config.window)
-        x = self.dropout(self.embedding(tokens) + self.positions(start, length))
-        if state is None:
-            for block in self.blocks:
-                x = block(x)
-            return Output(x, None)
-        state = state.advance(length, window=self.config.window)
-        for block, cache in zip(self.blocks, state.layers, strict=True):
-            x = block(x, cache, start)
-        return Output(x, state)
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        return super().step(tokens, self.start(len(tokens)) if state is None else state)
-
-    def flops(self, window: int) -> float:
-        """2 per weight of a product, the output layer's too, and 4·T·D per layer for QKᵀ and its product with V.
-
-        Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.
-        """
-        width, layers = self.config.width, self.config.layers
-        return layers * (2.0 * 12 * width**2 + 4.0 * window * width) + 2.0 * width * self.config.vocabulary
+    def embed(self, tokens: Tensor, start: int) -> Tensor:
+        x: Tensor = self.dropout(self.embedding(tokens) + self.positions(start, tokens.shape[1]))
+        return x
 
 
 def initialise(module: nn.Module) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from torch import Tensor
@@ -16,7 +17,8 @@ class Batch(NamedTuple):
     targets: Tensor
 
 
-class Loss(NamedTuple):
+@dataclass(frozen=True)
+class Loss:
     """A sum of nats and the number of predictions in it, so that means are taken once, at the end."""
 
     total: Tensor

@@ -39,8 +39,16 @@ def word_engine(words: Sequence[str], *, size: int | None = None) -> hf.Tokenize
 
     `<eos>` and `<unk>` are words like others, not special tokens: published corpora hold them in their text.
     """
-    pieces = [UNKNOWN, END_OF_LINE, *words][:size]
-    engine = hf.Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token=UNKNOWN))
+    return numbered_word_engine([UNKNOWN, END_OF_LINE, *words][:size], boundary=1)
+
+
+def numbered_word_engine(words: Sequence[str], *, boundary: int) -> hf.Tokenizer:
+    """The same for words whose numbers are given; the one at `boundary` stands for the end of a line."""
+    numbers = {word: number for number, word in enumerate(words) if number != boundary}
+    numbers[END_OF_LINE] = boundary
+    if UNKNOWN not in numbers or len(numbers) < len(words):
+        raise ValueError(f"a vocabulary of words needs {UNKNOWN}, and no word twice")
+    engine = hf.Tokenizer(models.WordLevel(numbers, unk_token=UNKNOWN))
     engine.normalizer = normalizers.Replace("\n", f" {END_OF_LINE} ")
     engine.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     spaced = decoders.WordPiece(prefix=" ", cleanup=False)

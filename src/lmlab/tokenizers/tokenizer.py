@@ -58,8 +58,10 @@ class Tokenizer:
         self.engine = engine
         self.boundary: int = vocabulary[boundary]
         self.vocabulary: int = max(vocabulary.values()) + 1
-        self._settings: dict[str, Any] = json.loads(engine.to_str())
         self._vocabulary = vocabulary
+        self._settings: dict[str, Any] = json.loads(engine.to_str())
+        self._settings["model"].pop("vocab")
+        self._merges = bool(self._settings["model"].pop("merges", None))
 
     @cached_property
     def kind(self) -> str:
@@ -67,7 +69,7 @@ class Tokenizer:
         kind = str(self._settings["model"]["type"]).lower()
         if kind == "wordlevel":
             return "characters" if self._cuts_as(character_engine("")) else "words"
-        if kind == "bpe" and self._cuts_as(byte_engine()) and not self._settings["model"]["merges"]:
+        if kind == "bpe" and self._cuts_as(byte_engine()) and not self._merges and not self.lossy:
             return "bytes"
         return kind
 
@@ -82,7 +84,8 @@ class Tokenizer:
 
         `characters` loses only characters that its training text never showed: those are `unknown` in the ids.
         """
-        return not (self.kind == "characters" or (self._byte_level and set(CHARACTER_OF) <= self._vocabulary.keys()))
+        characters = self._settings["model"]["type"] == "WordLevel" and self._cuts_as(character_engine(""))
+        return not (characters or (self._byte_level and set(CHARACTER_OF) <= self._vocabulary.keys()))
 
     @cached_property
     def newline_is_boundary(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections import Counter
@@ -32,7 +33,7 @@ SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3}
 """The least vocabulary of each kind: for the byte-level ones the 256 bytes and the boundary."""
 LONGEST_WORD = 256
 """A longer run without white space is no word: `words` takes it as unknown, the others learn from its parts."""
-MOST_COUNTED = 4_000_000
+MOST_COUNTED = 2_000_000
 """Past so many different words those seen once are dropped from the count (and counted anew), to bound memory."""
 
 
@@ -136,15 +137,15 @@ def _words(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
     """Ids go from the frequent to the rare, as adaptive softmax wants them; equal counts are in alphabetical order."""
     counts: Counter[str] = Counter()
     for text in texts:
-        counts.update(text.split())
+        counts.update(word for word in text.split() if len(word) <= LONGEST_WORD)
         if len(counts) > MOST_COUNTED:
             counts = Counter({word: count for word, count in counts.items() if count > 1})
     if not counts:
-        raise ValueError("a words tokenizer cannot be trained on a text without words")
+        raise ValueError(f"a words tokenizer needs words of at most {LONGEST_WORD} characters between white space")
     kept = [
         word
         for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if count >= spec.minimum and len(word) <= LONGEST_WORD and word not in (UNKNOWN, END_OF_LINE)
+        if count >= spec.minimum and word not in (UNKNOWN, END_OF_LINE)
     ]
     return word_engine(kept, size=spec.size)
 
@@ -164,7 +165,10 @@ def _byte_pairs(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
 
 
 def _unigram(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
-    """The library's trainer goes through its words in an order of chance, so a second training may differ a little."""
+    """The library's trainer goes through its words in an order of chance, so a second training may differ a little.
+
+    Scores are kept to 1/1024 nat, which a file holds exactly, so that what is read back is what was saved.
+    """
     assert spec.size is not None
     engine = byte_level_engine(models.Unigram())
     trainer = trainers.UnigramTrainer(
@@ -174,6 +178,10 @@ def _unigram(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
         show_progress=False,
     )
     engine.train_from_iterator(_parts(texts), trainer)
+    pieces = json.loads(engine.to_str())["model"]["vocab"]
+    rounded = [(piece, round(score * 1024) / 1024) for piece, score in pieces]
+    engine = byte_level_engine(models.Unigram(rounded))
+    engine.add_special_tokens([BOUNDARY])
     return engine
 
 

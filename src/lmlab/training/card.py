@@ -21,6 +21,13 @@ def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters
     ended = {"budget": "the budget was spent", "early": "validation stood still"}.get(progress.ended, "interrupted")
     quality = f"{bits:.4f} bits per byte" if bits is not None else "no validation text was held out"
     lossy = " (lossy tokenizer: bits per byte flatter it)" if corpus.tokenizer.lossy and bits is not None else ""
+    gradients = f"\n| optimizer | {recipe.train.optimizer}, rate {recipe.train.rate:g}, {recipe.train.schedule} |"
+    counted = recipe.kind == "ngram"
+    how = (
+        f"one count of {progress.tokens:,} tokens"
+        if counted
+        else f"{progress.step:,} steps, {progress.tokens:,} tokens"
+    )
     return f"""# {recipe.kind}
 
 {system.summary} ({system.paper}), trained with lmlab.
@@ -31,7 +38,7 @@ def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters
 | parameters | {parameters:,} |
 | tokenizer | {corpus.tokenizer.spec}, {corpus.tokenizer.vocabulary:,} types |
 | text | {", ".join(recipe.data.text)}: {corpus.train.bytes:,} bytes, {len(corpus.train.tokens):,} tokens for training |
-| steps | {progress.step:,} ({progress.tokens:,} tokens), until {ended} |
+| training | {how}, until {ended} |
 
 ## Price tag
 | | |
@@ -45,8 +52,7 @@ def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters
 | setting | value |
 |---|---|
 {settings}
-| budget | {recipe.train.budget} |
-| optimizer | {recipe.train.optimizer}, rate {recipe.train.rate:g}, {recipe.train.schedule} |
+| budget | {recipe.train.budget} |{"" if counted else gradients}
 | seed | {recipe.train.seed} |
 
 Use it: `lmlab generate RUN "prompt"`, `lmlab score RUN file.txt`, or in Python `lmlab.load("RUN")`, where RUN is this

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, Protocol
 
@@ -196,7 +196,7 @@ def _check(value: float, what: str, step: int, keeper: Keeper | None) -> float:
     raise NotFiniteError(f"the {what} became {value} at step {step}{kept} (or try train.clip, train.warmup)")
 
 
-def _largest(parameters: list[Tensor]) -> float:
+def _largest(parameters: Sequence[Tensor]) -> float:
     """The largest weight; no number, if one of them is none."""
     with torch.no_grad():
         return max((float(parameter.abs().max()) for parameter in parameters), key=lambda x: (math.isnan(x), x))

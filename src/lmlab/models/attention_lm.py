@@ -1,0 +1,195 @@
+"""The ladder from a bag of words to the Transformer: a self-attention language model, one rung at a time.
+
+Where the bag of words gives each earlier token the same weight, here the latest token decides, by a query, how much to
+take from each. Then come positions, heads, the tricks that make nets deep, and the stack (Vaswani et al. 2017).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor, nn
+
+from lmlab.layers.attention import SelfAttention, head_width
+from lmlab.layers.cache import KeyValueCache
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.linear import Linear
+from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
+from lmlab.layers.softmax import Softmax
+from lmlab.models.model import Model, ModelConfig, Output, State
+
+
+class WindowedConfig(ModelConfig):
+    """What every Transformer with a window is told."""
+
+    width: int = Field(128, ge=1, description="size of the token vectors")
+    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
+    layers: int = Field(4, ge=1, description="blocks")
+    window: int = Field(128, ge=2, description="the most tokens that attention sees")
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        head_width(info.data.get("width", heads), heads)
+        return heads
+
+
+class WindowedTransformer(Model):
+    """Blocks of attention over at most `window` tokens; the state is their key-value cache."""
+
+    config: WindowedConfig
+    embedding: nn.Embedding
+    blocks: nn.ModuleList
+
+    @property
+    def window(self) -> int:
+        return self.config.window
+
+    def start(self, batch_size: int) -> KeyValueCache:
+        return KeyValueCache.empty(
+            batch_size,
+            layers=self.config.layers,
+            heads=self.config.heads,
+            head_width=self.config.width // self.config.heads,
+            window=self.config.window,
+            like=self.embedding.weight,
+        )
+
+    def embed(self, tokens: Tensor, start: int) -> Tensor:
+        """The vectors [B, T, D] of tokens at the positions from `start`."""
+        raise NotImplementedError
+
+    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+        """A fresh text (state None) is read without a cache; a state from `start` is read on from."""
+        length = tokens.shape[1]
+        start = 0 if state is None else state.length
+        check_window(start, length, self.config.window)
+        x = self.embed(tokens, start)
+        if state is None:
+            for block in self.blocks:
+                x = block(x)
+            return Output(x, None)
+        state = state.advance(length, window=self.config.window)
+        for block, cache in zip(self.blocks, state.layers, strict=True):
+            x = block(x, cache, start)
+        return Output(x, state)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().step(tokens, self.start(len(tokens)) if state is None else state)
+
+    def flops(self, window: int) -> float:
+        """2 per weight of a product, the output layer's too, and 4·T·D per layer for QKᵀ and its product with V.
+
+        Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.
+        """
+        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, (nn.Linear, Softmax)))
+        return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers
+
+
+class AttentionLMConfig(WindowedConfig):
+    """The rung of the ladder."""
+
+    heads: int = Field(1, ge=1, description="attention heads; they divide the width")
+    positions: Literal["none", "learned", "sinusoidal"] = Field("none", description="how order is marked")
+    tricks: Literal["none", "post", "pre"] = Field(
+        "none",
+        description="none: tanh; post, pre: GELU, residual sums and LayerNorm after or before each sublayer",
+    )
+    layers: int = Field(1, ge=1, description="blocks; more than one needs the tricks")
+    inner: int = Field(256, ge=1, description="units of the hidden layer after attention")
+
+    @field_validator("tricks")
+    @classmethod
+    def _stack_needs_tricks(cls, tricks: str, info: ValidationInfo) -> str:
+        if tricks == "none" and info.data.get("layers", 1) > 1:
+            raise ValueError(
+                "a stack of layers needs residual sums and LayerNorm: give post or pre, or one layer"
+            )
+        return tricks
+
+
+class Block(nn.Module):
+    """z = [SelfAttn⁽¹⁾; …; SelfAttn⁽ᴴ⁾]; h = tanh(W'z + b'): the first rungs, with nothing to help the gradient."""
+
+    def __init__(self, config: AttentionLMConfig) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config.width, config.heads, bias=False)
+        self.feed_forward = nn.Sequential(Linear(config.width, config.inner), nn.Tanh())
+
+    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
+        h: Tensor = self.feed_forward(self.attention(x, cache, start))
+        return h
+
+
+class PostNormBlock(nn.Module):
+    """z = LN(SelfAttn(x) + x); h = LN(W''GELU(W'z + b') + b'' + z)."""
+
+    def __init__(self, config: AttentionLMConfig) -> None:
+        super().__init__()
+        self.attention = SelfAttention(config.width, config.heads, bias=False)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.feed_forward = FeedForward(config.width, config.inner, activation=nn.functional.gelu)
+        self.feed_forward_norm = nn.LayerNorm(config.width)
+
+    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
+        x = self.attention_norm(self.attention(x, cache, start) + x)
+        x = self.feed_forward_norm(self.feed_forward(x) + x)
+        return x
+
+
+class PreNormBlock(PostNormBlock):
+    """z = SelfAttn(LN(x)) + x; h = W''GELU(W'LN(z) + b') + b'' + z."""
+
+    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
+        x = self.attention(self.attention_norm(x), cache, start) + x
+        x = self.feed_forward(self.feed_forward_norm(x)) + x
+        return x
+
+
+class AttentionLM(WindowedTransformer):
+    """x_j = φ(x_j) + φ_p(j); then the blocks; P(next) = softmax(W''h + b''), with the tricks softmax(Wᵛh)."""
+
+    Config: ClassVar[type[ModelConfig]] = AttentionLMConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "inner": 64, "window": 64, "positions": "learned"},
+        "small": {"width": 128, "heads": 4, "inner": 512, "window": 128, "positions": "learned", "tricks": "post"},
+        "base": {
+            "width": 256,
+            "heads": 4,
+            "layers": 4,
+            "inner": 1024,
+            "window": 256,
+            "positions": "sinusoidal",
+            "tricks": "pre",
+        },
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 1e-3,
+        "schedule": "cosine",
+        "warmup": 100,
+        "batch": 16,
+        "clip": 1.0,
+        "decay": 0.01,
+    }
+    BLOCKS: ClassVar[dict[str, type[nn.Module]]] = {"none": Block, "post": PostNormBlock, "pre": PreNormBlock}
+
+    config: AttentionLMConfig
+
+    def __init__(self, config: AttentionLMConfig) -> None:
+        super().__init__()
+        self.config = config
+        plain = config.tricks == "none"
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.positions: LearnedPositions | SinusoidalPositions | None = None
+        if config.positions == "learned":
+            self.positions = LearnedPositions(config.window, config.width)
+        elif config.positions == "sinusoidal":
+            self.positions = SinusoidalPositions(config.window, config.width)
+        self.blocks = nn.ModuleList(self.BLOCKS[config.tricks](config) for _ in range(config.layers))
+        self.output = Softmax(config.inner if plain else config.width, config.vocabulary, bias=plain)
+
+    def embed(self, tokens: Tensor, start: int) -> Tensor:
+        x: Tensor = self.embedding(tokens)
+        return x if self.positions is None else x + self.positions(start, tokens.shape[1])

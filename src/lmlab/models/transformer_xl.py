@@ -1,0 +1,146 @@
+"""Transformer-XL: each segment attends to a memory of the segments before it, by distance instead of position.
+
+Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fixed-Length Context".
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+import torch
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor, nn
+
+from lmlab.layers.attention import head_width
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.relative import Distances, RelativeAttention
+from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
+from lmlab.models.model import Model, ModelConfig, Output, State
+
+
+class TransformerXLConfig(ModelConfig):
+    """The size of a Transformer-XL."""
+
+    width: int = Field(128, ge=1, description="size of the vectors that the blocks pass on")
+    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
+    layers: int = Field(4, ge=1, description="blocks")
+    inner: int = Field(512, ge=1, description="units of the hidden layer after attention")
+    memory: int = Field(128, ge=0, description="tokens before the segment that each layer remembers")
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on embeddings, each sublayer and the end")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="probability, on attention weights")
+    softmax: Literal["full", "adaptive"] = Field("full", description="adaptive: rare tokens in clusters, for large V")
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        head_width(info.data.get("width", heads), heads)
+        return heads
+
+
+class Memory(NamedTuple):
+    """What each layer remembers of earlier tokens, the latest last.
+
+    While learning these are the layer's inputs h [B, M, D], so that the key and value matrices learn from them too (the
+    gradient stops at h, as in the paper). Afterwards they are the keys and values [B, M, 2D] made of them: the same
+    numbers, without computing them again for each token.
+    """
+
+    layers: tuple[Tensor, ...]
+    projected: bool
+
+
+class Block(nn.Module):
+    """z = LN(x + Attention(x, [memory; x])); h = LN(z + FeedForward(z))."""
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        self.attention = RelativeAttention(config.width, config.heads, dropout=config.attention_dropout)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.feed_forward = FeedForward(config.width, config.inner, activation=torch.relu)
+        self.feed_forward_norm = nn.LayerNorm(config.width)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, keys_values: Tensor, distances: Distances) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, distances)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class TransformerXL(Model):
+    """h = blocks over [memory; segment]; the memory of the next segment is each layer's input in this one."""
+
+    Config: ClassVar[type[ModelConfig]] = TransformerXLConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "memory": 64, "dropout": 0.0},
+        "small": {"width": 128, "heads": 4, "layers": 4, "inner": 512, "memory": 128, "dropout": 0.0},
+        "base": {"width": 256, "heads": 8, "layers": 6, "inner": 1024, "memory": 256, "dropout": 0.1},
+        "standard": {"width": 410, "heads": 10, "layers": 16, "inner": 2100, "memory": 150, "softmax": "adaptive"},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 1e-3,
+        "schedule": "cosine",
+        "warmup": 100,
+        "batch": 16,
+        "window": 64,
+        "clip": 0.25,
+        "decay": 0.01,
+    }
+    carries: ClassVar[bool] = True
+
+    config: TransformerXLConfig
+
+    def __init__(self, config: TransformerXLConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.memory = config.memory
+        """Tokens remembered; may be set higher after learning, since distances have no upper end."""
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.content_bias = nn.Parameter(torch.empty(config.heads, config.width // config.heads))
+        self.position_bias = nn.Parameter(torch.empty(config.heads, config.width // config.heads))
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.dropout = Dropout(config.dropout)
+        for parameter in self.parameters():
+            if parameter.ndim > 1:
+                nn.init.normal_(parameter, std=0.02)
+        self.output: Softmax | AdaptiveSoftmax
+        if config.softmax == "adaptive":
+            self.output = AdaptiveSoftmax(config.width, config.vocabulary)
+        else:
+            self.output = Softmax(config.width, config.vocabulary, tied=self.embedding)
+
+    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+        """Each token sees the whole memory and the tokens up to itself; the memory has no gradient."""
+        x = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
+        past = 0 if state is None else state.layers[0].shape[1]
+        distances = Distances.up_to(past + tokens.shape[1], self.content_bias, self.position_bias)
+        remembered = []
+        for i, module in enumerate(self.blocks):
+            block = cast(Block, module)
+            project = block.attention.key_value
+            if state is None:
+                inputs, keys_values = x, project(x)
+            elif state.projected:
+                inputs, keys_values = x, torch.cat((state.layers[i], project(x)), 1)
+            else:
+                inputs = torch.cat((state.layers[i], x), 1)
+                keys_values = project(inputs)
+            remembered.append(self._latest(inputs if self.training else keys_values))
+            x = block(x, keys_values, distances)
+        return Output(self.dropout(x), Memory(tuple(remembered), projected=not self.training))
+
+    def _latest(self, values: Tensor) -> Tensor:
+        return values.detach()[:, max(0, values.shape[1] - self.memory) :]
+
+    def flops(self, window: int) -> float:
+        """2 per weight of a product, and per layer 4·S·D for content and values and 2·S·D for distances.
+
+        S = memory + window, all keys. While learning, the memory's keys and values are made anew in each segment, which
+        is counted too. W_R R is computed once for the batch and left out; an adaptive softmax is counted as a full one.
+        """
+        width, layers = self.config.width, self.config.layers
+        again = 2 * width**2 * self.memory / window
+        matrices = layers * (4 * width**2 + 2 * width * self.config.inner + again) + width * self.config.vocabulary
+        return 2.0 * matrices + 6.0 * (self.memory + window) * width * layers

@@ -1,0 +1,162 @@
+"""Attention: the lecture's numbers, masks, the fused and the visible path, and the layers beside it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lmlab.layers import dropped_attention
+from lmlab.layers.attention import MultiHeadAttention, SelfAttention, attend, attention_weights
+from lmlab.layers.dropped_attention import attend_dropped
+from lmlab.layers.gelu import gelu_tanh
+from lmlab.layers.linear import Linear, linear
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(2)
+
+
+def slow_attention(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
+    """One query at a time, as the equations say it."""
+    batch, heads, queries, width = q.shape
+    keys = k.shape[2]
+    out = torch.zeros_like(q)
+    for b in range(batch):
+        for h in range(heads):
+            for i in range(queries):
+                last = keys - queries + i + 1 if causal else keys
+                scores = [math.fsum((q[b, h, i] * k[b, h, j]).tolist()) / math.sqrt(width) for j in range(last)]
+                top = max(scores)
+                exponentials = [math.exp(score - top) for score in scores]
+                for j, e in enumerate(exponentials):
+                    out[b, h, i] += e / math.fsum(exponentials) * v[b, h, j]
+    return out
+
+
+def test_the_worked_example() -> None:
+    q = torch.ones(1, 64)
+    k = torch.stack((torch.full((64,), 112 / 64), torch.full((64,), 96 / 64)))
+    assert (q @ k.mT).tolist() == [[112, 96]]
+    assert attention_weights(q, k)[0].tolist() == pytest.approx([0.88, 0.12], abs=0.005)
+    assert attention_weights(q, k)[0, 0].item() == pytest.approx(1 / (1 + math.exp(-2)), abs=1e-6)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("queries", "keys"), [(5, 5), (1, 6), (3, 7)])
+def test_fused_and_watched_agree_with_the_equation(causal: bool, queries: int, keys: int) -> None:
+    q, k, v = torch.randn(2, 3, queries, 4), torch.randn(2, 3, keys, 4), torch.randn(2, 3, keys, 4)
+    expected = slow_attention(q, k, v, causal=causal)
+    torch.testing.assert_close(attend(q, k, v, causal=causal), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(attend(q, k, v, causal=causal, watch=nn.Identity()), expected, atol=1e-5, rtol=1e-5)
+
+
+def test_weights_are_distributions_over_the_past() -> None:
+    weights = attention_weights(torch.randn(2, 4, 6, 8), torch.randn(2, 4, 6, 8), causal=True)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 4, 6))
+    assert weights.triu(1).abs().max() == 0
+    assert weights.tril().min() >= 0
+
+
+def test_weights_are_seen_only_while_watched() -> None:
+    layer = SelfAttention(12, 3).eval()
+    x = torch.randn(2, 7, 12)
+    quiet = layer(x)
+    seen: list[Tensor] = []
+    handle = layer.probabilities.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
+    torch.testing.assert_close(layer(x), quiet, atol=1e-5, rtol=1e-5)
+    handle.remove()
+    layer(x)
+    assert [tuple(weights.shape) for weights in seen] == [(2, 3, 7, 7)]
+    torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, 3, 7))
+
+
+def test_watching_through_a_cache() -> None:
+    layer = MultiHeadAttention(12, 3).eval()
+    x = torch.randn(2, 7, 12)
+    with torch.no_grad():
+        expected = layer(x)
+        cache = torch.empty(2, 3, 2, 9, 4)
+        layer.probabilities.register_forward_hook(lambda *_: None)
+        parts = [layer(x[:, :4], cache, 0), layer(x[:, 4:5], cache, 4), layer(x[:, 5:], cache, 5)]
+    torch.testing.assert_close(torch.cat(parts, 1), expected, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("length", [1, 5, 16, 19])
+def test_dropped_attention_and_its_gradients(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the mask known, autograd over the equation gives the same values and gradients."""
+    monkeypatch.setattr(dropped_attention, "ROWS", 8)
+    masks: list[Tensor] = []
+
+    def remember(shape: tuple[int, ...], p: float, *, like: Tensor) -> Tensor:
+        masks.append((torch.rand(shape) > p).to(like.dtype) / (1 - p))
+        return masks[-1]
+
+    monkeypatch.setattr(dropped_attention, "dropout_mask", remember)
+    q, k, v = (torch.randn(2, 3, length, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
+    upstream = torch.randn(2, 3, length, 4, dtype=torch.float64)
+    z = attend_dropped(q, k, v, dropout=0.4)
+    found = torch.autograd.grad(z, (q, k, v), upstream)
+    mask = torch.cat([F.pad(part, (0, length - part.shape[2])) for part in masks], 1).view(2, 3, length, length)
+    expected = (attention_weights(q, k, causal=True) * mask) @ v
+    torch.testing.assert_close(z, expected)
+    for ours, theirs in zip(found, torch.autograd.grad(expected, (q, k, v), upstream), strict=True):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_dropout_acts_on_the_weights_in_training_only() -> None:
+    layer = SelfAttention(8, 2, dropout=0.5)
+    x = torch.randn(1, 6, 8)
+    assert (layer(x) - layer(x)).abs().max() > 1e-3
+    layer.eval()
+    torch.testing.assert_close(layer(x), layer(x), atol=0, rtol=0)
+    v = torch.ones(64, 2, 40, 4)
+    mean = attend(torch.randn_like(v), torch.randn_like(v), v, causal=True, dropout=0.3).mean()
+    assert mean.item() == pytest.approx(1, abs=0.02)
+
+
+def test_heads_must_divide_the_width() -> None:
+    with pytest.raises(ValueError, match="5 heads do not divide the width 12"):
+        SelfAttention(12, 5)
+
+
+@pytest.mark.parametrize("rows", [(1,), (1, 1), (2, 1), (3, 5), (40,)])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(("inputs", "outputs"), [(16, 24), (1024, 1040)])
+def test_linear_is_the_same_in_every_order(rows: tuple[int, ...], bias: bool, inputs: int, outputs: int) -> None:
+    layer = Linear(inputs, outputs, bias=bias)
+    x = torch.randn(*rows, inputs)
+    expected = F.linear(x, layer.weight, layer.bias)
+    with torch.no_grad():
+        found = layer(x)
+    assert found.shape == expected.shape
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(linear(x, layer.weight, layer.bias), expected)
+
+
+def test_gelu_and_its_slope() -> None:
+    x = torch.cat((torch.linspace(-12, 12, 70_001), torch.tensor([0.0, -50.0, 50.0]))).requires_grad_()
+    upstream = torch.randn(len(x))
+    y = gelu_tanh(x)
+    expected = F.gelu(x.double(), approximate="tanh")
+    torch.testing.assert_close(y.double(), expected, atol=1e-6, rtol=1e-5)
+    (slope,) = torch.autograd.grad(y, x, upstream)
+    (theirs,) = torch.autograd.grad(expected, x, upstream.double())
+    torch.testing.assert_close(slope, theirs, atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(gelu_tanh(x.detach()).double(), expected, atol=1e-6, rtol=1e-5)
+    sample = torch.tensor([-1.0, 0.5, 2.0])
+    by_hand = [z / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3))) for z in sample.tolist()]
+    assert gelu_tanh(sample.requires_grad_()).tolist() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_gelu_of_a_transposed_tensor() -> None:
+    x = torch.randn(6, 4).t().requires_grad_()
+    gelu_tanh(x).sum().backward()
+    y = x.detach().requires_grad_()
+    F.gelu(y, approximate="tanh").sum().backward()
+    torch.testing.assert_close(x.grad, y.grad, atol=1e-6, rtol=1e-5)
