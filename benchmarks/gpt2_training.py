@@ -2,10 +2,11 @@
 
     python benchmarks/gpt2_training.py [--rows char small medium] [--dropout 0 0.1] [--repeats 7] [--compile]
 
-All train the same shape on the same tokens with the tanh GELU, one dropout everywhere, tied embeddings, gradient clipping
-at 1 and AdamW (lmlab and the plain model with PyTorch's fused one, transformers with its own default as well as fused).
-Printed: tokens/s (median), the ratio to transformers, and the share of the machine's matrix limit, which is measured in
-the same run by a product of two 1024 x 1024 matrices; FLOPs are counted as 3 forward passes.
+All train the same shape on the same tokens with the tanh GELU, one dropout everywhere, tied embeddings, gradient
+clipping at 1 and AdamW (lmlab and the plain model with PyTorch's fused one, transformers with its default and with the
+fused one). glibc keeps freed buffers, for all alike, as lmlab's training does. Printed: tokens/s (median), the ratio to
+transformers, and the share of the machine's matrix limit, which is measured in the same run by a product of two
+1024 x 1024 matrices; FLOPs are counted as 3 forward passes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
+from lmlab.training.allocator import keep_buffers
 
 ROWS = {  # layers, width, heads, window, batch, vocabulary
     "char": (4, 128, 4, 64, 12, 65),
@@ -139,6 +141,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="add torch.compile of lmlab's model")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    keep_buffers()
     for row in arguments.rows:
         inner = 20 if row == "char" else 1
         for dropout in arguments.dropout:

@@ -22,7 +22,7 @@ class DataConfig(Config):
     valid: list[str] | None = Field(None, description="text for validation; by default a share of `text`")
     test: list[str] | None = Field(None, description="text for the final score; by default a share of `text`")
     split: list[float] = Field([0.9, 0.05, 0.05], description="shares of train, valid and test")
-    documents: Literal["file", "lines", "blank"] = Field("file", description="what one document is")
+    documents: Literal["file", "lines", "blank", "endoftext"] = Field("file", description="what one document is")
 
     @field_validator("text", "valid", "test", mode="before")
     @classmethod

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -27,8 +27,9 @@ from lmlab.training.budget import parse_budget
 from lmlab.training.card import model_card
 from lmlab.training.costs import Meter
 from lmlab.training.lock import hold
-from lmlab.training.loop import Progress, choose_device, mean_nll, train
+from lmlab.training.loop import Progress, choose_device, mean_nll, plan_steps, train
 from lmlab.training.resume import RunDirectory
+from lmlab.training.settings import TrainConfig
 
 DEFAULT_WINDOW = 64
 
@@ -62,8 +63,7 @@ class Plan(NamedTuple):
     recipe: Recipe
     path: Path
     corpus: Corpus
-    config: Any
-    parameters: int | None
+    parameters: int | None  # not known before counting
 
 
 class Outcome(NamedTuple):
@@ -93,6 +93,7 @@ def start(
     reporter = reporter or Silent()
     corpus = prepare_corpus(recipe, reporter, tokenizer=recipe.tokenizer.spec)
     config = model_config(recipe, corpus.tokenizer)
+    job = create_job(recipe, corpus, config)
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
         _clear(path)
@@ -100,37 +101,39 @@ def start(
         write_config(path, recipe.kind, config.model_dump())
         _write_recipe(path, recipe, corpus)
         write_manifest(path)
-        return _carry_out(recipe, path, corpus, config, reporter, interrupted)
+        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
 
 
 def resume(
     path: Path,
     *,
-    budget: str | None = None,
+    settings: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
-    """Go on with a run: the same text, the same random numbers, as if it had never stopped. A new budget extends it."""
+    """Go on with a run: the same text, the same random numbers, as if it had never stopped.
+
+    `settings` of training may be changed on the way: a larger budget extends the run, a lower rate saves it.
+    """
     if not (path / "recipe.json").is_file():
         raise ValueError(f"{path} is not a run directory: it has no recipe.json, so there is nothing to resume")
     reporter = reporter or Silent()
     with hold(path):
         values = read_json(path / "recipe.json")
         fingerprint = values.pop("text_sha256", None)
-        if budget is not None:
-            parse_budget(budget)
-            values["train"]["budget"] = budget
+        values["train"] |= settings or {}
+        build(TrainConfig, values["train"], where="train")
         recipe = build(Recipe, values, where=str(path / "recipe.json"))
         corpus = reopen_corpus(recipe, path, reporter)
         if fingerprint is not None and corpus.text_fingerprint != fingerprint:
             raise ValueError(
                 f"the text of {path} has changed since the run began, so it cannot be resumed; start a new run"
             )
-        if budget is not None:
+        job = create_job(recipe, corpus, model_config(recipe, corpus.tokenizer))
+        if settings:
             _write_recipe(path, recipe, corpus)
             write_manifest(path)
-        config = model_config(recipe, corpus.tokenizer)
-        return _carry_out(recipe, path, corpus, config, reporter, interrupted)
+        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
 
 
 def held_out(path: Path) -> list[str]:
@@ -193,54 +196,58 @@ def _clear(path: Path) -> None:
             entry.unlink()
 
 
-def _carry_out(
-    recipe: Recipe,
-    path: Path,
-    corpus: Corpus,
-    config: Any,
-    reporter: Reporter,
-    interrupted: Callable[[], bool],
-) -> Outcome:
+class Job(Protocol):
+    """The work of a run: everything that can be wrong with its settings is found when it is made."""
+
+    @property
+    def parameters(self) -> int | None:
+        """How many there will be, if that is known beforehand."""
+
+    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, int]:
+        """Do it; give how far it came and the number of parameters."""
+
+
+def create_job(recipe: Recipe, corpus: Corpus, config: Any) -> Job:
+    """Counting for an n-gram, gradients for a network."""
     cls = load_class(recipe.kind)
-    carry_out = _train if issubclass(cls, nn.Module) else _count
-    outcome = carry_out(cls, recipe, path, corpus, config, reporter, interrupted)
-    if not outcome.interrupted:
-        card = model_card(recipe, corpus, outcome.progress, parameters=outcome.parameters, bits=outcome.bits_per_byte)
-        write_bytes(path / "README.md", card.encode())
-    return outcome
+    if issubclass(cls, nn.Module):
+        return Training(cls, recipe, corpus, config)
+    return Counting(cls, recipe, corpus, config)
 
 
-def _count(
-    cls: Any,
-    recipe: Recipe,
-    path: Path,
-    corpus: Corpus,
-    config: Any,
-    reporter: Reporter,
-    interrupted: Callable[[], bool],
-) -> Outcome:
-    """Estimate a model by counting, in one pass; a budget in tokens limits the text, any other is not used up."""
-    budget = parse_budget(recipe.train.budget)
-    tokens = corpus.train.tokens
-    if budget.unit == "tokens":
-        tokens = tokens[: int(budget.amount)]
-    reporter.begin(Plan(recipe, path, corpus, config, None))
-    meter = Meter()
-    valid = corpus.valid.tokens if corpus.valid is not None else None
-    model = cls.fit(tokens, config=config, valid=valid)
-    cost = meter.lap()
-    replace_tensors(path / "model.safetensors", model.tensors())
-    nats = bits = None
-    if corpus.valid is not None:
-        nats = _counted_nll(model, corpus.valid)
-        bits = nats / math.log(2) / bytes_per_token(corpus.valid)
-    progress = Progress(step=1, tokens=len(tokens), seconds=cost.seconds, cost=cost, best=nats, valid=nats)
-    progress.energy_method, progress.ended = meter.method, "budget"
-    line: dict[str, Any] = {"step": 1, "tokens": len(tokens), "valid_loss": nats, "valid_bits_per_byte": bits}
-    line |= {"best": True, "cost": cost._asdict()}
-    write_bytes(path / "metrics.jsonl", (json.dumps(line) + "\n").encode())
-    reporter.log(line, progress)
-    return Outcome(path, progress, bits, model.parameters, interrupted=False)
+def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[], bool]) -> Outcome:
+    reporter.begin(plan)
+    progress, parameters = job.carry_out(plan.path, reporter, interrupted)
+    bits = bits_per_byte(progress.best, plan.corpus.valid)
+    if progress.ended:
+        card = model_card(plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits)
+        write_bytes(plan.path / "README.md", card.encode())
+    return Outcome(plan.path, progress, bits, parameters, interrupted=not progress.ended)
+
+
+class Counting:
+    """Estimates a model by counting, in one pass; a budget in tokens limits the text, any other is not used up."""
+
+    parameters = None
+
+    def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
+        self.cls, self.corpus, self.config = cls, corpus, config
+        budget = parse_budget(recipe.train.budget)
+        self.tokens = corpus.train.tokens[: int(budget.amount)] if budget.unit == "tokens" else corpus.train.tokens
+
+    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, int]:
+        meter, split = Meter(), self.corpus.valid
+        model = self.cls.fit(self.tokens, config=self.config, valid=split.tokens if split is not None else None)
+        cost = meter.lap()
+        replace_tensors(path / "model.safetensors", model.tensors())
+        nats = _counted_nll(model, split) if split is not None else None
+        progress = Progress(step=1, tokens=len(self.tokens), seconds=cost.seconds, cost=cost, best=nats, valid=nats)
+        progress.energy_method, progress.ended = meter.method, "budget"
+        line: dict[str, Any] = {"step": 1, "tokens": len(self.tokens), "valid_loss": nats}
+        line |= {"valid_bits_per_byte": bits_per_byte(nats, split), "best": True, "cost": cost._asdict()}
+        write_bytes(path / "metrics.jsonl", (json.dumps(line) + "\n").encode())
+        reporter.log(line, progress)
+        return progress, model.parameters
 
 
 def _counted_nll(model: LanguageModel, split: Split) -> float:
@@ -249,56 +256,52 @@ def _counted_nll(model: LanguageModel, split: Split) -> float:
     return float(nats.double().mean())
 
 
-def _train(
-    cls: type[Model],
-    recipe: Recipe,
-    path: Path,
-    corpus: Corpus,
-    config: Any,
-    reporter: Reporter,
-    interrupted: Callable[[], bool],
-) -> Outcome:
-    """Train a neural model by gradients."""
-    settings = recipe.train
-    device = choose_device(settings.device)
-    keep_buffers()
-    torch.manual_seed(settings.seed)
-    model = cls(config).to(device)
-    parameters = sum(parameter.numel() for parameter in model.parameters())
-    window = training_window(model, settings.window)
-    streams = settings.order == "streams" or (settings.order == "auto" and model.carries)
-    loader = (Streams if streams else Windows)(
-        corpus.train.tokens, batch=settings.batch, window=window, seed=settings.seed
-    )
-    evaluate = None
-    if corpus.valid is not None:
-        evaluate = validation(model, corpus.valid, window=window, tokens=settings.evaluation_tokens)
-    reporter.begin(Plan(recipe, path, corpus, config, parameters))
-    keeper = RunDirectory(path, save_seconds=settings.save_seconds)
-    try:
-        with tensorboard_log(path, enabled=settings.tensorboard) as also:
+class Training:
+    """Trains a network by gradients."""
 
-            def on_log(line: dict[str, Any], progress: Progress) -> None:
-                also(line)
-                reporter.log(line, progress)
+    def __init__(self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any) -> None:
+        self.settings, self.corpus = recipe.train, corpus
+        device = choose_device(self.settings.device)
+        torch.manual_seed(self.settings.seed)
+        self.model = cls(config).to(device)
+        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        window = training_window(self.model, self.settings.window)
+        streams = self.settings.order == "streams" or (self.settings.order == "auto" and self.model.carries)
+        self.loader: Loader = (Streams if streams else Windows)(
+            corpus.train.tokens, batch=self.settings.batch, window=window, seed=self.settings.seed
+        )
+        plan_steps(self.model, self.loader, self.settings)
+        self.evaluate = None
+        if corpus.valid is not None:
+            self.evaluate = validation(self.model, corpus.valid, window=window, tokens=self.settings.evaluation_tokens)
 
-            progress = train(
-                model,
-                Causal(),
-                loader,
-                settings,
-                evaluate=evaluate,
-                bytes_per_token=(bytes_per_token(corpus.train), bytes_per_token(corpus.valid or corpus.train)),
-                keeper=keeper,
-                on_log=on_log,
-                interrupted=interrupted,
-            )
-    finally:
-        keeper.close()
-    bits = None
-    if progress.best is not None and corpus.valid is not None:
-        bits = progress.best / math.log(2) / bytes_per_token(corpus.valid)
-    return Outcome(path, progress, bits, parameters, interrupted=not progress.ended)
+    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, int]:
+        keep_buffers()
+        keeper = RunDirectory(path, save_seconds=self.settings.save_seconds)
+        try:
+            with tensorboard_log(path, enabled=self.settings.tensorboard) as also:
+
+                def on_log(line: dict[str, Any], progress: Progress) -> None:
+                    also(line)
+                    reporter.log(line, progress)
+
+                progress = train(
+                    self.model,
+                    Causal(),
+                    self.loader,
+                    self.settings,
+                    evaluate=self.evaluate,
+                    bytes_per_token=(
+                        bytes_per_token(self.corpus.train),
+                        bytes_per_token(self.corpus.valid or self.corpus.train),
+                    ),
+                    keeper=keeper,
+                    on_log=on_log,
+                    interrupted=interrupted,
+                )
+        finally:
+            keeper.close()
+        return progress, self.parameters
 
 
 def training_window(model: Model, wanted: int | None) -> int:
@@ -322,6 +325,11 @@ def validation(model: Model, split: Split, *, window: int, tokens: int) -> Calla
 def bytes_per_token(split: Split) -> float:
     """How many bytes of text one prediction stands for."""
     return float(split.bytes / max(1, len(split.tokens) - 1))
+
+
+def bits_per_byte(nats: float | None, split: Split | None) -> float | None:
+    """Bits per byte of a split on which a prediction takes so many nats."""
+    return nats / math.log(2) / bytes_per_token(split) if nats is not None and split is not None else None
 
 
 @contextmanager

@@ -19,7 +19,16 @@ from lmlab.objectives.causal import Causal
 
 VOCABULARY = 23
 BOUNDARY = 0
-SMALL: dict[str, Any] = {"width": 16, "hidden": 16, "heads": 2, "layers": 2, "window": 24, "memory": 24, "order": 3, "dropout": 0.0}
+SMALL: dict[str, Any] = {
+    "width": 16,
+    "hidden": 16,
+    "heads": 2,
+    "layers": 2,
+    "window": 24,
+    "memory": 24,
+    "order": 3,
+    "dropout": 0.0,
+}
 SMALL |= {"tricks": "pre"}
 NEURAL = [name for name in LINEAGE if name != "ngram"]
 

@@ -93,3 +93,11 @@ def test_other_devices_use_torch() -> None:
     x = torch.ones(4, 5, device="meta")
     assert dropout(x, 0.5, True).device.type == "meta"
     assert F.dropout(x, 0.5).shape == dropout(x, 0.5, True).shape
+
+
+def test_compiles_without_a_graph_break() -> None:
+    layer = Dropout(0.5)
+    compiled = torch.compile(lambda x: layer(x) + VariationalDropout(0.5)(x), backend="aot_eager", fullgraph=True)
+    torch.manual_seed(5)
+    y = compiled(torch.ones(4, 3, 50))
+    assert set(y.unique().tolist()) == {0.0, 2.0, 4.0}

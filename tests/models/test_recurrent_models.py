@@ -136,6 +136,20 @@ def test_dropout_needs_training_and_follows_the_seed() -> None:
 
 
 @pytest.mark.parametrize("cls", MODELS)
+def test_some_rows_start_afresh_in_training_only(cls: type[RNN]) -> None:
+    model = make(cls, restart=0.5)
+    tokens = torch.randint(23, (64, 6), generator=torch.Generator().manual_seed(2))
+    _, state = model(tokens[:, :3])
+    carried, _ = model.eval()(tokens[:, 3:], state=state)
+    fresh, _ = model(tokens[:, 3:])
+    mixed, _ = model.train()(tokens[:, 3:], state=state)
+    is_carried = torch.isclose(mixed, carried, atol=1e-6).flatten(1).all(1)
+    is_fresh = torch.isclose(mixed, fresh, atol=1e-6).flatten(1).all(1)
+    assert torch.equal(is_carried, ~is_fresh)
+    assert 10 < is_fresh.sum() < 54
+
+
+@pytest.mark.parametrize("cls", MODELS)
 def test_initialisation_follows_the_seed(cls: type[RNN]) -> None:
     one, two = make(cls), make(cls)
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))

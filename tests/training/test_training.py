@@ -175,14 +175,14 @@ def test_best_and_last_are_both_kept(text: Path, tmp_path: Path) -> None:
 def test_a_longer_budget_extends_a_finished_run(text: Path, tmp_path: Path) -> None:
     start(recipe(text), tmp_path / "run")
     assert resume(tmp_path / "run").progress.step == 12, "finished: nothing to do"
-    assert resume(tmp_path / "run", budget="20steps").progress.step == 20
+    assert resume(tmp_path / "run", settings={"budget": "20steps"}).progress.step == 20
 
 
 def test_a_changed_text_is_not_resumed(text: Path, tmp_path: Path) -> None:
     start(recipe(text), tmp_path / "run")
     text.write_text(TEXT + "One line more.\n")
     with pytest.raises(ValueError, match="has changed"):
-        resume(tmp_path / "run", budget="20steps")
+        resume(tmp_path / "run", settings={"budget": "20steps"})
 
 
 def test_a_run_is_not_overwritten_unasked(text: Path, tmp_path: Path) -> None:

@@ -56,6 +56,8 @@ def main() -> None:
     warnings.showwarning = _show_warning
     try:
         app()
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:  # whoever read our output has seen enough
         sys.stderr.close()
         sys.exit(141)

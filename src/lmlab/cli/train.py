@@ -48,7 +48,9 @@ def train(
     split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
     documents: Annotated[
         str | None,
-        typer.Option(help="What one document is: file, lines, or blank (between blank lines). (default: file)"),
+        typer.Option(
+            help="What one document is: file, lines, blank (blank lines between) or endoftext. (default: file)"
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, e.g. --set model.layers=3 --set train.rate=0.001.")
@@ -75,6 +77,8 @@ def train(
 
     A budget in time counts training alone: validation and checkpoints come on top.
     """
+    from lmlab.config import apply_settings
+
     given: dict[str, dict[str, Any]] = {
         "data": {"text": text, "valid": valid, "test": test, "split": _shares(split), "documents": documents},
         "tokenizer": {"spec": tokenizer},
@@ -92,9 +96,10 @@ def train(
         for group, table in given.items()
     }
     if resume is not None:
-        if recipe or model or output or settings:
-            raise ValueError("--resume takes everything from the run; only --budget may be given with it, to extend it")
-        _report(_resume(resume, budget))
+        changes = apply_settings({"train": {"budget": budget} if budget else {}}, settings or [])
+        if recipe or model or output or size or tokenizer or set(changes) != {"train"}:
+            raise ValueError("--resume takes everything from the run; only --budget and --set train.… may go with it")
+        _report(_resume(resume, changes["train"]))
         return
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
@@ -113,6 +118,7 @@ def _shares(text: str | None) -> list[float] | None:
 
 
 def _start(values: dict[str, Any], recipe: Path | None, settings: list[str], output: Path, overwrite: bool) -> Outcome:
+    from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.config import apply_settings, read_toml
     from lmlab.recipe import make_recipe
@@ -122,18 +128,17 @@ def _start(values: dict[str, Any], recipe: Path | None, settings: list[str], out
         if table:
             groups[group] = {**groups.get(group, {}), **table}
     resolved = make_recipe(apply_settings(groups, settings))
-    from lmlab import run
 
     with TrainingDisplay() as display:
         return run.start(resolved, output, overwrite=overwrite, reporter=display, interrupted=_interrupts())
 
 
-def _resume(path: Path, budget: str | None) -> Outcome:
+def _resume(path: Path, settings: dict[str, Any]) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
 
     with TrainingDisplay() as display:
-        return run.resume(path, budget=budget, reporter=display, interrupted=_interrupts())
+        return run.resume(path, settings=settings, reporter=display, interrupted=_interrupts())
 
 
 def _interrupts() -> Any:

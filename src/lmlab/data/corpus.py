@@ -26,7 +26,7 @@ from lmlab.data.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
 from lmlab.tokenizers.training import is_path
 
-SAMPLE = 64 << 20
+SAMPLE = 24 << 20
 """Subword tokenizers are trained on at most so many bytes, taken evenly from all of the training text."""
 
 Progress = Callable[[str, int, int], None]

@@ -106,7 +106,7 @@ def score_tokens(
     """
     if batch < 1 or (segment is not None and segment < 1):
         raise ValueError(f"batch = {batch}, segment = {segment}: both must be at least 1")
-    texts = [torch.as_tensor(np.asarray(document), dtype=torch.long) for document in documents]
+    texts = [torch.from_numpy(np.array(document, dtype=np.int64)) for document in documents]
     count = _Counter(sum(map(len, texts)) * _parts(model), progress)
     return _score(model, texts, boundary, batch, segment, count)
 

@@ -48,6 +48,8 @@ def attend(
         if causal and queries == keys:
             return attend_dropped(q, k, v, dropout=dropout)
         return drop(attention_weights(q, k, causal=causal and queries > 1), dropout) @ v
+    if queries == 1 < len(q) and q.device.type == "cpu":
+        return attention_weights(q, k) @ v  # here the kernel would first copy all keys, to scale them
     if causal and 1 < queries < keys:
         mask = causal_mask(queries, keys, device=q.device)
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)

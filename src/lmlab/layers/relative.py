@@ -6,7 +6,6 @@ Shapes: B batch, H heads, T new tokens, M remembered ones, S = M + T keys, D wid
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,18 +16,27 @@ from lmlab.layers.linear import Linear
 from lmlab.layers.positions import sinusoids
 
 
-class Distances(NamedTuple):
-    """What all layers share: the sine waves R of the distances S, S − 1, …, 0 and the biases u and v."""
+class Distances:
+    """What all layers share: the sine waves R of the distances `longest`, …, 1, 0 and the biases u and v.
 
-    waves: Tensor  # [S + 1, D]
-    content_bias: Tensor  # u, [H, d]
-    position_bias: Tensor  # v, [H, d]
+    While nothing is learnt it also keeps W_R R of each layer, so that reading a text token by token makes it once.
+    """
 
-    @staticmethod
-    def up_to(longest: int, content_bias: Tensor, position_bias: Tensor) -> Distances:
-        """The distances from `longest` down to 0."""
+    def __init__(self, longest: int, *, content_bias: Tensor, position_bias: Tensor) -> None:
+        self.longest = longest
+        self.content_bias, self.position_bias = content_bias, position_bias  # u, v, each [H, d]
         falling = torch.arange(longest, -1, -1, device=content_bias.device)
-        return Distances(sinusoids(falling, content_bias.numel()), content_bias, position_bias)
+        self.waves = sinusoids(falling, content_bias.numel())  # [longest + 1, D]
+        self._products: dict[nn.Module, Tensor] = {}
+
+    def product(self, matrix: nn.Module, count: int) -> Tensor:
+        """W_R R [count, D] of the `count` shortest distances, the longest of them first."""
+        if torch.is_grad_enabled():
+            product: Tensor = matrix(self.waves[-count:])
+            return product
+        if matrix not in self._products:
+            self._products[matrix] = matrix(self.waves)
+        return self._products[matrix][-count:]
 
 
 class RelativeAttention(nn.Module):
@@ -58,10 +66,10 @@ class RelativeAttention(nn.Module):
         span = keys_values.shape[1]
         q = self.query(x).view(batch, length, self.heads, self.head_width)
         k, v = keys_values.view(batch, span, 2, self.heads, self.head_width).permute(2, 3, 0, 1, 4).flatten(1, 2)
-        r = self.distance(distances.waves).view(span + 1, self.heads, self.head_width).permute(1, 2, 0)  # [H, d, S + 1]
+        r = distances.product(self.distance, span + 1).view(span + 1, self.heads, self.head_width)
         by_content = (q + distances.content_bias).permute(2, 0, 1, 3).reshape(-1, length, self.head_width)
         by_position = (q + distances.position_bias).permute(2, 0, 1, 3).reshape(self.heads, -1, self.head_width)
-        position = align(torch.bmm(by_position, r).view(-1, length, span + 1))  # [HB, T, S]
+        position = align(torch.bmm(by_position, r.permute(1, 2, 0)).view(-1, length, span + 1))  # [HB, T, S]
         scale = 1 / math.sqrt(self.head_width)
         scores = torch.baddbmm(position, by_content, k.mT, beta=scale, alpha=scale)
         if length > 1:

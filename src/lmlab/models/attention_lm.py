@@ -103,9 +103,7 @@ class AttentionLMConfig(WindowedConfig):
     @classmethod
     def _stack_needs_tricks(cls, tricks: str, info: ValidationInfo) -> str:
         if tricks == "none" and info.data.get("layers", 1) > 1:
-            raise ValueError(
-                "a stack of layers needs residual sums and LayerNorm: give post or pre, or one layer"
-            )
+            raise ValueError("a stack of layers needs residual sums and LayerNorm: give post or pre, or one layer")
         return tricks
 
 

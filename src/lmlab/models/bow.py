@@ -42,7 +42,7 @@ class BagOfWords(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 3e-3,
+        "rate": 5e-3,
         "schedule": "cosine",
         "batch": 16,
         "clip": 1.0,

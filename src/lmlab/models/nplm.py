@@ -45,7 +45,7 @@ class NPLM(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 2e-3,
+        "rate": 5e-3,
         "schedule": "cosine",
         "batch": 16,
         "window": 64,

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
+import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State
+from lmlab.models.model import Model, ModelConfig, Output, State, map_state
 
 
 class RNNConfig(ModelConfig):
@@ -28,6 +29,12 @@ class RNNConfig(ModelConfig):
     hidden: int = Field(default=256, ge=1, le=65536, description="width of each layer's state")
     layers: int = Field(default=2, ge=1, le=64, description="recurrent layers on top of each other")
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on all connections but the recurrent ones")
+    restart: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="in training, chance per row and segment that the carried state is forgotten",
+    )
     tied: bool = Field(default=False, description="the softmax uses the embedding's matrix")
     softmax: Literal["full", "adaptive"] = Field(
         default="full", description="output layer; adaptive is for large vocabularies sorted by frequency"
@@ -58,7 +65,7 @@ class RNN(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 1e-3,
+        "rate": 2e-3,
         "schedule": "cosine",
         "batch": 16,
         "window": 64,
@@ -99,9 +106,20 @@ class RNN(Model):
     def forward(self, tokens: Tensor, *, state: State = None) -> Output:
         if state is None:
             state = self.start(len(tokens))
+        elif self.training and self.config.restart > 0:
+            state = self.forget(state, len(tokens))
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         h, state = self.recurrent(x, state)
         return Output(self.projection(self.dropout(h)), state)
+
+    def forget(self, state: State, batch_size: int) -> State:
+        """The state with some rows back at the start.
+
+        Carried states alone would show the model the start of a text once in an epoch, yet all that it is later asked
+        to score or continue begins there.
+        """
+        kept = torch.rand(batch_size, 1, device=self.device) >= self.config.restart
+        return map_state(lambda tensor: tensor * kept, state)
 
     def start(self, batch_size: int) -> State:
         return self.recurrent.start(batch_size)

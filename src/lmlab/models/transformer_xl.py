@@ -49,6 +49,7 @@ class Memory(NamedTuple):
 
     layers: tuple[Tensor, ...]
     projected: bool
+    distances: Distances | None = None
 
 
 class Block(nn.Module):
@@ -111,11 +112,16 @@ class TransformerXL(Model):
         else:
             self.output = Softmax(config.width, config.vocabulary, tied=self.embedding)
 
+    def start(self, batch_size: int) -> Memory:
+        """A memory of nothing."""
+        width = self.config.width if self.training else 2 * self.config.width
+        nothing = self.embedding.weight.new_empty(batch_size, 0, width)
+        return Memory((nothing,) * self.config.layers, projected=not self.training)
+
     def forward(self, tokens: Tensor, *, state: State = None) -> Output:
         """Each token sees the whole memory and the tokens up to itself; the memory has no gradient."""
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
-        past = 0 if state is None else state.layers[0].shape[1]
-        distances = Distances.up_to(past + tokens.shape[1], self.content_bias, self.position_bias)
+        distances = self._distances(tokens.shape[1], state)
         remembered = []
         for i, module in enumerate(self.blocks):
             block = cast(Block, module)
@@ -129,7 +135,18 @@ class TransformerXL(Model):
                 keys_values = project(inputs)
             remembered.append(self._latest(inputs if self.training else keys_values))
             x = block(x, keys_values, distances)
-        return Output(self.dropout(x), Memory(tuple(remembered), projected=not self.training))
+        known = None if self.training else distances
+        return Output(self.dropout(x), Memory(tuple(remembered), not self.training, known))
+
+    def _distances(self, length: int, state: State) -> Distances:
+        """The distances of `length` tokens to all that they see; outside learning those of the state, if enough."""
+        longest = length if state is None else length + state.layers[0].shape[1]
+        if not self.training:
+            known: Distances | None = None if state is None else state.distances
+            if known is not None and known.longest >= longest:
+                return known
+            longest = 1 << longest.bit_length()
+        return Distances(longest, content_bias=self.content_bias, position_bias=self.position_bias)
 
     def _latest(self, values: Tensor) -> Tensor:
         return values.detach()[:, max(0, values.shape[1] - self.memory) :]

@@ -85,13 +85,7 @@ def train(
     """
     optimizer = create_optimizer(model, config)
     budget = parse_budget(config.budget)
-    tokens_per_step = loader.batch_size * loader.window * config.accumulate
-    flops_per_step = 3 * model.flops(loader.window) * tokens_per_step
-    last_step = budget.steps(
-        tokens_per_step=tokens_per_step,
-        steps_per_epoch=loader.steps_per_epoch / config.accumulate,
-        flops_per_step=flops_per_step,
-    )
+    last_step, flops_per_step = plan_steps(model, loader, config)
     progress, state = Progress(), None
     if keeper is not None:
         start = model.start(loader.batch_size) if model.carries else None
@@ -189,11 +183,26 @@ def train(
     return progress
 
 
+def plan_steps(model: Model, loader: Loader, config: TrainConfig) -> tuple[int | None, float]:
+    """The number of steps that the budget pays for (None if only the clock can tell) and the FLOPs of one.
+
+    The backward pass is counted as twice the forward pass.
+    """
+    tokens_per_step = loader.batch_size * loader.window * config.accumulate
+    flops_per_step = 3 * model.flops(loader.window) * tokens_per_step
+    steps = parse_budget(config.budget).steps(
+        tokens_per_step=tokens_per_step,
+        steps_per_epoch=loader.steps_per_epoch / config.accumulate,
+        flops_per_step=flops_per_step,
+    )
+    return steps, flops_per_step
+
+
 def _check(value: float, what: str, step: int, keeper: Keeper | None) -> float:
     if math.isfinite(value):
         return value
-    kept = "; the last good checkpoint is kept, so lower train.rate and resume" if keeper is not None else ""
-    raise NotFiniteError(f"the {what} became {value} at step {step}{kept} (or try train.clip, train.warmup)")
+    kept = "; the last good checkpoint is kept, go on from it with --resume and" if keeper is not None else ": try"
+    raise NotFiniteError(f"the {what} became {value} at step {step}{kept} a lower --set train.rate (or more warm-up)")
 
 
 def _largest(parameters: Sequence[Tensor]) -> float:

@@ -10,6 +10,9 @@ from torch import Tensor, nn
 
 from lmlab.training.settings import TrainConfig
 
+LONGEST_WARMUP = 0.1
+"""The share of the budget that warm-up may take, so that short runs reach their full rate too."""
+
 
 def parameter_groups(model: nn.Module, *, decay: float) -> list[dict[str, Any]]:
     """Matrices decay; biases and gains do not."""
@@ -33,10 +36,11 @@ def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: f
     """The rate for step number `step` (from 0), with `progress` (0 to 1) of the budget spent.
 
     inverse-sqrt is the Transformer's (Vaswani 2017, eq. 3), scaled so that the peak is `rate`; plateau multiplies by a
-    factor whenever validation stands still, as for the PTB LSTMs.
+    factor whenever validation stands still, as for the PTB LSTMs. Warm-up takes at most a tenth of the budget.
     """
-    if step < config.warmup:
-        return config.rate * (step + 1) / config.warmup
+    rising = max((step + 1) / config.warmup, progress / LONGEST_WARMUP) if config.warmup else 2.0
+    if rising <= 1:
+        return config.rate * rising
     falling = config.floor + (1 - config.floor) * (1 - min(progress, 1.0))
     waving = config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
     factor = {

@@ -31,7 +31,7 @@ class TrainConfig(Config):
     schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau"] = Field(
         "cosine", description="the learning rate over the run, after warm-up"
     )
-    warmup: int = Field(0, ge=0, description="steps over which the rate rises from zero")
+    warmup: int = Field(0, ge=0, description="steps over which the rate rises from zero; at most a tenth of the budget")
     floor: float = Field(0.1, ge=0, le=1, description="share of the peak rate at the end of cosine and linear")
     plateau_factor: float = Field(0.25, gt=0, lt=1, description="of plateau: what a standstill multiplies the rate by")
     plateau_patience: int = Field(1, ge=1, description="of plateau: evaluations without progress before it acts")
