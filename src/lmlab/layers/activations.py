@@ -5,6 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from lmlab.layers.gelu import gelu_tanh
+
+__all__ = ["gelu", "gelu_tanh", "relu", "sigmoid", "tanh", "unit"]
+
 
 def unit(x: Tensor, w: Tensor, b: Tensor | float = 0.0) -> Tensor:
     """z = w · x + b, the weighted sum of one unit (or of each row of x [..., D]) before its activation."""
@@ -29,11 +33,3 @@ def relu(z: Tensor) -> Tensor:
 def gelu(z: Tensor) -> Tensor:
     """z · Φ(z), where Φ is the normal distribution function (Hendrycks & Gimpel 2016, eq. 1)."""
     return torch.nn.functional.gelu(z)
-
-
-def gelu_tanh(z: Tensor) -> Tensor:
-    """z/2 · (1 + tanh(√(2/π) (z + 0.044715 z³))), the approximation that GPT and GPT-2 use.
-
-    On a CPU it is several times slower than the exact function.
-    """
-    return torch.nn.functional.gelu(z, approximate="tanh")

@@ -43,7 +43,7 @@ class _DroppedAttention(torch.autograd.Function):
         return z
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
         q, k, v, *kept = ctx.saved_tensors
         length, width = q.shape[1:]

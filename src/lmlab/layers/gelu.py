@@ -35,8 +35,9 @@ class _GELU(torch.autograd.Function):
         x = x.contiguous()
         y, slope = torch.empty_like(x), torch.empty_like(x)
         a = torch.tensor(A)
-        parts = (part.view(-1).split(CHUNK) for part in (x, y, slope))
-        for x_, y_, slope_ in zip(*parts, strict=True):
+        flat = (x.view(-1), y.view(-1), slope.view(-1))
+        for at in range(0, x.numel(), CHUNK):
+            x_, y_, slope_ = (part[at : at + CHUNK] for part in flat)
             u = torch.add(a, x_ * x_, alpha=B).mul_(x_)
             s = torch.sigmoid(u)
             torch.mul(s, x_, out=y_)
@@ -47,7 +48,7 @@ class _GELU(torch.autograd.Function):
         return y
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> Tensor:
         (slope,) = ctx.saved_tensors
         return cast(Tensor, gradient * slope)

@@ -15,6 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from lmlab.layers.linear import linear
+
 CHUNK_ELEMENTS = 2**24
 """About how many scores are held at once by `linear_cross_entropy`: 64 MB in single precision."""
 CHUNK_ROWS = 256
@@ -43,7 +45,7 @@ class Softmax(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores [..., V] of hidden vectors [..., D]."""
-        return F.linear(hidden, self.weight, self.bias)
+        return linear(hidden, self.weight, self.bias)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Surprisal in nats [N] of targets [N] at hidden vectors [N, D]."""

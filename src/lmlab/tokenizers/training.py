@@ -36,6 +36,14 @@ LONGEST_WORD = 256
 MOST_COUNTED = 2_000_000
 """Past so many different words those seen once are dropped from the count (and counted anew), to bound memory."""
 
+MOST_DIFFERENT = 6_000_000
+"""Subwords are learned from texts whose different words have about so many characters together, to bound memory.
+
+Languages with spaces hardly reach it; where words hardly repeat (no spaces at all, say) it is that much text.
+"""
+BEGINNING = 1 << 16
+"""Characters of each text by which its share of new words is estimated."""
+
 
 class Spec(NamedTuple):
     """A tokenizer to be trained."""
@@ -226,13 +234,26 @@ _TRAINERS: dict[str, Callable[[Spec, Iterable[str]], hf.Tokenizer]] = {
 }
 
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD}}}(?=\S)")
+_WORD = re.compile(r"\S+")
 
 
 def _parts(texts: Iterable[str]) -> Iterator[str]:
-    """The texts, with runs without white space cut: the cost of learning grows with the square of a word's length."""
+    """The texts, as far as memory allows, with runs without white space cut.
+
+    The cost of learning grows with the square of a word's length, and its memory with the length of all different
+    words, which is estimated from the beginning of each text.
+    """
+    seen: set[str] = set()
+    different = 0.0
     for text in texts:
         start = 0
         for match in _LONG_RUN.finditer(text):
             yield text[start : match.end()]
             start = match.end()
         yield text[start:]
+        beginning = text[:BEGINNING]
+        new = set(_WORD.findall(beginning)) - seen
+        seen |= new
+        different += sum(map(len, new)) / max(1, len(beginning)) * len(text)
+        if different > MOST_DIFFERENT:
+            return
