@@ -2,7 +2,7 @@
 
     python benchmarks/brown.py [FOLDER]      about 15 minutes on 2 cores; a second call takes the runs it finds
 
-The vocabulary holds the words seen at least four times in the whole corpus: the paper's figures can only be met so, since
+The vocabulary holds the words seen at least four times in the whole corpus: only so can the paper's figures be met, since
 with words counted in the training text alone rare test words fall together in an easily predicted <unk>. Perplexity is
 given over all tokens (line ends are tokens here) and over words alone (the paper's text has no line ends).
 """
@@ -14,10 +14,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from study import clock, need, perplexity, stream_nats, trained
 
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.tokenizers import train as train_tokenizer
+from study import clock, need, perplexity, stream_nats, trained
 
 PUBLISHED = {"3-gram": 323, "4-gram": 321, "5-gram": 321, "nplm": 276, "nplm + 3-gram": 252}
 

@@ -23,10 +23,24 @@ LAYERS = {
     "decoding": {"config", "layers", "models", "tokenizers"},
     "analysis": {"config", "layers", "models", "tokenizers"},
     "interop": {"config", "layers", "models", "tokenizers", "checkpoint"},
-    "training": {"config", "layers", "models", "objectives", "data", "checkpoint"},
+    "costs": {"config", "layers", "models"},
+    "training": {"config", "layers", "models", "objectives", "data", "checkpoint", "costs"},
     "recipe": {"config", "models", "training"},
-    "run": {"config", "models", "objectives", "data", "tokenizers", "checkpoint", "training", "recipe"},
+    "run": {"config", "models", "objectives", "data", "tokenizers", "checkpoint", "costs", "training", "recipe"},
     "language_model": {"config", "models", "tokenizers", "checkpoint", "decoding", "data"},
+    "compare": {
+        "config",
+        "models",
+        "tokenizers",
+        "data",
+        "checkpoint",
+        "costs",
+        "decoding",
+        "training",
+        "recipe",
+        "run",
+        "language_model",
+    },
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 

@@ -15,6 +15,8 @@ from torch import nn
 
 from lmlab.checkpoint import read_json, replace_tensors, write_bytes, write_config, write_json, write_manifest
 from lmlab.config import build
+from lmlab.costs.countries import find_grid
+from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpus import Corpus, Split, prepare
 from lmlab.data.loaders import Loader, Streams, Windows
 from lmlab.models import load_class
@@ -25,7 +27,7 @@ from lmlab.tokenizers import Tokenizer
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.card import model_card
-from lmlab.training.costs import Meter
+from lmlab.training.costs import Cost, Meter, price_tag, second_opinion
 from lmlab.training.lock import hold
 from lmlab.training.loop import Progress, choose_device, mean_nll, plan_steps, train
 from lmlab.training.resume import RunDirectory
@@ -74,6 +76,8 @@ class Outcome(NamedTuple):
     bits_per_byte: float | None  # on validation text, of the best weights
     parameters: int
     interrupted: bool
+    embedding_parameters: int = 0
+    grams: float = 0.0  # of CO2e
 
 
 def start(
@@ -203,13 +207,14 @@ class Job(Protocol):
     def parameters(self) -> int | None:
         """How many there will be, if that is known beforehand."""
 
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, int]:
+    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
         """Do it; give how far it came and the number of parameters."""
 
 
 def create_job(recipe: Recipe, corpus: Corpus, config: Any) -> Job:
     """Counting for an n-gram, gradients for a network."""
     cls = load_class(recipe.kind)
+    find_grid(recipe.train.country)
     if issubclass(cls, nn.Module):
         return Training(cls, recipe, corpus, config)
     return Counting(cls, recipe, corpus, config)
@@ -217,12 +222,23 @@ def create_job(recipe: Recipe, corpus: Corpus, config: Any) -> Job:
 
 def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[], bool]) -> Outcome:
     reporter.begin(plan)
-    progress, parameters = job.carry_out(plan.path, reporter, interrupted)
+    with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
+        progress, parameters = job.carry_out(plan.path, reporter, interrupted)
     bits = bits_per_byte(progress.best, plan.corpus.valid)
     if progress.ended:
-        card = model_card(plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits)
+        card = model_card(
+            plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits, second_opinion=opinion.text
+        )
         write_bytes(plan.path / "README.md", card.encode())
-    return Outcome(plan.path, progress, bits, parameters, interrupted=not progress.ended)
+    return Outcome(
+        plan.path,
+        progress,
+        bits,
+        parameters.total,
+        interrupted=not progress.ended,
+        embedding_parameters=parameters.embedding,
+        grams=find_grid(plan.recipe.train.country).grams(Cost(*progress.cost).joules),
+    )
 
 
 class Counting:
@@ -231,11 +247,11 @@ class Counting:
     parameters = None
 
     def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
-        self.cls, self.corpus, self.config = cls, corpus, config
+        self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
         budget = parse_budget(recipe.train.budget)
         self.tokens = corpus.train.tokens[: int(budget.amount)] if budget.unit == "tokens" else corpus.train.tokens
 
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, int]:
+    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
         meter, split = Meter(), self.corpus.valid
         model = self.cls.fit(self.tokens, config=self.config, valid=split.tokens if split is not None else None)
         cost = meter.lap()
@@ -244,10 +260,14 @@ class Counting:
         progress = Progress(step=1, tokens=len(self.tokens), seconds=cost.seconds, cost=cost, best=nats, valid=nats)
         progress.energy_method, progress.ended = meter.method, "budget"
         line: dict[str, Any] = {"step": 1, "tokens": len(self.tokens), "valid_loss": nats}
-        line |= {"valid_bits_per_byte": bits_per_byte(nats, split), "best": True, "cost": cost._asdict()}
-        write_bytes(path / "metrics.jsonl", (json.dumps(line) + "\n").encode())
+        spent = {**cost._asdict(), "grams": self.grid.grams(cost.joules)}
+        line |= {"valid_bits_per_byte": bits_per_byte(nats, split), "best": True, "cost": spent}
+        parameters = count_parameters(model)
+        tag = price_tag(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
+        lines = [line, {"step": 1, "tokens": len(self.tokens), **tag}]
+        write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
         reporter.log(line, progress)
-        return progress, model.parameters
+        return progress, parameters
 
 
 def _counted_nll(model: LanguageModel, split: Split) -> float:
@@ -264,7 +284,8 @@ class Training:
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         self.model = cls(config).to(device)
-        self.parameters = sum(parameter.numel() for parameter in self.model.parameters())
+        self.counted = count_parameters(self.model)
+        self.parameters = self.counted.total
         window = training_window(self.model, self.settings.window)
         streams = self.settings.order == "streams" or (self.settings.order == "auto" and self.model.carries)
         self.loader: Loader = (Streams if streams else Windows)(
@@ -275,7 +296,7 @@ class Training:
         if corpus.valid is not None:
             self.evaluate = validation(self.model, corpus.valid, window=window, tokens=self.settings.evaluation_tokens)
 
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, int]:
+    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
         keep_buffers()
         keeper = RunDirectory(path, save_seconds=self.settings.save_seconds)
         try:
@@ -301,7 +322,7 @@ class Training:
                 )
         finally:
             keeper.close()
-        return progress, self.parameters
+        return progress, self.counted
 
 
 def training_window(model: Model, wanted: int | None) -> int:

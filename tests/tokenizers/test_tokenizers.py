@@ -7,7 +7,7 @@ import pickle
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 import tokenizers as hf
-from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve, train
+from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve, train, training
 
 TEXT = (
     "The king is dead, long live the king!\nWhat's in a name? That which we call a rose\n"
@@ -253,6 +253,24 @@ def test_long_runs_do_not_stop_training() -> None:
     tokenizer = train("bpe:262", ["ab" * 50_000])
     assert len(tokenizer.encode("ab" * 1000)) < 500
     assert "ab" * 500 not in {train("words", ["x " + "ab" * 500]).show(i) for i in range(3)}
+
+
+def test_learning_stops_where_words_hardly_repeat(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of new words in every text only so many are taken in; of words that repeat, all."""
+    monkeypatch.setitem(training.MOST_DIFFERENT, "bpe", 600_000)
+    taken: list[int] = []
+
+    def texts(repeat: bool) -> Iterator[str]:
+        for number in range(200):
+            taken.append(number)
+            start = 0 if repeat else number * 1_000
+            yield " ".join(str(word) for word in range(10_000_000 + start, 10_001_000 + start))
+
+    train("bpe:257", texts(repeat=True))
+    assert len(taken) == 200
+    taken.clear()
+    train("bpe:257", texts(repeat=False))
+    assert 60 < len(taken) < 100
 
 
 def test_resolve_takes_specs_paths_and_tokenizers(tmp_path: Path) -> None:

@@ -8,7 +8,9 @@ from typing import Annotated
 
 import typer
 
+from lmlab.cli.compare import compare
 from lmlab.cli.convert import convert
+from lmlab.cli.cost import cost
 from lmlab.cli.demo import demo
 from lmlab.cli.generate import generate
 from lmlab.cli.list import list_
@@ -30,7 +32,9 @@ app.command("train")(train)
 app.command("score")(score)
 app.command("generate")(generate)
 app.command("next")(next_)
+app.command("compare")(compare)
 app.command("convert")(convert)
+app.command("cost")(cost)
 app.command("demo")(demo)
 
 

@@ -1,73 +1,50 @@
-"""lmlab demo: a few systems on the built-in corpus, with their scores and samples."""
+"""lmlab demo: eight systems of the lineage, compared on the built-in corpus."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-SYSTEMS: dict[str, dict[str, Any]] = {
-    # what each is given: seconds of training on a laptop; counting takes what it takes
-    "ngram": {"budget": "1epochs"},
-    "nplm": {"budget": "15s"},
-    "lstm": {"budget": "30s"},
-    "gpt2": {"budget": "30s"},
-}
+MODELS = "ngram,bow,nplm,rnn,lstm,attention-lm,gpt2,transformer-xl"
+TOKENIZER = "bpe:2048"
 PROMPT = "Return a new"
+LONGER = "5min"
 
 
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where the runs go.")] = Path("runs/demo"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Where the comparison goes.")] = Path("runs/demo"),
+    budget: Annotated[str, typer.Option(help="What each system may spend on training.")] = "15s",
 ) -> None:
-    """Train a few systems on Python's own documentation, and show their scores and samples (about two minutes)."""
+    """Compare eight systems on Python's own documentation, fifteen seconds of training each (about three minutes)."""
     from rich.console import Console
+    from rich.markup import escape
 
-    from lmlab import run
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.recipe import make_recipe
+    from lmlab.cli.compare import run
+    from lmlab.compare.plan import make_conditions
 
     console = Console(highlight=False)
     console.print(
-        "Text: the documentation inside your own Python. Tokenizer: bpe:2048, the same for all.\n"
-        "Each system learns to predict the next token; the score is bits per byte of held-out text: lower is better.\n"
+        "Eight language models, from counting (1998) to Transformers (2019), read the documentation in your Python.\n"
+        f"Each learns for [bold]{escape(budget)}[/bold] to predict the next piece of text. Then all have to predict\n"
+        "text that none has seen: the fewer bits per byte one needs, the better it knows what comes next.\n"
     )
-    for name, settings in SYSTEMS.items():
-        values = {
-            "data": {"text": "builtin"},
-            "tokenizer": {"spec": "bpe:2048"},
-            "model": {"kind": name},
-            "train": {**settings, "evaluations": 3},
-        }
-        with TrainingDisplay() as display:
-            run.start(make_recipe(values), output / name, overwrite=True, reporter=display)
-    console.print(_results(output))
+    conditions = make_conditions(
+        ["builtin"],
+        models=MODELS,
+        budget=budget,
+        tokenizers=[TOKENIZER],
+        prompt=PROMPT,
+        data={"split": [0.94, 0.03, 0.03]},
+        train={"evaluations": 8, "evaluation_tokens": 8192},
+    )
+    run(conditions, output, overwrite=True)
+    longer = f"lmlab compare builtin --models {MODELS} --tokenizer {TOKENIZER} --budget {LONGER} -o runs/longer"
     console.print(
-        f'\nNext:  lmlab generate {output}/gpt2 "{PROMPT}"    lmlab score {output}/lstm FILE --tokens\n'
-        "       lmlab train gpt2 YOUR_TEXT -o runs/mine --budget 10min      lmlab list"
+        f"\nThis is little time for a network. Let each have {LONGER}, and see the ranking change:\n"
+        f"  [bold]{longer}[/bold]\n"
+        "On your own text:  lmlab compare YOUR_TEXT --models all -o runs/mine\n"
+        f'Let one write:     lmlab generate {output}/lstm "{PROMPT}"',
+        soft_wrap=True,
     )
-
-
-def _results(output: Path) -> Any:
-    """Score every run on the test text, exactly, and let each go on from the same words."""
-    from rich.table import Table
-
-    from lmlab import load
-    from lmlab.checkpoint import read_json
-    from lmlab.models import find
-    from lmlab.run import held_out
-
-    rows = []
-    for name in SYSTEMS:
-        lm = load(output / name)
-        score = lm.score(held_out(output / name))
-        steps = read_json(output / name / "recipe.json")["train"]["budget"]
-        sample = lm.generate(PROMPT, tokens=30, temperature=0.7, top_p=0.95, seed=1)
-        rows.append((score.bits_per_byte, name, steps, " ".join((PROMPT + str(sample)).split())))
-    table = Table(
-        "system", "what it is", "budget", "bits/byte", f'goes on from "{PROMPT}"',
-        title="Held-out text, best first", show_lines=True,
-    )  # fmt: skip
-    for bits, name, steps, sample in sorted(rows):
-        table.add_row(f"[bold]{name}[/bold]", find(name).summary, steps, f"[bold]{bits:.3f}[/bold]", sample)
-    return table

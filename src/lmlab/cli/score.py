@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -47,6 +47,10 @@ def score(
     ] = None,
     batch: Annotated[int, typer.Option(min=1, help="Texts scored side by side; changes speed, not the result.")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    country: Annotated[
+        str | None,
+        typer.Option(help="Whose electricity, for CO2e: SE, DE, US …; LMLAB_COUNTRY or the world's, if not given."),
+    ] = None,
 ) -> None:
     """Score texts: bits per byte, and perplexity per token and per word. Lower is better.
 
@@ -64,10 +68,12 @@ def score(
     """
     from lmlab.cli.bars import counting
     from lmlab.cli.texts import documents_of, read_documents
+    from lmlab.costs.countries import find_grid
     from lmlab.language_model import load
+    from lmlab.training.costs import Meter
     from lmlab.training.loop import choose_device
 
-    place = choose_device(device)
+    place, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
     texts = [*(text or []), *(read_documents(files, documents=how) if files else [])]
     if not texts:
@@ -81,12 +87,14 @@ def score(
             model = _mixture(model, parts, list(given), held_out, batch, progress)
         elif learn_weights:
             raise ValueError("--learn-weights learns the weights of a mixture: give --mix RUN too")
+        meter = Meter(place)
         result = model.score(texts, batch=batch, progress=progress)
+        cost = meter.lap().as_dict(method=meter.method, grid=grid)
     weights = getattr(model.model, "weights", None)
     if json_:
-        _print_json(result, tokens=tokens, weights=weights)
+        _print_json(result, cost, tokens=tokens, weights=weights)
     else:
-        _print(result, model, tokens=tokens, weights=weights)
+        _print(result, model, cost, tokens=tokens, weights=weights)
 
 
 def _run_and_weight(given: str) -> tuple[str, float | None]:
@@ -123,11 +131,11 @@ def _mixture(
     return model.mix(others, weights=[1 - sum(weights), *weights])
 
 
-def _print_json(result: Score, *, tokens: bool, weights: list[float] | None) -> None:
+def _print_json(result: Score, cost: dict[str, Any], *, tokens: bool, weights: list[float] | None) -> None:
     import json
     import math
 
-    values: dict[str, object] = dict(result.as_dict())
+    values: dict[str, object] = {**result.as_dict(), "cost": cost}
     if weights is not None:
         values["weights"] = weights
     if tokens:
@@ -137,7 +145,9 @@ def _print_json(result: Score, *, tokens: bool, weights: list[float] | None) -> 
     print(json.dumps(values, ensure_ascii=False))
 
 
-def _print(result: Score, model: LanguageModel, *, tokens: bool, weights: list[float] | None) -> None:
+def _print(
+    result: Score, model: LanguageModel, cost: dict[str, Any], *, tokens: bool, weights: list[float] | None
+) -> None:
     from rich.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
@@ -151,7 +161,9 @@ def _print(result: Score, model: LanguageModel, *, tokens: bool, weights: list[f
         f"[bold]{result.bits_per_byte:.4f}[/bold] bits per byte\n"
         f"[bold]{_readable(result.perplexity)}[/bold] perplexity per token, "
         f"[bold]{_readable(result.word_perplexity)}[/bold] per word\n"
-        f"{result.nats:,.1f} nats over {result.tokens:,} tokens, {result.words:,} words, {result.bytes:,} bytes"
+        f"{result.nats:,.1f} nats over {result.tokens:,} tokens, {result.words:,} words, {result.bytes:,} bytes\n"
+        f"{cost['seconds']:.2f} s, {cost['joules']:.3g} J ({cost['energy_method']}), {cost['grams']:.2g} g CO2e "
+        f"({cost['country']})"
     )
     if weights is not None:
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")

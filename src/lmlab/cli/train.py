@@ -57,6 +57,10 @@ def train(
     ] = None,
     seed: Annotated[int | None, typer.Option(help="Start of every random number. (default: 0)")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
+    country: Annotated[
+        str | None,
+        typer.Option(help="Whose electricity, for CO2e: SE, DE, US … (default: LMLAB_COUNTRY, or the world's average)"),
+    ] = None,
     compile_: Annotated[
         bool, typer.Option("--compile", help="torch.compile the model (pays off in longer runs).")
     ] = False,
@@ -87,6 +91,7 @@ def train(
             "budget": budget,
             "seed": seed,
             "device": device,
+            "country": country,
             "compile": compile_ or None,
             "tensorboard": tensorboard or None,
         },
@@ -157,19 +162,21 @@ def _interrupts() -> Any:
 def _report(outcome: Outcome) -> None:
     from rich.console import Console
 
+    from lmlab.training.costs import Cost
+
     console = Console(highlight=False)
     if outcome.interrupted:
         console.print(
             f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {outcome.path}"
         )
         sys.exit(130)
-    seconds, _, joules = outcome.progress.cost
+    cost = Cost(*outcome.progress.cost)
     quality = (
         f"{outcome.bits_per_byte:.4f} bits per byte on validation text, " if outcome.bits_per_byte is not None else ""
     )
     early = " (stopped early: validation stood still)" if outcome.progress.ended == "early" else ""
     console.print(
         f"[bold]{outcome.path}[/bold]: {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "
-        f"{seconds:.1f} s, {joules / 3600:.3g} Wh{early}"
+        f"{cost.seconds:.1f} s, {cost.joules / 3600:.3g} Wh, {outcome.grams:.3g} g CO2e{early}"
     )
     console.print(f'Next: lmlab generate {outcome.path} "Once upon a time"   or: lmlab score {outcome.path} FILE')

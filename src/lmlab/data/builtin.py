@@ -23,7 +23,7 @@ from pathlib import Path
 
 from lmlab.data.cache import cache_folder
 
-VERSION = 1
+VERSION = 2
 SKIPPED = {
     "test",
     "tests",

@@ -35,14 +35,9 @@ LONGEST_WORD = 256
 """A longer run without white space is no word: `words` takes it as unknown, the others learn from its parts."""
 MOST_COUNTED = 2_000_000
 """Past so many different words those seen once are dropped from the count (and counted anew), to bound memory."""
-
-MOST_DIFFERENT = 6_000_000
-"""Subwords are learned from texts whose different words have about so many characters together, to bound memory.
-
-Languages with spaces hardly reach it; where words hardly repeat (no spaces at all, say) it is that much text.
-"""
-BEGINNING = 1 << 16
-"""Characters of each text by which its share of new words is estimated."""
+MOST_DIFFERENT = {"bpe": 6_000_000, "wordpiece": 6_000_000, "unigram": 2_000_000}
+"""Subwords are learned from texts whose different words have about so many characters together, which takes 600 MB.
+Languages with spaces hardly reach it; where words hardly repeat (no spaces at all, say) it is that much text."""
 
 
 class Spec(NamedTuple):
@@ -168,7 +163,7 @@ def _byte_pairs(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
         initial_alphabet=CHARACTER_OF,
         show_progress=False,
     )
-    engine.train_from_iterator(_parts(texts), trainer)
+    engine.train_from_iterator(_parts(spec, texts), trainer)
     return engine
 
 
@@ -185,7 +180,7 @@ def _unigram(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
         initial_alphabet=CHARACTER_OF,
         show_progress=False,
     )
-    engine.train_from_iterator(_parts(texts), trainer)
+    engine.train_from_iterator(_parts(spec, texts), trainer)
     pieces = json.loads(engine.to_str())["model"]["vocab"]
     rounded = [(piece, round(score * 1024) / 1024) for piece, score in pieces]
     engine = byte_level_engine(models.Unigram(rounded))
@@ -200,7 +195,7 @@ def _wordpiece(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
     breaks ties by number. The first step finds those letters; the second is given them in alphabetical order.
     """
     assert spec.size is not None
-    kept = list(_parts(texts))
+    kept = list(_parts(spec, texts))
     first = _train_wordpiece(spec, kept, size=0, given=[])
     letters = sorted(piece for piece in first if piece.startswith("##"))
     vocabulary = _train_wordpiece(spec, kept, size=spec.size, given=letters)
@@ -234,26 +229,26 @@ _TRAINERS: dict[str, Callable[[Spec, Iterable[str]], hf.Tokenizer]] = {
 }
 
 _LONG_RUN = re.compile(rf"\S{{{LONGEST_WORD}}}(?=\S)")
-_WORD = re.compile(r"\S+")
 
 
-def _parts(texts: Iterable[str]) -> Iterator[str]:
+def _parts(spec: Spec, texts: Iterable[str]) -> Iterator[str]:
     """The texts, as far as memory allows, with runs without white space cut.
 
-    The cost of learning grows with the square of a word's length, and its memory with the length of all different
-    words, which is estimated from the beginning of each text.
+    The cost of learning grows with the square of a word's length, its memory with the length of all different words.
     """
     seen: set[str] = set()
-    different = 0.0
+    different = 0
     for text in texts:
-        start = 0
-        for match in _LONG_RUN.finditer(text):
-            yield text[start : match.end()]
-            start = match.end()
-        yield text[start:]
-        beginning = text[:BEGINNING]
-        new = set(_WORD.findall(beginning)) - seen
-        seen |= new
-        different += sum(map(len, new)) / max(1, len(beginning)) * len(text)
-        if different > MOST_DIFFERENT:
+        new = set(text.split()) - seen
+        if max(map(len, new), default=0) <= LONGEST_WORD:
+            seen |= new
+            yield text
+        else:
+            start = 0
+            for match in _LONG_RUN.finditer(text):
+                yield text[start : match.end()]
+                start = match.end()
+            yield text[start:]
+        different += sum(map(len, new))
+        if different > MOST_DIFFERENT[spec.kind]:
             return

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from lmlab.costs.countries import find_grid
+from lmlab.costs.parameters import Parameters
 from lmlab.models import find
-from lmlab.training.costs import GRAMS_PER_KWH, Cost
+from lmlab.training.costs import Cost
 from lmlab.training.loop import Progress
 
 if TYPE_CHECKING:
@@ -13,10 +15,18 @@ if TYPE_CHECKING:
     from lmlab.recipe import Recipe
 
 
-def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters: int, bits: float | None) -> str:
+def model_card(
+    recipe: Recipe,
+    corpus: Corpus,
+    progress: Progress,
+    *,
+    parameters: Parameters,
+    bits: float | None,
+    second_opinion: str = "",
+) -> str:
     """What this model is, how well it does and what it cost, in Markdown."""
     system = find(recipe.kind)
-    cost = Cost(*progress.cost)
+    cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "the budget was spent", "early": "validation stood still"}.get(progress.ended, "interrupted")
     quality = f"{bits:.4f} bits per byte" if bits is not None else "no validation text was held out"
@@ -28,6 +38,7 @@ def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters
         if counted
         else f"{progress.step:,} steps, {progress.tokens:,} tokens"
     )
+    processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
     return f"""# {recipe.kind}
 
 {system.summary} ({system.paper}), trained with lmlab.
@@ -35,7 +46,7 @@ def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters
 | | |
 |---|---|
 | validation | {quality}{lossy} |
-| parameters | {parameters:,} |
+| parameters | {parameters.total:,} |
 | tokenizer | {corpus.tokenizer.spec}, {corpus.tokenizer.vocabulary:,} types |
 | text | {", ".join(recipe.data.text)}: {corpus.train.bytes:,} bytes, {len(corpus.train.tokens):,} tokens for training |
 | training | {how}, until {ended} |
@@ -43,11 +54,12 @@ def model_card(recipe: Recipe, corpus: Corpus, progress: Progress, *, parameters
 ## Price tag
 | | |
 |---|---|
-| training FLOPs | {progress.flops:.3g} |
-| time | {cost.seconds:,.1f} s ({cost.cpu_seconds:,.1f} CPU s) |
+| parameters | {parameters.total:,}: {parameters.embedding:,} embedding, {parameters.non_embedding:,} other |
+| training FLOPs | {"none: counting takes no floating-point products" if counted else f"{progress.flops:.3g}"} |
+| time | {cost.seconds:,.1f} s ({processors}) |
 | energy | {cost.joules / 3600:.3g} Wh (method: {progress.energy_method}) |
-| CO2e | {cost.grams:.3g} g (at {GRAMS_PER_KWH:g} g/kWh, the world's average of 2024, Ember) |
-
+| CO2e | {grid.grams(cost.joules):.3g} g (at {grid.grams_per_kwh:g} g/kWh: {grid.name}, {grid.source}) |
+{f"| second opinion | {second_opinion} |{chr(10)}" if second_opinion else ""}
 ## Settings
 | setting | value |
 |---|---|

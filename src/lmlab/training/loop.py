@@ -12,11 +12,13 @@ import torch
 from pydantic import BaseModel
 from torch import Tensor
 
+from lmlab.costs.countries import find_grid
+from lmlab.costs.parameters import count_parameters
 from lmlab.data.loaders import Loader
 from lmlab.models.model import Model, State, detach_state
 from lmlab.objectives.objective import Objective
 from lmlab.training.budget import parse_budget
-from lmlab.training.costs import Cost, Meter
+from lmlab.training.costs import Cost, Meter, price_tag
 from lmlab.training.optimizers import create_optimizer, learning_rate
 from lmlab.training.settings import TrainConfig
 
@@ -28,7 +30,7 @@ class Progress(BaseModel):
     tokens: int = 0
     flops: float = 0.0
     seconds: float = 0.0  # of training: what a budget in time counts; validation and checkpoints are left out
-    cost: tuple[float, float, float] = (0.0, 0.0, 0.0)  # wall seconds, CPU seconds, joules of everything
+    cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # of everything: wall seconds, CPU seconds, joules, GPU seconds
     energy_method: str = ""
     loss_sum: float = 0.0  # nats since the last line of metrics
     loss_count: int = 0
@@ -91,7 +93,7 @@ def train(
         start = model.start(loader.batch_size) if model.carries else None
         progress, state = keeper.load(model, optimizer, start) or (progress, state)
     step = _Step(model, objective, loader, config, optimizer)
-    meter = Meter()
+    meter, grid = Meter(model.device), find_grid(config.country)
     progress.energy_method = meter.method
 
     def spend(*, training: bool) -> Cost:
@@ -101,10 +103,10 @@ def train(
         return cost
 
     def log(values: dict[str, Any]) -> None:
-        seconds, cpu_seconds, joules = progress.cost
+        cost = Cost(*progress.cost)
         rate = progress.tokens / progress.seconds if progress.seconds else 0.0
-        cost = {"seconds": seconds, "cpu_seconds": cpu_seconds, "joules": joules, "tokens_per_second": rate}
-        line = {"step": progress.step, "tokens": progress.tokens, "flops": progress.flops, **values, "cost": cost}
+        spent = {**cost._asdict(), "grams": grid.grams(cost.joules), "tokens_per_second": rate}
+        line = {"step": progress.step, "tokens": progress.tokens, "flops": progress.flops, **values, "cost": spent}
         if keeper is not None:
             keeper.log(line, progress)
         if on_log is not None:
@@ -149,6 +151,7 @@ def train(
 
     if progress.ended == "budget" and share() < 1:
         progress.ended = ""  # the budget was raised
+    finished = bool(progress.ended)
     model.train()
     while not progress.ended and not interrupted():
         rate = learning_rate(config, step=progress.step, progress=share(), plateau=progress.plateau)
@@ -178,6 +181,15 @@ def train(
             spend(training=False)
     if keeper is not None and progress.ended and evaluate is None:
         keeper.save_best(model)
+    if keeper is not None and progress.ended and not finished:
+        tag = price_tag(
+            Cost(*progress.cost),
+            parameters=count_parameters(model),
+            flops=progress.flops,
+            method=meter.method,
+            grid=grid,
+        )
+        keeper.log({"step": progress.step, "tokens": progress.tokens, **tag}, progress)
     save()
     model.eval()
     return progress

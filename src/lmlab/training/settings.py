@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, field_validator
 
 from lmlab.config import Config
+from lmlab.costs.countries import find_grid
 from lmlab.training.budget import parse_budget
 
 
@@ -46,6 +47,9 @@ class TrainConfig(Config):
         "auto", description="of the forward pass; auto is bf16 on a GPU that has it"
     )
     compile: bool = Field(False, description="torch.compile the model; goes on without where that fails")
+    country: str | None = Field(
+        None, description="whose electricity, for CO2e (SE, DE, US …); by default LMLAB_COUNTRY, or the world's average"
+    )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 
     @field_validator("budget")
@@ -53,3 +57,10 @@ class TrainConfig(Config):
     def _budget_is_understood(cls, text: str) -> str:
         parse_budget(text)
         return text
+
+    @field_validator("country")
+    @classmethod
+    def _country_is_known(cls, name: str | None) -> str | None:
+        if name is not None:
+            find_grid(name)
+        return name

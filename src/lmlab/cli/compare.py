@@ -1,0 +1,170 @@
+"""lmlab compare: every system on the same text, under the same budget."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lmlab.compare.comparison import Published
+    from lmlab.compare.plan import Conditions
+
+MODELS = "ngram,nplm,lstm,gpt2"
+BUDGET = "60s"
+
+
+def compare(
+    text: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Files, folders, globs, .gz, or 'builtin'; with --add or --resume alone, the folder of a comparison."
+        ),
+    ] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The folder of the comparison.")] = None,
+    models: Annotated[str, typer.Option(help="Systems with commas between them, or all (see: lmlab list).")] = MODELS,
+    budget: Annotated[
+        str, typer.Option(help="What each system may spend: 60s, 10min, 5Mtokens, 300steps, 3epochs or 1e13flops.")
+    ] = BUDGET,
+    size: Annotated[
+        str | None, typer.Option(help="The preset of every system: tiny, small, base. (default: small)")
+    ] = None,
+    tokenizer: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="One for all (bpe:N, unigram:N, bytes, characters, words …), or own (what each was known for), or "
+            "SYSTEM=SPEC for one of them; may be given several times. (default: bpe:4096)"
+        ),
+    ] = None,
+    match: Annotated[
+        str | None,
+        typer.Option(
+            metavar="parameters[=N]", help="Size every network to the same number of parameters by its width."
+        ),
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Train each system so many times, to see the luck in it.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Start of every random number.")] = 0,
+    sweep: Annotated[
+        bool, typer.Option("--sweep", help="Spend 20% of each budget on trying three learning rates.")
+    ] = False,
+    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (else a share of TEXT).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Text that ranks the systems (else a share of TEXT).")] = None,
+    split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
+    documents: Annotated[
+        str | None, typer.Option(help="What one document is: file, lines, blank or endoftext. (default: file)")
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of training for all, e.g. --set train.evaluations=30.")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="What every sample goes on from. (default: words of the test text)")
+    ] = None,
+    csv: Annotated[bool, typer.Option("--csv", help="Also write leaderboard.csv.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the comparison in -o (or the folder named).")
+    ] = False,
+    add: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="Let this run join the comparison (may be given several times)."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a comparison that is there already.")] = False,
+) -> None:
+    """Train systems on the same text under the same budget, and show which one is worth what.
+
+    Examples:
+
+      lmlab compare book.txt --models ngram,lstm,gpt2 --budget 60s -o compared
+
+      lmlab compare corpus/ --models all --budget 2e12flops --match parameters --seeds 3 -o compared
+
+      lmlab compare --resume compared
+
+      lmlab compare --add runs/other compared
+
+    They are ranked by bits per byte of test text that none has seen. Killed, it goes on with the same command.
+    """
+    from lmlab.config import apply_settings
+
+    if add:
+        _report(_add(add, _folder(text, output), csv=csv))
+        return
+    if resume and (not text or output is None):
+        from lmlab.compare.arena import read_conditions
+
+        folder = _folder(text, output)
+        run(read_conditions(folder), folder, csv=csv)
+        return
+    if not text:
+        raise ValueError("which text? name one: lmlab compare book.txt -o compared (builtin is Python's documentation)")
+    if output is None:
+        raise ValueError("where should the comparison go? give -o DIR, for instance -o compared")
+    from lmlab.cli.train import _shares
+    from lmlab.compare.plan import make_conditions
+
+    groups = apply_settings({"train": {}}, settings or [])
+    if set(groups) != {"train"}:
+        raise ValueError("--set of a comparison is for training alone (train.KEY=VALUE), the same for all systems")
+    data = {"valid": valid or None, "test": test or None, "split": _shares(split), "documents": documents}
+    conditions = make_conditions(
+        text,
+        models=models,
+        budget=budget,
+        tokenizers=tokenizer or [],
+        size=size,
+        match=match,
+        seeds=seeds,
+        seed=seed,
+        sweep=sweep,
+        prompt=prompt,
+        data={name: value for name, value in data.items() if value is not None},
+        train=groups["train"],
+    )
+    run(conditions, output, csv=csv, overwrite=overwrite)
+
+
+def _folder(text: list[str] | None, output: Path | None) -> Path:
+    """The comparison that is meant: -o, or the one thing named."""
+    if output is not None and not text:
+        return output
+    if text and len(text) == 1 and output is None:
+        return Path(text[0])
+    raise ValueError("name the folder of one comparison, for instance: lmlab compare --resume compared")
+
+
+def run(conditions: Conditions, folder: Path, *, csv: bool = False, overwrite: bool = False) -> None:
+    """Carry out a comparison with the live table, and show its leaderboard."""
+    from lmlab.cli.leaderboard import LiveTable
+    from lmlab.cli.train import _interrupts
+    from lmlab.compare.arena import Interruption
+    from lmlab.compare.comparison import compare
+
+    try:
+        with LiveTable(conditions.budget) as table:
+            done = compare(conditions, folder, overwrite=overwrite, csv=csv, watcher=table, interrupted=_interrupts())
+    except Interruption:
+        print(f"Interrupted; what is done is saved. Go on with: lmlab compare --resume {folder}")
+        sys.exit(130)
+    _report(done)
+
+
+def _add(runs: list[Path], folder: Path, *, csv: bool) -> Published:
+    from lmlab.compare.comparison import add
+
+    return add(runs, folder, csv=csv)
+
+
+def _report(done: Published) -> None:
+    from rich.console import Console
+
+    from lmlab.cli.leaderboard import show
+
+    console = Console(highlight=False)
+    show(done.board, console)
+    plots: Any = "SVG and PNG" if done.png else r"SVG; pip install 'lmlab\[report]' adds PNG"
+    console.print(
+        f"\nReport: [bold]{done.report}[/bold]  (charts in {done.report.parent / 'plots'}: {plots})", soft_wrap=True
+    )
+    if not any(entry["status"] == "ok" for entry in done.board["entries"]):
+        sys.exit(1)

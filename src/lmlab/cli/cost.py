@@ -1,0 +1,275 @@
+"""lmlab cost: what training a model would take, before anything is spent."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lmlab.costs.design import Design
+    from lmlab.costs.paper import Estimate, Memory
+    from lmlab.training.settings import TrainConfig
+
+
+def cost(
+    model: Annotated[
+        str,
+        typer.Argument(
+            metavar="MODEL",
+            help="A system of the lineage, or a published one: transformer, bert, roberta, xlm-r, albert, electra, "
+            "bart, gpt3.",
+        ),
+    ],
+    size: Annotated[str | None, typer.Option(help="A preset, such as 124M of gpt2 or large of bert.")] = None,
+    tokens: Annotated[
+        str | None,
+        typer.Option(help="Tokens to train on: 5M, 300B, 1e9; as published, or 20 per parameter, if not given."),
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any setting of the model, or of training, e.g. --set model.layers=3."),
+    ] = None,
+    vocabulary: Annotated[
+        int | None, typer.Option(help="Number of token types; as published, or 4096, if not given.")
+    ] = None,
+    batch: Annotated[
+        int | None, typer.Option(help="Rows that a device works on at a time; as in training, or 8, if not given.")
+    ] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            help="a100, a100x8, h100x1024 …; 'this' measures this machine. As published, or a100, if not given."
+        ),
+    ] = None,
+    utilisation: Annotated[
+        float | None, typer.Option(help="Share of the hardware's peak that is reached, 0 to 1. (default: 0.4)")
+    ] = None,
+    country: Annotated[
+        str | None,
+        typer.Option(help="Whose electricity: SE, DE, US …; LMLAB_COUNTRY or the world's average, if not given."),
+    ] = None,
+    price_per_hour: Annotated[
+        float | None, typer.Option(help="US dollars per device and hour; a list price, if not given.")
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+) -> None:
+    """Reckon what training would cost: parameters, FLOPs, memory, time, energy, CO2e and money. Nothing is trained.
+
+    Examples:
+
+      lmlab cost gpt2 --size 124M --tokens 10B --hardware a100x8 --country SE
+
+      lmlab cost gpt3
+
+      lmlab cost lstm --tokens 5M --hardware this
+    """
+    import json
+
+    from lmlab.costs.countries import find_grid
+    from lmlab.costs.hardware import THIS
+    from lmlab.costs.paper import estimate, parse_count
+
+    find_grid(country)
+    wanted = parse_count(tokens) if tokens is not None else None
+    if vocabulary is not None and vocabulary < 2:
+        raise ValueError(f"--vocabulary {vocabulary}: give at least 2 token types")
+    if batch is not None and batch < 1:
+        raise ValueError(f"--batch {batch}: give at least one row")
+    design, train, own = _design(model, size, settings or [], vocabulary, batch)
+    moments = 2 if train.optimizer != "sgd" else int(train.momentum > 0)
+    speed, rows = None, train.batch
+    if hardware is not None and hardware.strip().lower() == THIS:
+        if utilisation is not None:
+            raise ValueError("--utilisation is measured with --hardware this; leave it out")
+        speed, rows = _measure(design, own, train, moments)
+    result = estimate(
+        design,
+        tokens=wanted,
+        batch=train.batch,
+        hardware=hardware if speed is None else None,
+        speed=speed,
+        utilisation=utilisation,
+        country=country,
+        price_per_hour=price_per_hour,
+        moments=moments,
+        validation_tokens=float(train.evaluations * train.evaluation_tokens) if speed is not None else 0.0,
+    )
+    if json_:
+        print(json.dumps(result.as_dict() | ({"trial_batch": rows} if speed is not None else {})))
+    else:
+        _print(result, rows if speed is not None else None)
+
+
+def _design(
+    name: str, size: str | None, settings: list[str], vocabulary: int | None, batch: int | None
+) -> tuple[Design, TrainConfig, dict[str, Any] | None]:
+    """The design, the settings of its training and, where it has a file, those of the model."""
+    from lmlab.config import apply_settings, build, suggest
+    from lmlab.costs.design import describe
+    from lmlab.models import LINEAGE, load_class
+    from lmlab.training.settings import TrainConfig
+
+    groups = apply_settings({}, settings)
+    for group in groups:
+        if group not in ("model", "train"):
+            raise ValueError(f"unknown group of settings {group!r}{suggest(group, ('model', 'train'))}")
+    cls = load_class(name) if name in LINEAGE else None
+    defaults = cls.TRAINING if cls is not None else {"batch": 8}
+    values = {**defaults, **groups.get("train", {}), **({"batch": batch} if batch is not None else {})}
+    train = build(TrainConfig, values, where="train")
+    own = groups.get("model", {})
+    design = describe(name, size=size, settings=own, vocabulary=vocabulary, window=train.window)
+    has_file = cls is not None and design.size in cls.SIZES
+    return design, train, own if has_file else None
+
+
+def _measure(design: Design, own: dict[str, Any] | None, train: TrainConfig, moments: int) -> tuple[Any, int]:
+    """Train the model for some seconds on this machine."""
+    import torch
+
+    from lmlab.cli.bars import counting
+    from lmlab.models import create
+    from lmlab.training.loop import choose_device
+    from lmlab.training.trial import affordable_rows, machine_memory, matrix_rate, try_here
+
+    if own is None:
+        raise ValueError(
+            f"{design.name} has no file yet, so it cannot be tried here; reckon with other --hardware, such as a100"
+        )
+    device = choose_device(train.device)
+    affordable_rows(
+        design, wanted=1, peak=matrix_rate(device, repetitions=1), memory=machine_memory(device), moments=moments
+    )
+    torch.manual_seed(train.seed)
+    with counting("measuring this machine"):
+        model = create(design.name, {**own, "vocabulary": design.vocabulary}, size=design.size).to(device)
+        return try_here(model, design, train, moments=moments)
+
+
+def _print(result: Estimate, trial_rows: int | None) -> None:
+    from rich.console import Console
+    from rich.table import Table
+
+    design, published = result.design, result.design.published
+    console = Console(highlight=False)
+    table = Table(
+        title=f"{design.name} {design.size}: what training would take", show_header=False, title_justify="left"
+    )
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    for row in _model_rows(result):
+        table.add_row(*row)
+    table.add_section()
+    for row in _price_rows(result, trial_rows):
+        table.add_row(*row)
+    console.print(table)
+    console.print(_memory_table(result))
+    if published is not None:
+        console.print(f"Published: {_published(result)}", soft_wrap=True)
+    console.print("Every assumption is in docs/guides/costs.md; --json gives all figures.", style="dim")
+
+
+def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:
+    design = result.design
+    parameters = design.parameters
+    pairs = "" if design.unit == "token" else f"; one is a {design.unit}"
+    rows = [
+        ("parameters", f"{parameters.total:,}", design.basis),
+        ("  embedding", f"{parameters.embedding:,}", f"vocabulary {design.vocabulary:,}"),
+        ("  other", f"{parameters.non_embedding:,}", ""),
+        ("tokens", f"{result.tokens:.3g}", result.tokens_from + pairs),
+        ("forward", f"{_scaled(design.forward_flops, 'FLOPs')}", f"per token, in rows of {design.mean_window}"),
+        ("training", f"{result.training_flops:.3g} FLOPs", result.flops_from),
+    ]
+    if result.training_flops != result.counted_flops:
+        rows.append(("  counted", f"{result.counted_flops:.3g} FLOPs", "3 x forward x tokens: what is really computed"))
+    return rows
+
+
+def _price_rows(result: Estimate, trial_rows: int | None) -> list[tuple[str, str, str]]:
+    peak = f"peak {_scaled(result.peak, 'FLOP/s')} each, {result.utilisation:.1%} of it {result.utilisation_from}"
+    if trial_rows is not None:
+        peak = f"{result.utilisation:.0%} of a matrix product's {_scaled(result.peak, 'FLOP/s')}; {trial_rows} rows"
+    dollars = result.dollars
+    price = f"{result.price_per_hour:g} US dollars per device and hour" if result.price_per_hour is not None else ""
+    return [
+        ("hardware", result.hardware if len(result.hardware) < 20 else "this machine", peak),
+        ("time", _duration(result.seconds), _time_from(result)),
+        ("energy", _scaled(result.joules / 3600, "Wh"), result.energy_from),
+        (
+            "CO2e",
+            _grams(result.grams),
+            f"{result.grid.grams_per_kwh:g} g/kWh: {result.grid.name}, {result.grid.source}",
+        ),
+        ("money", f"${_readable(dollars)}" if dollars is not None else "?", price or "give --price-per-hour"),
+    ]
+
+
+def _time_from(result: Estimate) -> str:
+    if not result.validation_seconds:
+        return f"{_readable(result.seconds / 3600 * result.devices)} device hours"
+    training = _duration(result.seconds - result.validation_seconds)
+    return f"{training} of training, up to {_duration(result.validation_seconds)} of validation"
+
+
+def _memory_table(result: Estimate) -> Any:
+    from rich.table import Table
+
+    rows = f"{result.batch} row{'s' if result.batch != 1 else ''} of {result.design.window} tokens"
+    place = "one device" if result.devices == 1 else f"each of {result.devices:,} devices"
+    table = Table(
+        "memory per device", "weights", "gradients", "optimizer", "activations", "total",
+        f"fits {result.device_memory / 1e9:.0f} GB", title_justify="left",
+        title=f"{rows} on {place}",
+    )  # fmt: skip
+    for name, memory in result.memory.items():
+        fits = "[green]yes[/green]" if memory.total <= result.device_memory else "[red]no[/red]"
+        table.add_row(_STRATEGIES[name], *map(_bytes, _parts(memory)), fits)
+    return table
+
+
+_STRATEGIES = {"single": "single", "ddp": "DDP", "fsdp": "FSDP"}
+
+
+def _parts(memory: Memory) -> list[float]:
+    return [*memory, memory.total]
+
+
+def _published(result: Estimate) -> str:
+    published = result.design.published
+    assert published is not None
+    million = published.parameters < 1e9
+    parts = [f"{published.parameters / (1e6 if million else 1e9):.4g}{'M' if million else 'B'} parameters"]
+    if published.flops is not None:
+        parts.append(f"{published.flops:.3g} training FLOPs")
+    if published.hardware is not None and published.hours is not None:
+        parts.append(f"{_duration(3600 * published.hours)} on {published.hardware}")
+    return f"{', '.join(parts)} ({published.source})"
+
+
+def _scaled(value: float, unit: str) -> str:
+    for factor, prefix in ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= factor:
+            return f"{value / factor:.3g} {prefix}{unit}" if value < 1e18 else f"{value:.3g} {unit}"
+    return f"{value:.3g} {unit}"
+
+
+def _bytes(value: float) -> str:
+    return f"{value / 1e9:,.2f} GB" if value >= 1e8 else f"{value / 1e6:,.1f} MB"
+
+
+def _grams(value: float) -> str:
+    return f"{value / 1e6:,.3g} t" if value >= 1e6 else f"{value / 1e3:.3g} kg" if value >= 1e3 else f"{value:.3g} g"
+
+
+def _duration(seconds: float) -> str:
+    for factor, unit in ((365.25 * 86400, "years"), (86400, "days"), (3600, "hours"), (60, "minutes")):
+        if seconds >= factor * (1.5 if unit != "years" else 2):
+            return f"{seconds / factor:,.3g} {unit}"
+    return f"{seconds:.3g} seconds"
+
+
+def _readable(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

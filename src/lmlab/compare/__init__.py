@@ -1,0 +1,1 @@
+"""Fair comparison: every system on the same text, under the same budget, with its price tag."""

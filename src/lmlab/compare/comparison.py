@@ -1,0 +1,125 @@
+"""A whole comparison in a folder: carried out, added to, and published."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from lmlab.checkpoint import read_json, write_bytes, write_json
+from lmlab.compare import charts, joining
+from lmlab.compare.arena import (
+    CONDITIONS,
+    Record,
+    Results,
+    Unwatched,
+    Watcher,
+    carry_out,
+    check_folder,
+    prepare_corpora,
+    read_conditions,
+    read_record,
+    read_test,
+    write_record,
+)
+from lmlab.compare.leaderboard import Board, make_board, to_csv
+from lmlab.compare.plan import Conditions, Refusal, plan
+from lmlab.compare.report import choose_colours, cost_charts, curve_charts, make_report
+from lmlab.training.lock import hold
+
+
+class Published(NamedTuple):
+    """The result, and where it is."""
+
+    board: Board
+    report: Path
+    png: bool  # whether there are PNG copies of the charts
+
+
+def compare(
+    conditions: Conditions,
+    folder: Path,
+    *,
+    overwrite: bool = False,
+    csv: bool = False,
+    watcher: Watcher | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Published:
+    """Train, score and rank every system; called again on the same folder it goes on where it was."""
+    if overwrite and (folder / CONDITIONS).is_file():
+        with hold(folder):
+            for entry in [each for each in folder.iterdir() if each.name != ".lock"]:
+                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+        (folder / ".lock").unlink()
+    check_folder(conditions, folder)
+    new = not folder.exists()
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with hold(folder):
+            results = carry_out(conditions, folder, watcher=watcher, interrupted=interrupted)
+            return publish(results, folder, added=read_added(results, folder), csv=csv)
+    finally:
+        if not (folder / CONDITIONS).is_file():  # nothing was begun
+            (folder / ".lock").unlink(missing_ok=True)
+            if new:
+                folder.rmdir()
+
+
+def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
+    """Let runs from elsewhere join the comparison in a folder."""
+    conditions = read_conditions(folder)
+    with hold(folder):
+        results = reread(conditions, folder)
+        if not results.records:
+            raise ValueError(f"no system of {folder} has been scored yet; go on with: lmlab compare --resume {folder}")
+        added = {record["name"]: record for record in read_added(results, folder)}
+        for path in runs:
+            names = {entrant.system for entrant in results.entrants} | {entrant.name for entrant in results.entrants}
+            here = {name for name, record in added.items() if Path(record["run"]).resolve() == path.resolve()}
+            record = joining.join(
+                path, description=results.description, test=results.test, names=names | (added.keys() - here)
+            )
+            write_record(folder, record["name"], record)
+            added[record["name"]] = record
+        results.description["added"] = sorted(added)
+        write_json(folder / CONDITIONS, results.description)
+        return publish(results, folder, added=list(added.values()), csv=csv or (folder / "leaderboard.csv").is_file())
+
+
+def reread(conditions: Conditions, folder: Path) -> Results:
+    """The results that are in a folder, without training anything."""
+    corpora = prepare_corpora(conditions, Unwatched())
+    description = read_json(folder / CONDITIONS)
+    if next(iter(corpora.values())).text_fingerprint != description["text_sha256"]:
+        raise ValueError(f"the text of {folder} has changed since the comparison was made, so nothing can join it")
+    entrants, failures = plan(conditions, corpora)
+    records = {each.name: found for each in entrants if (found := read_record(folder, each.name)) is not None}
+    board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {"entries": []}
+    told = {entry["name"]: entry["error"] for entry in board["entries"] if entry["status"] == "failed"}
+    failures += [
+        Refusal(each.name, each.system, told.get(each.system, "not trained yet"))
+        for each in entrants
+        if each.name not in records
+    ]
+    return Results(description, read_test(conditions, corpora), entrants, records, failures)
+
+
+def read_added(results: Results, folder: Path) -> list[Record]:
+    """The records of runs that joined earlier."""
+    return [read_json(folder / "scores" / f"{name}.json") for name in results.description["added"]]
+
+
+def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv: bool = False) -> Published:
+    """Write leaderboard.json, report.html, the charts and, if wanted, leaderboard.csv."""
+    board = make_board(results, added=added)
+    write_json(folder / "leaderboard.json", board)
+    passages = {record["system"]: record["passage"] for record in reversed(results.records.values())}
+    passages |= {record["name"]: record["passage"] for record in added}
+    write_bytes(folder / "report.html", make_report(board, passages).encode())
+    entries = [entry for entry in board["entries"] if entry["status"] == "ok"]
+    colours = choose_colours(entries)
+    png = charts.save([*curve_charts(entries, colours), *cost_charts(entries, colours)], folder / "plots")
+    if csv:
+        write_bytes(folder / "leaderboard.csv", to_csv(board).encode())
+    return Published(board, folder / "report.html", png)

@@ -1,0 +1,256 @@
+"""Equal conditions: which systems meet on which text, with which tokenizer, budget, sizes and seeds."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from lmlab.compare.matching import describe, match_width, parse_match
+from lmlab.config import Config, build, suggest
+from lmlab.costs.parameters import count_parameters
+from lmlab.data.corpus import Corpus
+from lmlab.models import LINEAGE, find, load_class
+from lmlab.recipe import DataConfig, Recipe, make_recipe
+from lmlab.tokenizers import parse
+from lmlab.tokenizers.training import is_path
+from lmlab.training.budget import Budget, parse_budget
+
+OWN = {
+    "ngram": "bpe:8192",
+    "nplm": "bpe:8192",
+    "bow": "bpe:8192",
+    "rnn": "bytes",
+    "gru": "bytes",
+    "lstm": "bytes",
+    "attention-lm": "bpe:4096",
+    "gpt": "bpe:4096",
+    "gpt2": "bpe:4096",
+    "transformer-xl": "bytes",
+}
+"""`--tokenizer own`: what each system was known for, without loss. Models over words get large pieces in their place,
+for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings."""
+OTHERS = "bpe:4096"
+LEAST_TEST = 200
+"""Bytes of test text below which no comparison is worth its name."""
+SWEPT = (1 / 3, 1.0, 3.0)
+SWEEP_SHARE = 0.2
+"""`--sweep` spends this share of the budget on the rates, the same on each; the best gets the rest."""
+TRAINING = {"evaluations": 20}
+
+
+class Conditions(Config):
+    """What is the same for all; kept in `conditions.json`, so that a comparison can be gone on with."""
+
+    data: DataConfig
+    systems: list[str] = Field(min_length=1, description="names of the lineage")
+    budget: str = Field(description="what each system may spend on training")
+    tokenizers: dict[str, str] = Field(description="of each system")
+    size: str | None = Field(None, description="preset of every system")
+    match: str | None = Field(None, description="parameters, or parameters=N")
+    seeds: list[int] = Field([0], min_length=1, description="each system is trained once with each")
+    sweep: bool = Field(False, description="choose each learning rate by three short runs")
+    prompt: str | None = Field(None, description="what samples go on from; by default words of the test text")
+    train: dict[str, Any] = Field(default_factory=dict, description="settings of training, for all alike")
+
+
+class Entrant(NamedTuple):
+    """One run of the comparison."""
+
+    name: str  # of the run directory
+    system: str
+    seed: int
+    recipe: Recipe
+
+
+class Refusal(NamedTuple):
+    """A system that cannot take part, and why."""
+
+    name: str
+    system: str
+    reason: str
+
+
+def make_conditions(
+    text: Sequence[str],
+    *,
+    models: str,
+    budget: str,
+    tokenizers: Sequence[str] = (),
+    size: str | None = None,
+    match: str | None = None,
+    seeds: int = 1,
+    seed: int = 0,
+    sweep: bool = False,
+    prompt: str | None = None,
+    data: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+) -> Conditions:
+    """Conditions as the command line gives them; everything that can be known to be wrong is found here."""
+    if "-" in text:
+        raise ValueError("a comparison reads its text more than once: save standard input to a file, and name that")
+    systems = choose_systems(models)
+    parse_budget(budget)
+    if match is not None:
+        parse_match(match)
+    if seeds < 1:
+        raise ValueError(f"--seeds {seeds}: give at least 1")
+    conditions = Conditions(
+        data=build(DataConfig, {"text": list(text), **(data or {})}, where="data"),
+        systems=systems,
+        budget=budget,
+        tokenizers=choose_tokenizers(systems, tokenizers),
+        size=size,
+        match=match,
+        seeds=list(range(seed, seed + seeds)),
+        sweep=sweep,
+        prompt=prompt,
+        train=dict(train or {}),
+    )
+    for system in systems:
+        _recipe(conditions, system, seed=seed)
+    return conditions
+
+
+def choose_systems(text: str) -> list[str]:
+    """`all`, or names with commas between them."""
+    if text.strip() == "all":
+        return list(LINEAGE)
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    for name in names:
+        find(name)
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"--models {text}: name each system once, with commas between them, or write all")
+    return names
+
+
+def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str, str]:
+    """One tokenizer for all, or `own`, or `SYSTEM=SPEC` for some of them."""
+    common, special = OTHERS, {}
+    for text in given:
+        name, equals, spec = text.partition("=")
+        if equals and name in LINEAGE:
+            if name not in systems:
+                raise ValueError(f"--tokenizer {text}: {name} takes no part{suggest(name, systems)}")
+            special[name] = _written(spec)
+        else:
+            common = text if text == "own" else _written(text)
+    return {system: special.get(system, OWN.get(system, OTHERS) if common == "own" else common) for system in systems}
+
+
+def _written(spec: str) -> str:
+    return spec if is_path(spec) else str(parse(spec))
+
+
+def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None:
+    """There is enough test text, and the scores on it can be compared."""
+    corpus = next(iter(corpora.values()))
+    share = conditions.data.split[2] if len(conditions.data.split) > 2 else 0.0
+    if corpus.test is None:
+        raise ValueError(
+            "no test text is held out, and systems are ranked by it; "
+            + (
+                "give --test besides --valid"
+                if conditions.data.valid
+                else "give --split a third share, or give --test a text of its own"
+            )
+        )
+    if corpus.test.bytes < LEAST_TEST:
+        more = (
+            f"a text of at least {LEAST_TEST / share:,.0f} bytes, a larger third share in --split, or " if share else ""
+        )
+        raise ValueError(
+            f"the test text has {corpus.test.bytes} bytes; a comparison needs at least {LEAST_TEST}: "
+            f"give {more}a longer text to --test"
+        )
+    if conditions.sweep and corpus.valid is None:
+        raise ValueError(
+            "--sweep chooses by validation text, and none is held out; give --split three shares, or --valid"
+        )
+    different = {corpora[spec].tokenizer.fingerprint for spec in conditions.tokenizers.values()}
+    for system, spec in conditions.tokenizers.items():
+        if len(different) > 1 and corpora[spec].tokenizer.lossy:
+            raise ValueError(
+                f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and other "
+                "systems read another tokenizer: it would be scored on an easier text, and no score could be compared. "
+                "Give all of them the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
+            )
+
+
+def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Entrant], list[Refusal]]:
+    """The runs to make, in the order of the systems, and the systems that cannot take part."""
+    target = matched_parameters(conditions, corpora)
+    entrants: list[Entrant] = []
+    refusals: list[Refusal] = []
+    for system in conditions.systems:
+        counted = not trains(system)
+        seeds = conditions.seeds[:1] if counted else conditions.seeds
+        try:
+            for seed in seeds:
+                recipe = _recipe(conditions, system, seed=seed)
+                if target is not None and not counted:
+                    values = _with_vocabulary(system, recipe.model, corpora[conditions.tokenizers[system]])
+                    matched = match_width(system, values, target=target)
+                    kept = {name: value for name, value in matched.items() if name not in ("vocabulary", "boundary")}
+                    recipe = recipe.model_copy(update={"model": kept})
+                name = system if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{system}-seed{seed}"
+                entrants.append(Entrant(system if counted else name, system, seed, recipe))
+        except ValueError as error:
+            refusals.append(Refusal(system, system, str(error)))
+    return entrants, refusals
+
+
+def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) -> int | None:
+    """The number of parameters that all get: as asked, else the median of the presets, to two digits."""
+    if conditions.match is None:
+        return None
+    given = parse_match(conditions.match)
+    if given is not None:
+        return given
+    counts = []
+    for system in filter(trains, conditions.systems):
+        recipe = _recipe(conditions, system, seed=0)
+        corpus = corpora[conditions.tokenizers[system]]
+        counts.append(count_parameters(describe(system, _with_vocabulary(system, recipe.model, corpus))).total)
+    return int(float(f"{statistics.median_low(counts):.2g}")) if counts else None
+
+
+def trains(system: str) -> bool:
+    """Whether a system learns by gradients; an n-gram counts."""
+    from torch import nn
+
+    return issubclass(load_class(system), nn.Module)
+
+
+def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:
+    """The budget of one system. Counting reads the text once, or as much of it as tokens or epochs allow."""
+    budget = parse_budget(conditions.budget)
+    if trains(system) or budget.unit != "epochs":
+        return conditions.budget
+    return write_budget(Budget(min(1.0, budget.amount) * len(corpus.train.tokens), "tokens"))
+
+
+def write_budget(budget: Budget) -> str:
+    """A budget as it is written in a recipe."""
+    return f"{budget.amount!r}{budget.unit}"
+
+
+def _recipe(conditions: Conditions, system: str, *, seed: int) -> Recipe:
+    train = {**TRAINING, **conditions.train, "budget": conditions.budget, "seed": seed}
+    return make_recipe(
+        {
+            "data": conditions.data.model_dump(),
+            "tokenizer": {"spec": conditions.tokenizers[system]},
+            "model": {"kind": system, "size": conditions.size},
+            "train": train,
+        }
+    )
+
+
+def _with_vocabulary(system: str, values: Mapping[str, Any], corpus: Corpus) -> dict[str, Any]:
+    known: dict[str, Any] = {"vocabulary": corpus.tokenizer.vocabulary}
+    if "boundary" in load_class(system).Config.model_fields:
+        known["boundary"] = corpus.tokenizer.boundary
+    return {**values, **known}

@@ -1,0 +1,124 @@
+"""Which differences are real: intervals and paired differences by the bootstrap, over test documents and over seeds.
+
+A unit is a test document, or a block of lines where there are too few documents. The score is a ratio, sum of bits by
+sum of bytes, so both are summed again for each draw of units (Efron & Tibshirani 1993, chapter 6). Two systems are
+compared on the same draws: what makes a document hard for all of them cancels out (Koehn 2004).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+DRAWS = 2000
+FEWEST_UNITS = 5
+LEVEL = 0.05
+
+
+class Estimate(NamedTuple):
+    """A score with its 95% interval; None where there are too few units to tell."""
+
+    value: float
+    low: float | None
+    high: float | None
+
+
+class Difference(NamedTuple):
+    """How many bits per byte `worse` needs more than `better`."""
+
+    better: str
+    worse: str
+    bits: float
+    low: float | None
+    high: float | None
+    p: float  # corrected for the number of pairs (Holm)
+    real: bool
+
+
+class Bootstrap:
+    """The scores of all systems under the same draws of units, and draws of its seeds for each."""
+
+    def __init__(
+        self, bits: Mapping[str, Sequence[Floats]], sizes: Floats, *, draws: int = DRAWS, seed: int = 0
+    ) -> None:
+        """`bits[system][seed]` are the bits of each unit, `sizes` the bytes of each unit."""
+        self.values = {name: float(np.mean([each.sum() / sizes.sum() for each in runs])) for name, runs in bits.items()}
+        self.bytes = float(sizes.sum())
+        self.enough = len(sizes) >= FEWEST_UNITS
+        generator = np.random.default_rng(seed)
+        columns = {name: np.stack(list(runs), axis=1) for name, runs in bits.items()}  # [units, seeds]
+        parts: dict[str, list[Floats]] = {name: [] for name in bits}
+        at_once = max(1, min(draws, 2_000_000 // len(sizes)))
+        even = np.full(len(sizes), 1 / len(sizes))
+        for start in range(0, draws, at_once):
+            drawn = generator.multinomial(len(sizes), even, size=min(at_once, draws - start)).astype(np.float64)
+            total = drawn @ sizes
+            for name, column in columns.items():
+                parts[name].append(drawn @ column / total[:, None])
+        self.draws: dict[str, Floats] = {}
+        for name in bits:
+            scores = np.concatenate(parts[name])  # [draws, seeds]
+            count = scores.shape[1]
+            chosen = generator.integers(0, count, size=scores.shape)
+            self.draws[name] = np.take_along_axis(scores, chosen, axis=1).mean(axis=1)
+
+    def estimate(self, name: str) -> Estimate:
+        """The score of a system and its interval."""
+        return Estimate(self.values[name], *self._interval(self.draws[name]))
+
+    def differences(self) -> list[Difference]:
+        """Every pair, the better one first; p by the normal law over the bootstrap's standard error."""
+        order = sorted(self.values, key=lambda name: self.values[name])
+        pairs = [(a, b) for i, a in enumerate(order) for b in order[i + 1 :]]
+        raw = []
+        for a, b in pairs:
+            bits = self.values[b] - self.values[a]
+            spread = float(np.std(self.draws[b] - self.draws[a], ddof=1))
+            equal = bits <= 1e-12 or not self.enough
+            raw.append(1.0 if equal else math.erfc(bits / spread / math.sqrt(2)) if spread > 0 else 0.0)
+        corrected = holm(raw)
+        return [
+            Difference(
+                a, b, self.values[b] - self.values[a], *self._interval(self.draws[b] - self.draws[a]), p, p < LEVEL
+            )
+            for (a, b), p in zip(pairs, corrected, strict=True)
+        ]
+
+    def _interval(self, draws: Floats) -> tuple[float | None, float | None]:
+        if not self.enough:
+            return None, None
+        low, high = np.percentile(draws, [2.5, 97.5])
+        return float(low), float(high)
+
+
+def holm(p: Sequence[float]) -> list[float]:
+    """p-values corrected for their number: the chance of one false alarm among all of them (Holm 1979)."""
+    corrected = [1.0] * len(p)
+    highest = 0.0
+    for rank, place in enumerate(sorted(range(len(p)), key=lambda i: p[i])):
+        highest = max(highest, min(1.0, (len(p) - rank) * p[place]))
+        corrected[place] = highest
+    return corrected
+
+
+def tied_groups(order: Sequence[str], differences: Sequence[Difference]) -> list[list[str]]:
+    """Stretches of the ranking, as long as possible, in which no two systems really differ."""
+    real = {frozenset((each.better, each.worse)) for each in differences if each.real}
+    groups: list[list[str]] = []
+    reached = 0
+    for first in range(len(order)):
+        last = first
+        while last + 1 < len(order) and not any(
+            frozenset((order[i], order[last + 1])) in real for i in range(first, last + 1)
+        ):
+            last += 1
+        if last > first and last + 1 > reached:
+            groups.append(list(order[first : last + 1]))
+            reached = last + 1
+    return groups

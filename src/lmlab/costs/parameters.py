@@ -1,0 +1,33 @@
+"""Counting parameters: all of them, and those that only look things up."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from torch import nn
+
+from lmlab.layers.positions import LearnedPositions
+
+
+class Parameters(NamedTuple):
+    """How many numbers a model learns."""
+
+    total: int
+    embedding: int  # tables of tokens and positions; a softmax that shares such a table is counted here, once
+
+    @property
+    def non_embedding(self) -> int:
+        """What scaling laws call N (Kaplan et al. 2020, section 2.1)."""
+        return self.total - self.embedding
+
+
+def count_parameters(model: Any) -> Parameters:
+    """The parameters of a model, each tensor once; an n-gram's are the numbers that it stores, none an embedding."""
+    if not isinstance(model, nn.Module):
+        return Parameters(int(model.parameters), 0)
+    tables = {
+        module.weight: module.weight.numel()
+        for module in model.modules()
+        if isinstance(module, (nn.Embedding, LearnedPositions))
+    }
+    return Parameters(sum(parameter.numel() for parameter in model.parameters()), sum(tables.values()))

@@ -1,0 +1,135 @@
+"""A trial of a few seconds, from which the time of a whole run on this machine is foretold."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from lmlab.costs.design import Design
+from lmlab.costs.paper import BACKWARD, Speed, needed_memory
+from lmlab.data.loaders import Loader, Streams, Windows
+from lmlab.models.model import Model
+from lmlab.objectives.causal import Causal
+from lmlab.training.allocator import keep_buffers
+from lmlab.training.costs import Cost
+from lmlab.training.loop import mean_nll, train
+from lmlab.training.settings import TrainConfig
+
+SECONDS = 4.0
+"""How long the trial trains, once it is warm."""
+VALIDATION_SECONDS = 1.0
+VALIDATION_ROWS = 16
+"""As many as validation has in a batch."""
+LONGEST_STEP = 10.0
+"""Seconds that one step of the trial may take; a model that needs more is tried with fewer rows."""
+ROOM = 0.7
+"""Share of the machine's memory that the trial may fill."""
+
+
+def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int) -> tuple[Speed, int]:
+    """The speed and the energy of training on this machine, and the rows that the trial had in a batch.
+
+    First a large matrix product, to know the machine's peak; then some steps of the real loop with the model's own
+    batch (fewer rows, where those would take too long or too much memory), on made-up tokens distributed as words are.
+    """
+    device = model.device
+    keep_buffers()
+    peak = matrix_rate(device)
+    rows = affordable_rows(design, wanted=config.batch, peak=peak, memory=machine_memory(device), moments=moments)
+    tokens = zipf_tokens(design.vocabulary, count=max(200_000, 4 * rows * design.window), seed=config.seed)
+    streams = config.order == "streams" or (config.order == "auto" and model.carries)
+    loader: Loader = (Streams if streams else Windows)(tokens, batch=rows, window=design.window, seed=config.seed)
+    for budget in ("2steps", f"{SECONDS}s"):
+        progress = train(model, Causal(), loader, config.model_copy(update={"budget": budget, "log_every": 10}))
+    cost = Cost(*progress.cost)
+    speed = Speed(
+        machine=machine_name(device),
+        tokens_per_second=progress.tokens / progress.seconds,
+        validation_tokens_per_second=_validation_rate(model, tokens, min(rows, VALIDATION_ROWS), design.window),
+        watts=cost.joules / cost.seconds,
+        peak=peak,
+        memory=machine_memory(device),
+        method=progress.energy_method,
+    )
+    return speed, rows
+
+
+def _validation_rate(model: Model, tokens: np.ndarray, rows: int, window: int) -> float:
+    """Tokens scored in a second."""
+    loader: Loader = (Streams if model.carries else Windows)(tokens, batch=rows, window=window, seed=0)
+    mean_nll(model, loader, steps=1)
+    steps, start = 0, time.perf_counter()
+    while steps == 0 or time.perf_counter() - start < VALIDATION_SECONDS:
+        mean_nll(model, loader, steps=4)
+        steps += 4
+    return steps * rows * loader.window / (time.perf_counter() - start)
+
+
+def matrix_rate(device: torch.device, *, size: int = 1024, repetitions: int = 5) -> float:
+    """FLOP/s of a product of two large square matrices in single precision, at best."""
+    a, b = torch.randn(2, size, size, device=device).unbind()
+    best = float("inf")
+    for _ in range(repetitions + 1):
+        _wait(device)
+        start = time.perf_counter()
+        torch.mm(a, b)
+        _wait(device)
+        best = min(best, time.perf_counter() - start)
+    return 2.0 * size**3 / best
+
+
+def affordable_rows(design: Design, *, wanted: int, peak: float, memory: float, moments: int) -> int:
+    """The most rows, up to those wanted, that this machine can hold and work through in a few seconds."""
+    rows = wanted
+    while True:
+        seconds = BACKWARD * design.forward_flops * rows * design.window / (0.5 * peak)
+        needed = needed_memory(design, batch=rows, devices=1, moments=moments, half=False)["single"].total
+        if needed <= ROOM * memory and (seconds <= LONGEST_STEP or rows == 1):
+            return rows
+        if rows == 1:
+            raise ValueError(
+                f"{design.name} {design.size} needs about {needed / 1e9:.1f} GB to train, and this machine has "
+                f"{memory / 1e9:.1f}; reckon with other --hardware, such as a100"
+            )
+        rows //= 2
+
+
+def zipf_tokens(vocabulary: int, *, count: int, seed: int) -> np.ndarray:
+    """Made-up tokens: number r with a probability proportional to 1 / (r + 1)."""
+    weights = 1.0 / np.arange(1, vocabulary + 1)
+    return np.random.default_rng(seed).choice(vocabulary, size=count, p=weights / weights.sum()).astype(np.uint32)
+
+
+def machine_name(device: torch.device) -> str:
+    """What this machine computes with."""
+    if device.type == "cuda":
+        return f"this machine ({torch.cuda.get_device_name(device)})"
+    return f"this machine ({torch.get_num_threads()} threads of {_processor()})"
+
+
+def machine_memory(device: torch.device) -> float:
+    """Bytes that the device holds."""
+    if device.type == "cuda":
+        return float(torch.cuda.get_device_properties(device).total_memory)
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (ValueError, OSError, AttributeError):
+        return 8e9
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

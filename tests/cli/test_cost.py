@@ -1,0 +1,105 @@
+"""lmlab cost as a user meets it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from lmlab.cli import app
+from lmlab.models import LINEAGE
+
+
+def invoke(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["cost", *arguments], env={"COLUMNS": "200"})
+
+
+def priced(*arguments: str) -> dict[str, Any]:
+    result = invoke(*arguments, "--json")
+    assert result.exit_code == 0, (result.output, result.exception)
+    values: dict[str, Any] = json.loads(result.stdout)
+    return values
+
+
+@pytest.mark.parametrize("name", [name for name in LINEAGE if name != "ngram"])
+def test_every_system_has_a_price(name: str) -> None:
+    values = priced(name, "--size", "tiny", "--tokens", "1M", "--hardware", "h100x4")
+    assert values["parameters"] == values["embedding_parameters"] + values["non_embedding_parameters"]
+    assert values["training_flops"] == pytest.approx(3e6 * values["forward_flops_per_token"])
+    assert values["memory"]["fsdp"]["total"] <= values["memory"]["ddp"]["total"]
+    assert all(values[key] > 0 for key in ("seconds", "joules", "grams", "dollars"))
+
+
+def test_settings_vocabulary_batch_and_country_count() -> None:
+    plain = priced("gpt2", "--size", "tiny", "--tokens", "1M")
+    deeper = priced("gpt2", "--size", "tiny", "--tokens", "1M", "--set", "model.layers=4", "--vocabulary", "100")
+    assert deeper["non_embedding_parameters"] > 1.9 * plain["non_embedding_parameters"]
+    assert deeper["embedding_parameters"] < plain["embedding_parameters"]
+    larger = priced("gpt2", "--size", "tiny", "--tokens", "1M", "--batch", "64", "--country", "Norway")
+    assert larger["memory"]["single"]["activations"] > 3 * plain["memory"]["single"]["activations"]
+    assert larger["grams"] == pytest.approx(plain["grams"] * 30 / 473)
+    sgd = priced("lstm", "--size", "tiny", "--set", "train.optimizer=sgd")
+    assert sgd["memory"]["single"]["optimizer"] == 0
+
+
+def test_the_table_tells_the_same() -> None:
+    shown = invoke("gpt3")
+    assert shown.exit_code == 0
+    for part in ("174,604,259,328", "14.8 days", "v100x10000", "3.14e+23", "FSDP", "473 g/kWh"):
+        assert part in shown.output
+    both = invoke("transformer", "--size", "big").output
+    assert "2.3e+19" in both
+    assert "counted" in both
+
+
+def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmlab.training import trial
+
+    monkeypatch.setattr(trial, "SECONDS", 0.2)
+    monkeypatch.setattr(trial, "VALIDATION_SECONDS", 0.05)
+    values = priced("nplm", "--size", "tiny", "--tokens", "100k", "--hardware", "this", "--vocabulary", "200")
+    assert values["hardware"].startswith("this machine")
+    assert values["trial_batch"] == 16
+    assert values["training_seconds"] > 0
+    assert values["validation_seconds"] > 0
+    assert 0 < values["utilisation"] < 1
+
+
+def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
+    from lmlab.costs.design import describe
+    from lmlab.training.trial import affordable_rows
+
+    design = describe("gpt2", size="124M")
+    step = 3 * design.forward_flops * 1024  # of one row
+    rows = affordable_rows(design, wanted=16, peak=step * 2 * 4 / 10, memory=1e12, moments=2)
+    assert rows == 4, "four rows take ten seconds at half of the peak"
+    assert affordable_rows(design, wanted=16, peak=step * 1e6, memory=1e12, moments=2) == 16
+    with pytest.raises(ValueError, match=r"this machine has 1\.0"):
+        affordable_rows(design, wanted=16, peak=step * 1e6, memory=1e9, moments=2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["gtp2"], "did you mean 'gpt2'"),
+        (["gpt2", "--size", "huge"], "unknown size"),
+        (["gpt2", "--hardware", "a1000x8"], "did you mean 'a100'"),
+        (["gpt2", "--country", "Swedn"], "did you mean 'sweden'"),
+        (["gpt2", "--tokens", "-5"], "above zero"),
+        (["gpt2", "--batch", "0"], "at least one row"),
+        (["gpt2", "--vocabulary", "1"], "at least 2"),
+        (["gpt2", "--utilisation", "2"], "at most 1"),
+        (["gpt2", "--price-per-hour", "-1"], "price per hour"),
+        (["gpt2", "--set", "model.layerz=3"], "did you mean 'layers'"),
+        (["gpt2", "--set", "data.text=a"], "unknown group"),
+        (["bert", "--hardware", "this"], "no file yet"),
+        (["ngram"], "counted, not trained"),
+        (["lstm", "--hardware", "this", "--utilisation", "0.3"], "leave it out"),
+    ],
+)
+def test_mistakes_are_explained(arguments: list[str], message: str) -> None:
+    result = invoke(*arguments)
+    assert isinstance(result.exception, ValueError), result.output
+    assert message in str(result.exception)
