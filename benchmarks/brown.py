@@ -2,7 +2,7 @@
 
     python benchmarks/brown.py [FOLDER]      about 15 minutes on 2 cores; a second call takes the runs it finds
 
-The vocabulary holds the words seen at least four times in the whole corpus: only so can the paper's figures be met, since
+The vocabulary holds the words seen at least four times in the whole corpus: only so can the paper's figures be met;
 with words counted in the training text alone rare test words fall together in an easily predicted <unk>. Perplexity is
 given over all tokens (line ends are tokens here) and over words alone (the paper's text has no line ends).
 """

@@ -22,9 +22,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from lmlab.tokenizers import Tokenizer, train
 from tokenizers import Tokenizer as Peer
 from tokenizers import decoders, models, pre_tokenizers, trainers
+
+from lmlab.tokenizers import Tokenizer, train
 
 DATA = Path(os.environ.get("LMLAB_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PIECE = 1 << 16

@@ -11,8 +11,9 @@ SETTINGS = {"batch": 4, "window": 16, "evaluations": 3, "evaluation_tokens": 256
 
 
 def lines(count: int, *, seed: int = 0) -> str:
+    planets = "ABCDEFGH"
     return "".join(
-        f"On day {i + seed} the planet {'ABCDEFGH'[(i * 7 + seed) % 8]} {VERBS[i % 5]} at {(i * i + seed) % 29} & more.\n"
+        f"On day {i + seed} the planet {planets[(i * 7 + seed) % 8]} {VERBS[i % 5]} at {(i * i + seed) % 29} & more.\n"
         for i in range(count)
     )
 

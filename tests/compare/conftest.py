@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compare_texts import lines, small
 
+from compare_texts import lines, small
 from lmlab.compare.comparison import Published, compare
+
 
 @pytest.fixture(scope="session")
 def book(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from compare_texts import small
 
+from compare_texts import small
 from lmlab.compare.arena import Unwatched, prepare_corpora
 from lmlab.compare.matching import match_width, parse_match
 from lmlab.compare.plan import OWN, budget_of, check_corpora, choose_systems, choose_tokenizers, plan

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
 import tokenizers as hf
+
 from lmlab.tokenizers import Tokenizer, load, train
 
 SENTENCES = ["Hello, World! It's 2024.", "The naïve café", "unaffable  tokens\n\nand\ttabs", "东京 😀 x"]

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import tokenizers as hf
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-import tokenizers as hf
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve, train, training
 
 TEXT = (
@@ -81,23 +81,6 @@ def test_ids_are_the_librarys(spec: str, text: str) -> None:
     plain.encode_special_tokens = True
     assert plain.encode(text).ids == ids
     assert all(0 <= i < tokenizer.vocabulary for i in ids)
-
-
-@pytest.mark.parametrize("spec", SPECS)
-@settings(max_examples=60, deadline=None)
-@example(text=TRICKY)
-@given(text=texts)
-def test_streamed_text_is_the_decoded_text(spec: str, text: str) -> None:
-    tokenizer = trained(spec)
-    ids = [tokenizer.boundary, *tokenizer.encode(text), tokenizer.boundary]
-    assert "".join(tokenizer.stream(ids)) == tokenizer.decode(ids)
-
-
-@settings(max_examples=60, deadline=None)
-@given(ids=st.lists(st.integers(0, 299), max_size=20))
-def test_streaming_any_ids_is_decoding_them(ids: list[int]) -> None:
-    tokenizer = trained("bpe:300")
-    assert "".join(tokenizer.stream(ids)) == tokenizer.decode(ids)
 
 
 def test_saved_and_loaded_is_the_same(tokenizer: Tokenizer, tmp_path: Path) -> None:

@@ -193,3 +193,18 @@ def test_codecarbon_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     with second_opinion() as opinion:
         sum(i * i for i in range(1_000_000))
     assert "Wh" in opinion.text
+
+
+def test_scoring_has_its_price(text: Path, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from lmlab.cli import app
+
+    start(recipe(text), tmp_path / "run")
+    arguments = ["score", str(tmp_path / "run"), str(text), "--country", "PL"]
+    cost = json.loads(CliRunner().invoke(app, [*arguments, "--json"]).stdout)["cost"]
+    assert cost["seconds"] > 0
+    assert cost["grams"] == pytest.approx(cost["joules"] / 3.6e6 * 662)
+    shown = CliRunner().invoke(app, arguments).output
+    assert " J (" in shown
+    assert "g CO2e (PL)" in shown

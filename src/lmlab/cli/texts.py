@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,19 +12,14 @@ def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
     """The documents of files, folders, globs, `.gz`, `-` and `builtin`, cleaned as for training."""
     from lmlab.config import suggest
     from lmlab.data.documents import SEPARATORS, gather
-    from lmlab.data.text import find
+    from lmlab.data.text import find, keep_stream
 
     if documents not in SEPARATORS:
         raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
     with tempfile.TemporaryDirectory() as folder:
 
         def spool(stream: IO[bytes], name: str) -> Path:
-            path = Path(tempfile.mkdtemp(dir=folder)) / "stream"
-            with path.open("wb") as file:
-                shutil.copyfileobj(stream, file)
-            if path.stat().st_size == 0:
-                raise ValueError(f"{name} is empty; pipe a text into it")
-            return path
+            return keep_stream(stream, Path(tempfile.mkdtemp(dir=folder)), name)
 
         gathered, _ = gather(find(files, spool=spool), Path(folder) / "text", how=documents, report=lambda done: None)
         texts: list[str] = []

@@ -199,9 +199,8 @@ def read_test(conditions: Conditions, corpora: Mapping[str, Corpus]) -> TestText
 def describe_conditions(conditions: Conditions, corpora: Mapping[str, Corpus], folder: Path) -> dict[str, Any]:
     """Write and give `conditions.json`: what was asked for, the text in figures, versions and the machine."""
     import numpy
-    import torch
-
     import tokenizers
+    import torch
 
     corpus = next(iter(corpora.values()))
     splits = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}

@@ -31,6 +31,13 @@ class Series:
     points: list[Point]
     level: bool = False
     """A dashed line at the height of its only point: a system that has no curve along this axis."""
+    guess: Point | None = None
+    """Where the line would come to if it went on like this; drawn in dots."""
+
+    @property
+    def reach(self) -> list[Point]:
+        """All its points, the guess too."""
+        return [*self.points, self.guess] if self.guess is not None else self.points
 
 
 @dataclass(frozen=True)
@@ -72,7 +79,7 @@ def to_svg(chart: Chart, *, alone: bool = False) -> str:
         parts.append(_draw(series, scale, chart))
     lines = [series for series in chart.series if series.level or len(series.points) > 1]
     marks = [series for series in chart.series if not series.level and len(series.points) == 1]
-    parts += _line_labels([(scale.y(series.points[-1][1]), series) for series in lines])
+    parts += _line_labels([(scale.y(series.reach[-1][1]), series) for series in lines])
     parts += _mark_labels([((scale.x(series.points[0][0]), scale.y(series.points[0][1])), series) for series in marks])
     return "".join(parts) + "</svg>"
 
@@ -81,8 +88,8 @@ class _Scale:
     """From values to places on the page."""
 
     def __init__(self, chart: Chart) -> None:
-        xs = [x for series in chart.series for x, _ in series.points if x > 0 and not series.level]
-        ys = [y for series in chart.series for _, y in series.points]
+        xs = [x for series in chart.series for x, _ in series.reach if x > 0 and not series.level]
+        ys = [y for series in chart.series for _, y in series.reach]
         low, high = (min(xs), max(xs)) if xs else (1.0, 10.0)
         if high / low < 1.5:  # all spent about the same
             low, high = low / 1.6, high * 1.6
@@ -135,6 +142,12 @@ def _draw(series: Series, scale: _Scale, chart: Chart) -> str:
         marks = (
             f'<polyline points="{path}" fill="none" stroke="{series.colour}" stroke-width="2.2" '
             f'stroke-linejoin="round"><title>{escape(series.name)}</title></polyline>'
+        )
+    if series.guess is not None:
+        path = " ".join(f"{scale.x(x):.1f},{scale.y(y):.1f}" for x, y in (series.points[-1], series.guess))
+        marks += (
+            f'<polyline points="{path}" fill="none" stroke="{series.colour}" stroke-width="1.6" '
+            'stroke-dasharray="1.5 4" stroke-linecap="round"/>'
         )
     for x, y in series.points if len(series.points) > 1 else series.points[-1:]:
         size = 2.6 if len(series.points) > 1 else 7
@@ -264,11 +277,14 @@ def _save_png(chart: Chart, path: Path) -> None:
         elif series.points:
             x, y = zip(*series.points, strict=True)
             axes.plot(x, y, color=series.colour, marker="o", markersize=3 if len(x) > 1 else 8, label=series.name)
+            if series.guess is not None:
+                x, y = zip(series.points[-1], series.guess, strict=True)
+                axes.plot(x, y, color=series.colour, linestyle=":")
     if len(chart.front) > 1:
         axes.step(*zip(*chart.front, strict=True), where="post", color="#8a929e", linestyle=":", zorder=0)
     axes.set_xscale("log")
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8, frameon=False)
+    figure.legend(loc="outside right upper", fontsize=8, frameon=False)
     figure.savefig(path, dpi=200)
     pyplot.close(figure)

@@ -19,6 +19,7 @@ from lmlab.training.budget import parse_budget
 Entry = dict[str, Any]
 Board = dict[str, Any]
 TOLERANCE = 0.02
+AHEAD = 4
 SHORT_TEST = 20_000
 COLUMNS = ("rank", "name", "kind", "status", "bits_per_byte", "low", "high", "perplexity", "parameters",
            "embedding_parameters", "lossy", "error")  # fmt: skip
@@ -131,6 +132,17 @@ def last_doubling(curve: Sequence[dict[str, float]]) -> float | None:
     bits = [point["valid_bits_per_byte"] for point in curve]
     half = tokens[-1] - math.log(2)
     return float(np.interp(half, tokens, bits) - bits[-1]) if half >= tokens[0] else None
+
+
+def heading(curve: Sequence[dict[str, float]], axis: str) -> tuple[float, float] | None:
+    """Where a curve would come to with `AHEAD` times as much, if doublings went on gaining what the last two did."""
+    if len(curve) < 3 or curve[-1][axis] <= 0 or curve[0][axis] <= 0:
+        return None
+    spent = np.log2([point[axis] for point in curve])
+    bits = [point["valid_bits_per_byte"] for point in curve]
+    earlier = max(spent[0], spent[-1] - 2)
+    gain = (float(np.interp(earlier, spent, bits)) - bits[-1]) / (spent[-1] - earlier)
+    return curve[-1][axis] * AHEAD, bits[-1] - max(0.0, gain) * math.log2(AHEAD)
 
 
 def headline(board: Board) -> str:

@@ -11,8 +11,9 @@ from typing import Any
 
 from lmlab.compare import surprisal
 from lmlab.compare.charts import PALETTE, Chart, Series, pareto_front, short, to_svg
-from lmlab.compare.leaderboard import Board, Entry, headline, verdict
+from lmlab.compare.leaderboard import AHEAD, Board, Entry, heading, headline, verdict
 from lmlab.models import LINEAGE
+from lmlab.training.budget import parse_budget
 
 AXES = {
     "tokens": "tokens read in training",
@@ -29,6 +30,8 @@ def make_report(board: Board, passages: Mapping[str, Passage]) -> str:
     entries = [entry for entry in board["entries"] if entry["status"] == "ok"]
     colours = choose_colours(entries)
     curves, costs = curve_charts(entries, colours), cost_charts(entries, colours)
+    unit = parse_budget(board["conditions"]["budget"]).unit
+    curves.sort(key=lambda chart: chart.name != f"curve-{unit}")
     return Template((Path(__file__).with_name("page.html")).read_text(encoding="utf-8")).substitute(
         tab_rules=_tab_rules(len(TABS)),
         title=f"{len(entries)} language models compared",
@@ -69,6 +72,7 @@ def curve_charts(entries: Sequence[Entry], colours: Mapping[str, str]) -> list[C
                 colours[entry["name"]],
                 [(point[axis], point["valid_bits_per_byte"]) for point in entry["curve"]],
                 level=len(entry["curve"]) == 1 or not all(point[axis] > 0 for point in entry["curve"]),
+                guess=heading(entry["curve"], axis),
             )
             for entry in with_curves
         ]
@@ -270,6 +274,8 @@ def _heading(entries: Sequence[Entry]) -> str:
     return (
         "<p><b>Where the curves are heading:</b> bits per byte gained in the second half of the training. Those with a "
         f"large figure have the most to gain from a larger budget.</p><ul class=chips>{items}</ul>"
+        f"<p class=after>The dotted ends show where each would be with {AHEAD} times the budget, if every doubling "
+        "went on gaining what the last two did. That is a guess, not a measurement: only a longer run tells.</p>"
     )
 
 

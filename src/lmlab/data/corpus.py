@@ -22,7 +22,7 @@ from lmlab.data.documents import SEPARATORS, gather
 from lmlab.data.shards import Shard, write_shard
 from lmlab.data.splitting import NAMES, check_shares, split_documents
 from lmlab.data.store import FORMAT, building, open_home, read_index, temporary, write_index
-from lmlab.data.text import Source, TextWarning, find
+from lmlab.data.text import Source, TextWarning, find, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
 from lmlab.tokenizers.training import is_path
 
@@ -108,7 +108,7 @@ def prepare(
         def spool(stream: IO[bytes], name: str) -> Path:
             folder = temporary(home)
             stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            return _keep_stream(stream, folder, name)
+            return keep_stream(stream, folder, name)
 
         roles = {
             name: find(texts, spool=spool)
@@ -176,15 +176,6 @@ def _shares(shares: Sequence[float], *, valid: object, test: object) -> dict[str
     if test is not None and "test" in checked:
         checked["train"] += checked.pop("test")
     return checked
-
-
-def _keep_stream(stream: IO[bytes], folder: Path, name: str) -> Path:
-    path = folder / "stream"
-    with path.open("wb") as file:
-        shutil.copyfileobj(stream, file, 1 << 20)
-    if path.stat().st_size == 0:
-        raise ValueError(f"{name} is empty; pipe a text into it")
-    return path
 
 
 def _hash_sources(roles: dict[str, list[Source]], report: Progress) -> dict[str, list[str]]:

@@ -11,6 +11,7 @@ import glob
 import gzip
 import os
 import re
+import shutil
 import stat
 import sys
 import warnings
@@ -61,6 +62,16 @@ def find(given: Sequence[str | Path], *, spool: Callable[[IO[bytes], str], Path]
     if len(unique) < len(found):
         _warn(f"{len(found) - len(unique)} texts were given more than once; each is read once")
     return unique
+
+
+def keep_stream(stream: IO[bytes], folder: Path, name: str) -> Path:
+    """Write a stream that can be read only once to a file, and give its path."""
+    path = folder / "stream"
+    with path.open("wb") as file:
+        shutil.copyfileobj(stream, file, 1 << 20)
+    if path.stat().st_size == 0:
+        raise ValueError(f"{name} is empty; pipe a text into it")
+    return path
 
 
 def _find(item: str, spool: Callable[[IO[bytes], str], Path]) -> list[Source]:

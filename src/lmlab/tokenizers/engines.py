@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import tokenizers as hf
-from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
 from tokenizers import decoders, models, normalizers, pre_tokenizers
+
+from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
 
 BOUNDARY = "<|endoftext|>"
 END_OF_LINE = "<eos>"

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 
 import tokenizers as hf
+from tokenizers import models
+
 from lmlab.tokenizers.engines import BERT_SPECIALS, BOUNDARY, byte_level_engine, gpt_engine, wordpiece_engine
 from lmlab.tokenizers.tokenizer import Tokenizer
-from tokenizers import models
 
 ACCEPTED = "a tokenizer.json, GPT-2's encoder.json with vocab.bpe (or vocab.json with merges.txt), BERT's vocab.txt"
 _PAIRS = (

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import codecs
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
-
 import tokenizers as hf
+from numpy.typing import NDArray
+from tokenizers import models
+
 from lmlab.tokenizers.byte_alphabet import BYTE_OF, CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BOUNDARY,
@@ -26,7 +26,6 @@ from lmlab.tokenizers.engines import (
     wordpiece_engine,
 )
 from lmlab.tokenizers.remembering import Memory
-from tokenizers import models
 
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
@@ -137,30 +136,6 @@ class Tokenizer:
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; boundaries give nothing, but a newline where a newline is the boundary."""
         return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=True))
-
-    def stream(self, ids: Iterable[int]) -> Iterator[str]:
-        """The text of ids as they come, each part as soon as it is whole characters; joined, it is `decode`."""
-        if self._byte_level:
-            decode = codecs.getincrementaldecoder("utf-8")("replace").decode
-            yield from (part for token in ids if (part := decode(self._bytes(int(token)))))
-            if part := decode(b"", final=True):
-                yield part
-            return
-        read: list[int] = []
-        before = ""
-        for token in map(int, ids):
-            if token in self._specials:
-                continue
-            read.append(token)
-            text = self.decode(read)
-            if text.endswith("\ufffd") and len(read) < 16:
-                continue
-            if part := text[len(before) :]:
-                yield part
-            read = read[-4:]
-            before = self.decode(read)
-        if part := self.decode(read)[len(before) :]:
-            yield part
 
     def show(self, token: int) -> str:
         """One token as people can read it: control characters and lone bytes are escaped."""

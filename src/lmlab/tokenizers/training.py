@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import tokenizers as hf
+from tokenizers import models, trainers
+
 from lmlab.config import suggest
 from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
 from lmlab.tokenizers.engines import (
@@ -26,7 +28,6 @@ from lmlab.tokenizers.engines import (
 )
 from lmlab.tokenizers.files import load
 from lmlab.tokenizers.tokenizer import Tokenizer, TokenizerWarning
-from tokenizers import models, trainers
 
 KINDS = ("characters", "bytes", "words", "bpe", "wordpiece", "unigram")
 SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3}

@@ -1,0 +1,107 @@
+"""lmlab compare as a user meets it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from compare_texts import lines
+from lmlab.cli import main
+
+FAST = ["--size", "tiny", "--tokenizer", "bpe:300", "--set", "train.batch=4", "--set", "train.window=16"]
+
+
+class Said(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def lmlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+    """Run a command in a folder that holds book.txt."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    (tmp_path / "book.txt").write_text(lines(500))
+
+    def run(*arguments: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["lmlab", *arguments])
+        code = 0
+        try:
+            main()
+        except SystemExit as end:
+            code = int(end.code or 0)
+        captured = capsys.readouterr()
+        return Said(code, " ".join(captured.out.split()), " ".join(captured.err.split()))
+
+    return run
+
+
+def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
+    words = ["compare", "book.txt", "--models", "ngram,bow", "--budget", "640tokens", *FAST, "-o", "compared"]
+    first = lmlab(*words, "--csv")
+    assert first.code == 0, first.err
+    assert "lower is better" in first.out
+    assert "Report: compared/report.html" in first.out
+    assert "'lmlab[report]' adds PNG" in first.out or "SVG and PNG" in first.out
+    assert "bow: " in first.err, "without a screen, a line per system"
+    board = json.loads((tmp_path / "compared" / "leaderboard.json").read_text())
+    assert f"{board['entries'][0]['name']} predicts" in first.out or "lead:" in first.out
+    stamp = (tmp_path / "compared" / "bow" / "model.safetensors").stat().st_mtime_ns
+    for again in (
+        words,
+        [*words, "--resume"],
+        ["compare", "--resume", "compared"],
+        ["compare", "--resume", "-o", "compared"],
+    ):
+        assert lmlab(*again).code == 0
+    assert (tmp_path / "compared" / "bow" / "model.safetensors").stat().st_mtime_ns == stamp
+    trained = lmlab("train", "ngram", "book.txt", "-o", "runs/mine", "--tokenizer", "bytes")
+    assert trained.code == 0, trained.err
+    added = lmlab("compare", "--add", "runs/mine", "compared")
+    assert added.code == 0, added.err
+    assert "mine †" in added.out
+
+
+def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
+    (tmp_path / "short.txt").write_text("Far too short.\n" * 40)
+    for words, message in (
+        (["book.txt", "--models", "gtp2"], "unknown system 'gtp2'; did you mean 'gpt2'"),
+        (["book.txt", "--budget", "soon"], "budget 'soon' is not understood"),
+        (["book.txt", "--set", "model.width=3"], "for training alone"),
+        (["book.txt", "--match", "width"], "parameters=2M"),
+        (["short.txt", "--models", "ngram"], "at least 4,000 bytes"),
+        (["nothing.txt"], "nothing.txt"),
+        ([], "which text?"),
+    ):
+        said = lmlab("compare", *words, "-o", "out")
+        assert said.code == 2, said
+        assert message in said.err
+        assert not (tmp_path / "out").exists()
+    assert "-o DIR" in lmlab("compare", "book.txt").err
+    assert "not a comparison" in lmlab("compare", "--resume", "elsewhere").err
+
+
+def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:
+    said = lmlab("compare", "book.txt", "--models", "ngram,lstm", "--budget", "10flops", *FAST, "-o", "out")
+    assert said.code == 0
+    assert "lstm failed: a budget of 10 flops does not pay for one step" in said.out
+    assert lmlab("compare", "book.txt", "--models", "lstm", "--budget", "10flops", *FAST, "-o", "alone").code == 1
+
+
+def test_the_demo_ends_with_the_leaderboard_and_the_longer_run(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmlab.data import corpus, documents
+
+    for module in (corpus, documents):
+        monkeypatch.setattr(module, "builtin_documents", lambda: [("a", lines(500))])
+    said = lmlab("demo", "-o", "shown", "--budget", "1step")
+    assert said.code == 0, said.err
+    for name in ("ngram", "bow", "nplm", "rnn", "lstm", "attention-lm", "gpt2", "transformer-xl"):
+        assert f"{name}: " in said.err
+    assert "Report: shown/report.html" in said.out
+    assert "--budget 5min -o runs/longer" in said.out
+    assert said.out.index("lower is better") < said.out.index("Report:")

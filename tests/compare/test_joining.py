@@ -1,0 +1,102 @@
+"""Runs from elsewhere join where their text and tokenizer allow it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compare_texts import SETTINGS, lines, small
+from lmlab import run
+from lmlab.compare.comparison import Published, add, compare
+from lmlab.compare.joining import shared_lines
+from lmlab.recipe import make_recipe
+
+
+@pytest.fixture
+def compared(done: Published, tmp_path: Path) -> Path:
+    """A copy that may be changed."""
+    folder = tmp_path / "compared"
+    shutil.copytree(done.report.parent, folder)
+    return folder
+
+
+def trained(path: Path, text: Path, kind: str = "ngram", **tokenizer: str) -> Path:
+    values: dict[str, Any] = {
+        "data": {"text": str(text), "split": [0.8, 0.1, 0.1]},
+        "tokenizer": {"spec": "bpe:300", **tokenizer},
+        "model": {"kind": kind, "size": "tiny"},
+        "train": {**SETTINGS, "budget": "640tokens"},
+    }
+    run.start(make_recipe(values), path)
+    return path
+
+
+def test_a_run_on_the_same_text_joins_with_its_curve_and_price(compared: Path, book: Path, tmp_path: Path) -> None:
+    other = trained(tmp_path / "gpt2", book, "rnn")
+    done = add([other], compared)
+    (entry,) = [entry for entry in done.board["entries"] if "added" in entry]
+    assert entry["name"] == "gpt2-2", "its name was taken"
+    assert entry["kind"] == "rnn"
+    assert "same text" in entry["added"]
+    assert entry["perplexity"] is not None
+    assert entry["training"]["tokens"] == 640
+    assert entry["curve"]
+    assert "†" in done.report.read_text()
+    again = compare(small(book), compared)
+    assert [entry["name"] for entry in again.board["entries"]] == [entry["name"] for entry in done.board["entries"]]
+    twice = add([other], compared)
+    assert len(twice.board["entries"]) == 4, "the same run joins once"
+
+
+def test_another_tokenizer_joins_by_bits_per_byte_alone(compared: Path, book: Path, tmp_path: Path) -> None:
+    done = add([trained(tmp_path / "bytes", book, spec="bytes")], compared)
+    assert all(entry["perplexity"] is None for entry in done.board["entries"])
+    assert any("do not all read the same tokens" in note for note in done.board["notes"])
+
+
+def test_a_lossy_tokenizer_cannot_join(compared: Path, book: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"words:\d+, which loses part of the text"):
+        add([trained(tmp_path / "words", book, spec="words")], compared)
+
+
+def test_a_run_that_has_seen_the_test_text_cannot_join(compared: Path, book: Path, tmp_path: Path) -> None:
+    more = tmp_path / "more.txt"
+    more.write_text(book.read_text() + lines(900, seed=7))
+    with pytest.raises(ValueError, match=r"100% of the test text stands in its training text"):
+        add([trained(tmp_path / "cheat", more)], compared)
+
+
+def test_a_run_on_another_text_joins_and_what_was_checked_is_told(compared: Path, tmp_path: Path) -> None:
+    text = tmp_path / "other.txt"
+    text.write_text(lines(900, seed=100_000))
+    done = add([trained(tmp_path / "other", text)], compared)
+    (entry,) = [entry for entry in done.board["entries"] if "added" in entry]
+    assert "0.0% of the long lines" in entry["added"]
+    assert entry["curve"] == [], "another validation text"
+
+
+def test_what_cannot_be_checked_is_told(compared: Path, book: Path, tmp_path: Path) -> None:
+    path = trained(tmp_path / "imported", book)
+    for name in ("recipe.json", "metrics.jsonl", "manifest.json"):
+        (path / name).unlink()
+    done = add([path], compared)
+    (entry,) = [entry for entry in done.board["entries"] if "added" in entry]
+    assert "nobody can tell" in entry["added"]
+    assert entry["training"] == {}
+    assert "nobody can tell" in done.report.read_text()
+
+
+def test_adding_needs_a_comparison_and_a_run(compared: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="not a comparison"):
+        add([compared / "gpt2"], tmp_path)
+    with pytest.raises(ValueError, match="does not exist"):
+        add([tmp_path / "nothing"], compared)
+
+
+def test_shared_lines_by_hand() -> None:
+    long, longer = "x" * 40, "y" * 60
+    assert shared_lines([f"{long}\n{longer}\nshort\n"], iter([f"other\n  {long} \nshort"])) == pytest.approx(0.4)
+    assert shared_lines(["short\n"], iter(["short\n"])) == 0.0
