@@ -1,4 +1,4 @@
-# make demo   train a few systems on the built-in corpus, show their scores and samples
+# make demo   compare eight systems on the built-in corpus: a leaderboard and a report
 # make test   run the tests
 # make check  lint, format and types
 # Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).

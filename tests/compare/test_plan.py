@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -116,3 +117,15 @@ def test_mistakes_are_found_before_anything_is_read() -> None:
             small(Path("nowhere.txt"), **changes)
     with pytest.raises(ValueError, match="standard input"):
         small(Path("-"))
+
+
+def test_the_guide_tells_the_learning_rates_as_they_are() -> None:
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "comparing.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (`[^|]+) \| ([\d.]+) \| \| (`[^|]+) \| ([\d.]+) \|$", guide, flags=re.MULTILINE)
+    told = {
+        name: float(rate)
+        for a, x, b, y in rows
+        for names, rate in ((a, x), (b, y))
+        for name in re.findall("[a-z0-9-]+", names)
+    }
+    assert told == {name: load_class(name).TRAINING["rate"] for name in LINEAGE if name != "ngram"}

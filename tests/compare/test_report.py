@@ -17,7 +17,7 @@ from compare_texts import small
 from lmlab.compare import surprisal
 from lmlab.compare.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.leaderboard import COSTS, heading, headline, last_doubling, verdict
+from lmlab.compare.leaderboard import COSTS, _disturbed, heading, headline, last_doubling, verdict
 from lmlab.compare.statistics import LEVEL
 
 
@@ -176,3 +176,12 @@ def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
     flat = [{"tokens": t, "valid_bits_per_byte": 2.0 + 0.01 * t} for t in (1, 2, 4)]
     assert heading(flat, "tokens") == pytest.approx((16, 2.04)), "it is not told to get worse"
     assert heading(curve[:2], "tokens") is None
+
+
+def test_a_disturbed_comparison_in_time_is_noticed() -> None:
+    def entry(name: str, processors: float) -> dict[str, object]:
+        return {"name": name, "kind": "gpt2", "training": {"cpu_seconds": 10 * processors, "wall_seconds": 10.0}}
+
+    assert _disturbed([entry("a", 1.9), entry("b", 1.7)]) == []
+    (note,) = _disturbed([entry("a", 1.9), entry("b", 0.9)])
+    assert "a had 1.90 processors on average, b 0.90" in note

@@ -35,6 +35,7 @@ def demo(
         models=MODELS,
         budget=budget,
         tokenizers=[TOKENIZER],
+        size="tiny",
         prompt=PROMPT,
         data={"split": [0.94, 0.03, 0.03]},
         train={"evaluations": 8, "evaluation_tokens": 8192},

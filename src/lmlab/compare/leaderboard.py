@@ -20,6 +20,8 @@ Entry = dict[str, Any]
 Board = dict[str, Any]
 TOLERANCE = 0.02
 AHEAD = 4
+DISTURBED = 1.3
+"""Ratio of processor shares from which on a comparison in time is suspected of having been disturbed."""
 SHORT_TEST = 20_000
 COLUMNS = ("rank", "name", "kind", "status", "bits_per_byte", "low", "high", "perplexity", "parameters",
            "embedding_parameters", "lossy", "error")  # fmt: skip
@@ -190,6 +192,8 @@ def _notes(
     conditions = results.description
     budget = parse_budget(conditions["budget"])
     notes = [_budget_note(budget.unit)]
+    if budget.unit == "seconds":
+        notes += _disturbed(entries)
     if any(not trains(system) for system in conditions["systems"]):
         notes.append(
             "An n-gram counts. It reads the text once"
@@ -238,7 +242,7 @@ def _notes(
         )
     else:
         notes.append(
-            "Learning rates are each family's defaults, tuned once (docs/guides/comparing.md); --sweep tries others."
+            "Learning rates are each family's defaults (docs/guides/comparing.md); --sweep tries others."
         )
     if not one_tokenizer:
         notes.append(
@@ -275,6 +279,22 @@ def _budget_note(unit: str) -> str:
     return (
         f"With a budget in {unit} the same command with the same seed gives the same scores again, on the same machine."
     )
+
+
+def _disturbed(entries: Sequence[Entry]) -> list[str]:
+    """Whether the processor had as much time for one system as for another."""
+    share = {
+        entry["name"]: entry["training"]["cpu_seconds"] / entry["training"]["wall_seconds"]
+        for entry in entries
+        if "added" not in entry and trains(entry["kind"]) and entry["training"]["wall_seconds"] > 0
+    }
+    if not share or max(share.values()) < DISTURBED * min(share.values()):
+        return []
+    least, most = min(share, key=lambda name: share[name]), max(share, key=lambda name: share[name])
+    return [
+        f"The machine was not equally free for all: {most} had {share[most]:.2f} processors on average, {least} "
+        f"{share[least]:.2f}. Some systems use more of them by nature; if other work was going on, repeat this."
+    ]
 
 
 def _overspent(entries: Sequence[Entry], unit: str, amount: float) -> list[str]:

@@ -164,7 +164,8 @@ def train(
         progress.loss_sum += loss * count
         progress.loss_count += count
         spend(training=True)
-        done = progress.step >= last_step if last_step is not None else progress.seconds >= budget.amount
+        one_more = progress.seconds * (1 + 1 / progress.step)  # seconds, after another step of average length
+        done = progress.step >= last_step if last_step is not None else one_more > budget.amount
         if progress.step % config.log_every == 0 or done:
             mean = progress.loss_sum / progress.loss_count
             progress.loss_sum, progress.loss_count = 0.0, 0
