@@ -156,7 +156,7 @@ def test_a_budget_in_time_is_what_training_takes(book: Path, tmp_path: Path, mon
     monkeypatch.setattr(loop, "Meter", Clock)
     found = entries(compare(small(book, budget="1s", models="nplm,gpt2"), tmp_path / "timed"))
     for entry in found.values():
-        assert 0.97 <= entry["training"]["seconds"] <= 1.0
+        assert 0.97 <= entry["training"]["seconds"] <= 1.02
         assert entry["training"]["wall_seconds"] > entry["training"]["seconds"], "validation comes on top"
 
 

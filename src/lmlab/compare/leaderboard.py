@@ -241,9 +241,7 @@ def _notes(
             "learning rate; the best rate had the rest. Costs are the sum of all four; curves show the last."
         )
     else:
-        notes.append(
-            "Learning rates are each family's defaults (docs/guides/comparing.md); --sweep tries others."
-        )
+        notes.append("Learning rates are each family's defaults (docs/guides/comparing.md); --sweep tries others.")
     if not one_tokenizer:
         notes.append(
             "The systems do not all read the same tokens, so only bits per byte are compared; perplexities per token "

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 FEW = 32
 """At most so many vectors are multiplied as W xᵀ instead of x Wᵀ."""
-LARGE = 2**20
+LARGE = 3 * 2**17
 """Weights from which on a product with a single vector is worth two threads."""
 
 
