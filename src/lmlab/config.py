@@ -75,7 +75,9 @@ def apply_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[s
 
 
 def _literal(text: str) -> Any:
-    """A value as TOML writes it; anything else is taken as a string, so that quotes are not needed."""
+    """A value as TOML writes it, or none; anything else is taken as a string, so that quotes are not needed."""
+    if text.lower() == "none":
+        return None
     try:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:

@@ -52,10 +52,11 @@ def _one(name: str) -> Any:
 
 
 def _settings(group: str, config: Any, defaults: dict[str, Any]) -> Any:
+    from rich.markup import escape
     from rich.table import Table
 
     table = Table("setting", "default", "meaning", title=f"--set {group}.KEY=VALUE")
     for name, field in config.model_fields.items():
         default = defaults.get(name, "" if field.is_required() else field.get_default())
-        table.add_row(name, str(default), field.description or "")
+        table.add_row(name, escape(str(default)), escape(field.description or ""))
     return table
