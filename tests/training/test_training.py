@@ -178,6 +178,12 @@ def test_a_longer_budget_extends_a_finished_run(text: Path, tmp_path: Path) -> N
     assert resume(tmp_path / "run", settings={"budget": "20steps"}).progress.step == 20
 
 
+def test_a_finished_run_in_time_stays_as_it_is(text: Path, tmp_path: Path) -> None:
+    step = start(recipe(text, budget="0.5s"), tmp_path / "run").progress.step
+    assert step > 1
+    assert resume(tmp_path / "run").progress.step == step
+
+
 def test_a_changed_text_is_not_resumed(text: Path, tmp_path: Path) -> None:
     start(recipe(text), tmp_path / "run")
     text.write_text(TEXT + "One line more.\n")

@@ -119,6 +119,12 @@ def train(
         """How much of the budget is spent, 0 to 1."""
         return progress.seconds / budget.amount if last_step is None else progress.step / last_step
 
+    def spent() -> bool:
+        """Whether the budget does not pay for another step (in time: one of average length)."""
+        if last_step is not None:
+            return progress.step >= last_step
+        return progress.seconds * (1 + 1 / max(1, progress.step)) > budget.amount
+
     def validate() -> None:
         if evaluate is None:
             return
@@ -149,7 +155,7 @@ def train(
             _check(_largest(step.parameters), "size of the weights", progress.step, keeper)
             keeper.save(model, optimizer, state, progress)
 
-    if progress.ended == "budget" and share() < 1:
+    if progress.ended == "budget" and not spent():
         progress.ended = ""  # the budget was raised
     finished = bool(progress.ended)
     model.train()
@@ -164,8 +170,7 @@ def train(
         progress.loss_sum += loss * count
         progress.loss_count += count
         spend(training=True)
-        one_more = progress.seconds * (1 + 1 / progress.step)  # seconds, after another step of average length
-        done = progress.step >= last_step if last_step is not None else one_more > budget.amount
+        done = spent()
         if progress.step % config.log_every == 0 or done:
             mean = progress.loss_sum / progress.loss_count
             progress.loss_sum, progress.loss_count = 0.0, 0
