@@ -89,7 +89,7 @@ def start(
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Train a new model in a new run directory."""
-    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+    if path.exists() and not _is_fresh(path):
         if not (path.is_dir() and (path / "recipe.json").is_file()):
             raise ValueError(f"{path} exists and is not a run directory; choose another -o")
         if not overwrite:
@@ -106,6 +106,12 @@ def start(
         _write_recipe(path, recipe, corpus)
         write_manifest(path)
         return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+
+
+def _is_fresh(path: Path) -> bool:
+    """Whether a folder is empty, or holds only what a run that was killed at its very start has left there."""
+    begun = {"tokenizer.json", "config.json"}
+    return path.is_dir() and all(entry.name in begun or entry.name.startswith(".") for entry in path.iterdir())
 
 
 def resume(

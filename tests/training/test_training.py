@@ -203,6 +203,13 @@ def test_a_run_is_not_overwritten_unasked(text: Path, tmp_path: Path) -> None:
     assert (tmp_path / "other" / "thesis.tex").read_text() == "precious"
 
 
+def test_a_run_that_was_killed_before_it_began_can_be_started(text: Path, tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for name in (".lock", "tokenizer.json", ".config.json.new"):
+        (tmp_path / "run" / name).write_text("")
+    assert start(recipe(text), tmp_path / "run").progress.step == 12
+
+
 def flip_a_bit(path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 4
