@@ -22,7 +22,7 @@ from lmlab.data.loaders import Loader, Streams, Windows
 from lmlab.models import load_class
 from lmlab.models.model import LanguageModel, Model
 from lmlab.objectives.causal import Causal
-from lmlab.recipe import Recipe
+from lmlab.recipe import DataConfig, Recipe
 from lmlab.tokenizers import Tokenizer
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
@@ -95,7 +95,7 @@ def start(
         if not overwrite:
             raise ValueError(f"{path} holds a run already; go on with --resume {path}, or replace it with --overwrite")
     reporter = reporter or Silent()
-    corpus = prepare_corpus(recipe, reporter, tokenizer=recipe.tokenizer.spec)
+    corpus = prepare_corpus(recipe.data, tokenizer=recipe.tokenizer.spec, progress=reporter.stage)
     config = model_config(recipe, corpus.tokenizer)
     job = create_job(recipe, corpus, config)
     path.mkdir(parents=True, exist_ok=True)
@@ -160,9 +160,9 @@ def held_out(path: Path) -> list[str]:
 def reopen_corpus(recipe: Recipe, path: Path, reporter: Reporter) -> Corpus:
     """The text of a run, encoded with the run's own tokenizer: from the cache if it is still there."""
     tokenizer = Tokenizer.load(path / "tokenizer.json")
-    corpus = prepare_corpus(recipe, reporter, tokenizer=recipe.tokenizer.spec)
+    corpus = prepare_corpus(recipe.data, tokenizer=recipe.tokenizer.spec, progress=reporter.stage)
     if corpus.tokenizer.fingerprint != tokenizer.fingerprint:
-        corpus = prepare_corpus(recipe, reporter, tokenizer=tokenizer)
+        corpus = prepare_corpus(recipe.data, tokenizer=tokenizer, progress=reporter.stage)
     return corpus
 
 
@@ -170,9 +170,10 @@ def _write_recipe(path: Path, recipe: Recipe, corpus: Corpus) -> None:
     write_json(path / "recipe.json", {**recipe.model_dump(), "text_sha256": corpus.text_fingerprint})
 
 
-def prepare_corpus(recipe: Recipe, reporter: Reporter, *, tokenizer: str | Tokenizer) -> Corpus:
-    """The recipe's text as tokens."""
-    data = recipe.data
+def prepare_corpus(
+    data: DataConfig, *, tokenizer: str | Tokenizer, progress: Callable[[str, int, int], None]
+) -> Corpus:
+    """The text of a recipe or a comparison as tokens."""
     return prepare(
         data.text,
         tokenizer=tokenizer,
@@ -180,7 +181,7 @@ def prepare_corpus(recipe: Recipe, reporter: Reporter, *, tokenizer: str | Token
         test=data.test,
         split=data.split,
         documents=data.documents,
-        progress=reporter.stage,
+        progress=progress,
     )
 
 

@@ -3,41 +3,19 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
-
-from lmlab.cli import main
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words, and {i % 5} commas.\n" for i in range(300))
 TINY = ["--size", "tiny", "--tokenizer", "characters", "--budget", "3steps", "--set", "train.batch=2"]
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def lmlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def lmlab(run_command, tmp_path: Path):
     """Run a command in a folder that holds book.txt."""
-    monkeypatch.chdir(tmp_path)
     (tmp_path / "book.txt").write_text(TEXT)
-
-    def run(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["lmlab", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        return Said(code, " ".join(captured.out.split()), " ".join(captured.err.split()))
-
-    return run
+    return run_command
 
 
 def test_train_score_generate_next(lmlab) -> None:

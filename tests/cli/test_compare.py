@@ -3,42 +3,21 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
 from compare_texts import lines
-from lmlab.cli import main
 
 FAST = ["--size", "tiny", "--tokenizer", "bpe:300", "--set", "train.batch=4", "--set", "train.window=16"]
 
 
-class Said(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
 @pytest.fixture
-def lmlab(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path):
+def lmlab(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Run a command in a folder that holds book.txt."""
-    monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "100")
     (tmp_path / "book.txt").write_text(lines(500))
-
-    def run(*arguments: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["lmlab", *arguments])
-        code = 0
-        try:
-            main()
-        except SystemExit as end:
-            code = int(end.code or 0)
-        captured = capsys.readouterr()
-        return Said(code, " ".join(captured.out.split()), " ".join(captured.err.split()))
-
-    return run
+    return run_command
 
 
 def test_compare_resume_add(lmlab, tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from lmlab.compare.plan import (
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.corpus import Corpus, prepare
+from lmlab.data.corpus import Corpus
 from lmlab.language_model import load
 from lmlab.recipe import Recipe
 from lmlab.training.budget import Budget, parse_budget
@@ -174,17 +174,8 @@ def read_conditions(folder: Path) -> Conditions:
 
 def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpus]:
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
-    data = conditions.data
     return {
-        spec: prepare(
-            data.text,
-            tokenizer=spec,
-            valid=data.valid,
-            test=data.test,
-            split=data.split,
-            documents=data.documents,
-            progress=watcher.stage,
-        )
+        spec: run.prepare_corpus(conditions.data, tokenizer=spec, progress=watcher.stage)
         for spec in dict.fromkeys(conditions.tokenizers.values())
     }
 

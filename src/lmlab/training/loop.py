@@ -105,8 +105,8 @@ def train(
     def log(values: dict[str, Any]) -> None:
         cost = Cost(*progress.cost)
         rate = progress.tokens / progress.seconds if progress.seconds else 0.0
-        spent = {**cost._asdict(), "grams": grid.grams(cost.joules), "tokens_per_second": rate}
-        line = {"step": progress.step, "tokens": progress.tokens, "flops": progress.flops, **values, "cost": spent}
+        so_far = {**cost._asdict(), "grams": grid.grams(cost.joules), "tokens_per_second": rate}
+        line = {"step": progress.step, "tokens": progress.tokens, "flops": progress.flops, **values, "cost": so_far}
         if keeper is not None:
             keeper.log(line, progress)
         if on_log is not None:
