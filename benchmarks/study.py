@@ -29,9 +29,13 @@ def need(name: str) -> None:
         sys.exit(f"needs the folder {name} in LMLAB_DATA (looked in {os.environ['LMLAB_DATA']})")
 
 
-def trained(recipe: str, output: Path, *settings: str) -> tuple[LanguageModel, Any, float]:
-    """The model of a recipe, trained now or taken from an earlier study; its corpus; seconds of training."""
-    resolved = make_recipe(apply_settings(read_toml(HERE.parent / "recipes" / f"{recipe}.toml"), settings))
+def trained(recipe: str, output: Path, *settings: str, origin: Path | None = None) -> tuple[LanguageModel, Any, float]:
+    """The model of a recipe, trained now (from the weights of `origin`) or taken from an earlier study.
+
+    Also its corpus, and the seconds of training.
+    """
+    values = apply_settings(read_toml(HERE.parent / "recipes" / f"{recipe}.toml"), settings)
+    resolved = make_recipe(values if origin is None else {**values, "origin": str(origin)})
     finished = (output / "README.md").is_file()
     if not finished:
         with TrainingDisplay() as display:

@@ -1,7 +1,8 @@
 """The documentation is true: its snippets run and print what they say, its commands work, its names exist.
 
 Conventions in README.md and docs/**/*.md:
-- ```python blocks run in order, in one namespace and one temporary folder, which holds a short `book.txt`. A comment
+- ```python blocks run in order, in one namespace and one temporary folder, which holds a short `book.txt` and its
+  translation line by line, `train.en` and `train.de`. A comment
   `# -> TEXT` is what that line prints; a ```text block right after a ```python block is all that the block prints.
 - `<!-- run -->` before a ```console block runs its commands, which are lmlab's, in the same folder and in their place.
 - `<!-- skip: REASON -->` before a block leaves it out.
@@ -74,9 +75,19 @@ def book() -> str:
     return "\n".join(paragraphs) + "\n"
 
 
+def translations() -> tuple[str, str]:
+    """Sentences and their translations."""
+    days = [(number, PLANETS[number % 8]) for number in range(240)]
+    english = "".join(f"Somebody looked at {planet} on day {number}.\n" for number, planet in days)
+    german = "".join(f"Jemand sah am Tag {number} nach {planet}.\n" for number, planet in days)
+    return english, german
+
+
 @contextlib.contextmanager
 def folder_with_book(path: Path) -> Iterator[None]:
     (path / "book.txt").write_text(book(), encoding="utf-8")
+    for name, text in zip(("train.en", "train.de"), translations(), strict=True):
+        (path / name).write_text(text, encoding="utf-8")
     with contextlib.chdir(path):
         yield
 
@@ -208,16 +219,17 @@ def test_every_set_key_in_the_pages_exists() -> None:
     """`--set group.key=value` names a setting of the group; of the model, a setting of some system."""
     from lmlab.config import Config
     from lmlab.models import load_class
-    from lmlab.recipe import DataConfig, ObjectiveConfig, TokenizerConfig
+    from lmlab.objectives import OBJECTIVES, load_objective
+    from lmlab.recipe import DataConfig, TokenizerConfig
     from lmlab.training.settings import TrainConfig
 
     groups: dict[str, type[Config]] = {
         "data": DataConfig,
         "tokenizer": TokenizerConfig,
-        "objective": ObjectiveConfig,
         "train": TrainConfig,
     }
     keys = {name: set(config.model_fields) for name, config in groups.items()}
+    keys["objective"] = {"kind"}.union(*(load_objective(name).Config.model_fields for name in OBJECTIVES))
     keys["model"] = {"kind", "size"}.union(*(load_class(name).Config.model_fields for name in LINEAGE))
     wrong = []
     for page in PAGES:

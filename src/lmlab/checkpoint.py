@@ -65,10 +65,10 @@ def read_json(path: Path) -> Any:
         raise DamagedError(f"{path} is damaged: {error}") from None
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: dict[str, str] | None = None) -> None:
     """Write tensors as safetensors, safely."""
     new = path.with_name(f".{path.name}.new")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new)
+    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=metadata)
     with open(new, "rb") as file:
         os.fsync(file.fileno())
     new.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
@@ -216,6 +216,11 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Pat
     model.load_state_dict(dict(tensors), strict=False)
 
 
+def copy_weights(model: nn.Module, run: Path) -> None:
+    """Begin a model with the weights of a run."""
+    load_weights(model, _best_weights(run), source=run / "model.safetensors")
+
+
 def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
     """Write what kind of model a run holds."""
     write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
@@ -247,6 +252,22 @@ def load_model(run: str | Path) -> tuple[LanguageModel, Tokenizer]:
     else:
         model = cls.from_tensors(config, tensors)
     return model, Tokenizer.load(run / "tokenizer.json")
+
+
+def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
+    """The tokenizer of a translator's source, where it has one of its own."""
+    from lmlab.tokenizers import Tokenizer
+
+    path = Path(run) / "source_tokenizer.json"
+    return Tokenizer.load(path) if path.is_file() else None
+
+
+def reads_backwards(run: str | Path) -> bool:
+    """Whether a translator was trained on sources from their last token to the first."""
+    path = Path(run) / "recipe.json"
+    recipe = read_json(path) if path.is_file() else {}
+    objective = recipe.get("objective") if isinstance(recipe, dict) else None
+    return isinstance(objective, dict) and bool(objective.get("reverse_source"))
 
 
 def _best_weights(run: Path) -> dict[str, Tensor]:

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from lmlab.analysis.alignment import Alignment, align
+from lmlab.analysis.embedding import BATCH_TOKENS, Embedder, Pool, TokenVectors, Vectors
+from lmlab.decoding.filling import BEAMS, Filled, Order, filler_of
+from lmlab.decoding.filling import fill as fill_blanks
 from lmlab.decoding.generate import Picker, Reader, device_of
 from lmlab.decoding.generate import generate as generate_tokens
 from lmlab.decoding.mixture import Mixture, learn_weights
+from lmlab.decoding.pseudo import pseudo_score_tokens
 from lmlab.decoding.sampling import Greedy, Sampler
 from lmlab.decoding.scoring import Progress, Score, score_tokens
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.search import Penalty, beam_search
 from lmlab.decoding.streaming import TextStream
+from lmlab.decoding.tracing import Recorder, SearchTree
+from lmlab.decoding.translation import Translator
 from lmlab.models import model as contracts
 
 if TYPE_CHECKING:
@@ -27,7 +34,7 @@ if TYPE_CHECKING:
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
     """The language model in a run directory."""
-    from lmlab.checkpoint import load_model
+    from lmlab.checkpoint import load_model, load_source_tokenizer, reads_backwards
 
     path = Path(path)
     if not path.exists():
@@ -35,7 +42,13 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
     model, tokenizer = load_model(path)
     if isinstance(model, torch.nn.Module):
         model.to(device).eval()
-    return LanguageModel(model=model, tokenizer=tokenizer, path=path)
+    return LanguageModel(
+        model=model,
+        tokenizer=tokenizer,
+        path=path,
+        source_tokenizer=load_source_tokenizer(path),
+        reverse_source=reads_backwards(path),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +58,10 @@ class LanguageModel:
     model: contracts.LanguageModel
     tokenizer: Tokenizer
     path: Path | None = None
+    source_tokenizer: Tokenizer | None = None
+    """Of a translator whose source has a vocabulary of its own."""
+    reverse_source: bool = False
+    """Whether a translator reads its source from the last token to the first."""
 
     def __repr__(self) -> str:
         kind = type(self.model).__name__
@@ -53,10 +70,15 @@ class LanguageModel:
         )
 
     def score(self, text: str | Sequence[str], *, batch: int = 16, progress: Progress | None = None) -> Score:
-        """How well the model predicts a text, or several texts that have nothing to do with each other."""
+        """How well the model predicts a text, or several texts that have nothing to do with each other.
+
+        A model that fills blanks guesses each token from all others: that is its pseudo-log-likelihood (`pseudo`).
+        """
         texts = [text] if isinstance(text, str) else list(text)
         documents = self._encode(texts)
-        nats = score_tokens(self.model, documents, boundary=self.tokenizer.boundary, batch=batch, progress=progress)
+        pseudo = isinstance(self.model, contracts.EncoderModel)
+        score = self._pseudo_score if pseudo else self._score
+        nats = score(documents, batch, progress)
         unknown = sum(int(np.count_nonzero(document == self.tokenizer.unknown)) for document in documents)
         return Score(
             nats=float(sum(part.sum() for part in nats)),
@@ -65,10 +87,79 @@ class LanguageModel:
             bytes=sum(len(each.encode()) for each in texts),
             lossy=self.tokenizer.lossy or unknown > 0,
             unknown=unknown,
+            pseudo=pseudo,
             token_ids=documents,
             token_nats=nats,
             show=self.tokenizer.show,
         )
+
+    def fill(
+        self,
+        text: str,
+        *,
+        top: int = 5,
+        jointly: bool = False,
+        order: Order = "left-to-right",
+        beams: int = BEAMS,
+    ) -> Filled:
+        """The best fillings of a text in which each `[MASK]` is a blank, and the best tokens of each blank by itself.
+
+        Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filling.py.
+        """
+        return fill_blanks(
+            self.model, text, tokenizer=self.tokenizer, top=top, jointly=jointly, order=order, beams=beams
+        )
+
+    @overload
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        layers: str | int = ...,
+        pool: None = ...,
+        truncate: bool = ...,
+        batch_tokens: int = ...,
+        progress: Progress | None = ...,
+    ) -> list[TokenVectors]: ...
+
+    @overload
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        layers: str | int = ...,
+        pool: Pool,
+        truncate: bool = ...,
+        batch_tokens: int = ...,
+        progress: Progress | None = ...,
+    ) -> Vectors: ...
+
+    def embed(
+        self,
+        texts: str | Sequence[str],
+        *,
+        layers: str | int = "last",
+        pool: Pool | None = None,
+        truncate: bool = False,
+        batch_tokens: int = BATCH_TOKENS,
+        progress: Progress | None = None,
+    ) -> list[TokenVectors] | Vectors:
+        """The vectors of each text's tokens, with their words; with `pool`, one vector for each text [N, D].
+
+        `layers` is last, first (the embeddings), second-to-last, a number, sum:, mean: or concat: with all, -4: or 1,3,
+        or mix, the mean of all. `pool` is cls, mean or max.
+        """
+        given = [texts] if isinstance(texts, str) else list(texts)
+        embedder = Embedder(
+            model=self.model,
+            tokenizer=self.source_tokenizer or self.tokenizer,
+            layers=layers,
+            truncate=truncate,
+            backwards=self.reverse_source,
+            batch_tokens=batch_tokens,
+            progress=progress,
+        )
+        return embedder.tokens(given) if pool is None else embedder.whole(given, pool)
 
     def generate(
         self,
@@ -85,13 +176,17 @@ class LanguageModel:
         length_penalty: float = 0.0,
         stop: str | Sequence[str] = (),
         seed: int = 0,
+        trace: Callable[[SearchTree], None] | None = None,
     ) -> str | list[str]:
         """The continuation of a prompt (without the prompt), or a list of `samples` of them.
 
         With `beams` they are the most probable ones that a search with so many beams finds, best first, and nothing is
-        drawn. The text ends after `tokens` tokens, before a `stop` string, or where the model ends the document.
+        drawn; `trace` is then given the tree of the search. The text ends after `tokens` tokens, before a `stop`
+        string, or where the model ends the document.
         """
         if beams is None:
+            if trace is not None:
+                raise ValueError("trace is given the tree of a beam search: give beams too")
             pieces = self.stream(
                 prompt,
                 tokens=tokens,
@@ -117,7 +212,7 @@ class LanguageModel:
                 raise ValueError(
                     f"beams = {beams} with {', '.join(given)}: beam search draws nothing, leave out one or the other"
                 )
-            texts = self._search(prompt, tokens, samples, beams, length_penalty, _listed(stop))
+            texts = self._search(prompt, tokens, samples, beams, length_penalty, _listed(stop), trace)
         return texts[0] if samples == 1 else texts
 
     def stream(
@@ -152,12 +247,91 @@ class LanguageModel:
         )
         return self._pieces(chosen, streams)
 
+    @property
+    def translator(self) -> Translator:
+        """The model as one that writes a target from a source; a ValueError where it is not."""
+        if not isinstance(self.model, contracts.EncoderDecoder):
+            raise ValueError(
+                f"{self.path or self} holds {type(self.model).__name__}, which reads no source: it translates nothing. "
+                f"A translator is made by: lmlab train transformer --source FILE --target FILE -o RUN"
+            )
+        return Translator(
+            model=self.model,
+            tokenizer=self.tokenizer,
+            source_tokenizer=self.source_tokenizer,
+            reverse=self.reverse_source,
+        )
+
+    def translate(
+        self,
+        text: str | Sequence[str],
+        *,
+        beams: int = 5,
+        length_penalty: float = 0.6,
+        penalty: Penalty = "wu",
+        tokens: int | None = None,
+        shortest: int = 0,
+        no_repeat: int = 0,
+        batch: int = 32,
+        trace: Callable[[SearchTree], None] | None = None,
+        progress: Progress | None = None,
+    ) -> str | list[str]:
+        """The best translation of a text, or of each of several; an empty text stays empty.
+
+        A beam search for at most `tokens` tokens with at least `shortest`, in which no `no_repeat` tokens in a row come
+        twice; `trace` is given the tree of each search. `translator.translate` gives all that it finds, with scores.
+        """
+        found = self.translator.translate(
+            [text] if isinstance(text, str) else text,
+            beams=beams,
+            length_penalty=length_penalty,
+            penalty=penalty,
+            tokens=tokens,
+            shortest=shortest,
+            no_repeat=no_repeat,
+            batch=batch,
+            trace=trace,
+            progress=progress,
+        )
+        best = [each[0].text if each else "" for each in found]
+        return best[0] if isinstance(text, str) else best
+
+    def alignments(
+        self,
+        source: str | Sequence[str],
+        target: str | Sequence[str],
+        *,
+        layer: int = -1,
+        head: int | None = None,
+        batch: int = 32,
+    ) -> list[Alignment]:
+        """How much each target token attends to each source token: the mean over the heads of the decoder's last block.
+
+        Another `layer` (from 0) or a single `head` can be asked for.
+        """
+        translator = self.translator
+        sources, targets = ([each] if isinstance(each, str) else list(each) for each in (source, target))
+        if len(sources) != len(targets):
+            raise ValueError(f"{len(sources)} sources and {len(targets)} targets: one target for each source is needed")
+        found = align(
+            translator.model,
+            translator.source_rows(sources),
+            translator.target_rows(targets),
+            show_source=(self.source_tokenizer or self.tokenizer).show,
+            show_target=self.tokenizer.show,
+            layer=layer,
+            head=head,
+            batch=batch,
+        )
+        return [each.in_order() for each in found] if translator.reverse else found
+
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
         """The most probable next tokens after a prompt, with their probabilities."""
         if top < 1:
             raise ValueError(f"top = {top}: ask for at least 1 token")
+        read = self._prompt(self.tokenizer.encode(prompt))
         with torch.inference_mode():
-            logits = Reader(self.model, batch=1).read(self._prompt(self.tokenizer.encode(prompt)))
+            logits = Reader(self.model, batch=1).read(read)
             best = logits[0].double().softmax(-1).topk(min(top, logits.shape[-1]))
         return [(self.tokenizer.show(i), p) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
 
@@ -170,6 +344,8 @@ class LanguageModel:
                     f"train both with the same tokenizer.json"
                 )
         models = [self.model, *(other.model for other in others)]
+        if any(isinstance(model, contracts.EncoderModel) for model in models):
+            raise ValueError("models that fill blanks are not mixed: only predictions of the next token are")
         return LanguageModel(model=Mixture(models, weights=weights), tokenizer=self.tokenizer)
 
     def learn_mixture(
@@ -196,7 +372,27 @@ class LanguageModel:
             raise ValueError("there is no text to score: it is empty, or has no token")
         return documents
 
+    def _score(
+        self, documents: list[NDArray[np.int64]], batch: int, progress: Progress | None
+    ) -> list[NDArray[np.float64]]:
+        self._check_reads_no_source()
+        return score_tokens(self.model, documents, boundary=self.tokenizer.boundary, batch=batch, progress=progress)
+
+    def _pseudo_score(
+        self, documents: list[NDArray[np.int64]], batch: int, progress: Progress | None
+    ) -> list[NDArray[np.float64]]:
+        roles = {name: self.tokenizer.role(name) for name in ("cls", "sep", "mask")}
+        return pseudo_score_tokens(filler_of(self.model), documents, batch=batch, progress=progress, **roles)
+
+    def _check_reads_no_source(self) -> None:
+        if isinstance(self.model, contracts.EncoderDecoder):
+            raise ValueError(
+                f"{self.path or self} holds {type(self.model).__name__}, which writes from a source and continues "
+                f"no text: try lmlab translate, or lmlab evaluate for its loss"
+            )
+
     def _prompt(self, ids: list[int]) -> Tensor:
+        self._check_reads_no_source()
         return torch.tensor([[self.tokenizer.boundary, *ids]], device=device_of(self.model))
 
     def _pieces(self, chosen: Iterator[Tensor], streams: list[TextStream]) -> Iterator[list[str]]:
@@ -211,14 +407,39 @@ class LanguageModel:
         yield [stream.finish() for stream in streams]
 
     def _search(
-        self, prompt: str, tokens: int, samples: int, beams: int, length_penalty: float, stop: list[str]
+        self,
+        prompt: str,
+        tokens: int,
+        samples: int,
+        beams: int,
+        length_penalty: float,
+        stop: list[str],
+        trace: Callable[[SearchTree], None] | None,
     ) -> list[str]:
         if not 1 <= samples <= beams:
             raise ValueError(f"samples = {samples} with beams = {beams}: a search gives at most as many texts as beams")
         ids = self.tokenizer.encode(prompt)
+        recorder = Recorder() if trace is not None else None
         (found,) = beam_search(
-            self.model, self._prompt(ids), tokens=tokens, beams=beams, boundary=self._end, length_penalty=length_penalty
+            self.model,
+            self._prompt(ids),
+            tokens=tokens,
+            beams=beams,
+            boundary=self._end,
+            length_penalty=length_penalty,
+            watch=recorder,
         )
+        if trace is not None and recorder is not None:
+            tree = recorder.tree(
+                found,
+                show=self.tokenizer.show,
+                decode=self.tokenizer.decode,
+                boundary=self._end,
+                beams=beams,
+                length_penalty=length_penalty,
+                prompt=prompt,
+            )
+            trace(tree)
         texts = []
         for hypothesis in found[:samples]:
             stream = TextStream(self.tokenizer, prompt=ids, stop=stop)

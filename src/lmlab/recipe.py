@@ -4,44 +4,79 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
+from lmlab.checkpoint import read_json
 from lmlab.config import Config, build, suggest
-from lmlab.models import load_class
+from lmlab.models import find, load_class
+from lmlab.objectives import LEARNT_BY, load_objective
 from lmlab.training.settings import TrainConfig
 
-GROUPS = ("data", "tokenizer", "model", "objective", "train")
+GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
+SIDES = ("source", "target", "pairs")
 
 
 class DataConfig(Config):
     """Which text, and what of it is held out."""
 
-    text: list[str] = Field(description="files, folders, globs, .gz, - for standard input, or builtin")
+    text: list[str] | None = Field(
+        None, description="files, folders, globs, .gz, - for standard input, or builtin; en=FILE where language matters"
+    )
     valid: list[str] | None = Field(None, description="text for validation; by default a share of `text`")
     test: list[str] | None = Field(None, description="text for the final score; by default a share of `text`")
     split: list[float] = Field([0.9, 0.05, 0.05], description="shares of train, valid and test")
+    alpha: float = Field(0.7, ge=0, le=1, description="several languages: size^alpha is how often each is read")
     documents: Literal["file", "lines", "blank", "endoftext"] = Field("file", description="what one document is")
+    source: list[str] | None = Field(None, description="of a translator: files of source sentences, one per line")
+    target: list[str] | None = Field(None, description="of a translator: the same sentences in the target language")
+    pairs: list[str] | None = Field(None, description="of a translator: TSV or JSONL files with both, in their place")
+    valid_source: list[str] | None = Field(None, description="source sentences for validation")
+    valid_target: list[str] | None = Field(None, description="target sentences for validation")
+    valid_pairs: list[str] | None = Field(None, description="pairs for validation")
+    test_source: list[str] | None = Field(None, description="source sentences for the final score")
+    test_target: list[str] | None = Field(None, description="target sentences for the final score")
+    test_pairs: list[str] | None = Field(None, description="pairs for the final score")
+    longest: int | None = Field(250, ge=1, description="pairs with more tokens than this on a side are left out")
+    ratio: float | None = Field(None, gt=1, description="pairs of which one side is so many times longer are left out")
 
-    @field_validator("text", "valid", "test", mode="before")
+    @field_validator(
+        "text", "valid", "test", *(f"{a}{b}" for a in ("", "valid_", "test_") for b in SIDES), mode="before"
+    )
     @classmethod
     def _one_or_many(cls, value: Any) -> Any:
         """A single path may stand alone; $NAME and ${NAME} are filled in from the environment."""
         paths = [value] if isinstance(value, str) else value
         return [os.path.expandvars(path) for path in paths] if isinstance(paths, list) else paths
 
+    @model_validator(mode="after")
+    def _there_is_something_to_learn_from(self) -> DataConfig:
+        if (self.source is None) != (self.target is None):
+            raise ValueError("source and target go together: the same sentences in two languages, line by line")
+        if self.text is None and not self.parallel:
+            raise ValueError("no text is named: give data.text, or data.source and data.target, or data.pairs")
+        if self.text is not None and self.parallel:
+            raise ValueError("give either plain text or pairs (source and target), not both")
+        return self
+
+    @property
+    def parallel(self) -> bool:
+        """Whether this is pairs of a source and a target text."""
+        return self.source is not None or self.pairs is not None
+
+    @property
+    def named(self) -> list[str]:
+        """The texts that are learnt from, as they were given."""
+        return [path for paths in (self.text, self.source, self.target, self.pairs) for path in paths or []]
+
 
 class TokenizerConfig(Config):
     """How text becomes tokens."""
 
     spec: str = Field("bpe:4096", description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file")
-
-
-class ObjectiveConfig(Config):
-    """What is learnt from the text."""
-
-    kind: Literal["causal"] = Field("causal", description="causal: predict the next token")
+    source: str | None = Field(None, description="the same for a translator's source; none: one vocabulary for both")
 
 
 class Recipe(Config):
@@ -51,12 +86,13 @@ class Recipe(Config):
     tokenizer: TokenizerConfig = TokenizerConfig()
     kind: str
     model: dict[str, Any] = Field(description="settings of the model, its preset already filled in")
-    objective: ObjectiveConfig = ObjectiveConfig()
+    objective: dict[str, Any] = Field({"kind": "causal"}, description="the pre-training variant and its settings")
     train: TrainConfig = TrainConfig()
+    origin: str | None = Field(None, description="a run with whose weights and tokenizer this one begins")
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:
-    """A recipe from its groups; the model's preset and its training defaults are filled in here, once."""
+    """A recipe from its groups; the model's preset and the defaults of its system are filled in here, once."""
     for group in values:
         if group not in GROUPS:
             raise ValueError(f"unknown group of settings {group!r}{suggest(group, GROUPS)}")
@@ -71,14 +107,67 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     for name in model:
         if name not in cls.Config.model_fields:
             raise ValueError(f"unknown setting model.{name} of {kind}{suggest(name, cls.Config.model_fields)}")
-    train = {**cls.TRAINING, **values.get("train", {})}
-    build(TrainConfig, train, where="train")
+    preset, usual = dict(cls.SIZES[size]), {"spec": cls.TOKENIZER}
+    origin = values.get("origin")
+    if origin is not None:
+        preset, usual = _inherited(Path(str(origin)), str(kind), values)
     data = build(DataConfig, values.get("data", {}), where="data")
     return Recipe(
         data=data,
-        tokenizer=build(TokenizerConfig, values.get("tokenizer", {}), where="tokenizer"),
+        tokenizer=build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer"),
         kind=str(kind),
-        model={**cls.SIZES[size], **model},
-        objective=build(ObjectiveConfig, values.get("objective", {}), where="objective"),
-        train=build(TrainConfig, train, where="train"),
+        model={**preset, **model},
+        objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), parallel=data.parallel),
+        train=build(TrainConfig, {**cls.TRAINING, **values.get("train", {})}, where="train"),
+        origin=origin,
     )
+
+
+def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the model, and the tokenizer, that a run passes on to one that begins with its weights."""
+    if not (origin / "config.json").is_file():
+        raise ValueError(f"--from {origin} is not a run directory: it has no config.json")
+    description = read_json(origin / "config.json")
+    if description["kind"] != kind:
+        raise ValueError(f"--from {origin} holds a {description['kind']}, not a {kind}; train a {description['kind']}")
+    for group, name in (("model", "size"), ("tokenizer", "spec")):
+        if values.get(group, {}).get(name) is not None:
+            raise ValueError(f"{group}.{name} comes from {origin}, with whose weights the run begins; leave it out")
+    tokenizer = {"spec": str(origin / "tokenizer.json")}
+    if (origin / "source_tokenizer.json").is_file():
+        tokenizer["source"] = str(origin / "source_tokenizer.json")
+    return dict(description["model"]), tokenizer
+
+
+def read_recipe(run: Path, *, settings: Mapping[str, Any] | None = None) -> tuple[Recipe, str | None]:
+    """The recipe of a run, with changed `settings` of training, and the SHA-256 of the text that it was made for."""
+    values = read_json(run / "recipe.json")
+    fingerprint = values.pop("text_sha256", None)
+    values["train"] |= settings or {}
+    build(TrainConfig, values["train"], where="train")
+    return build(Recipe, values, where=str(run / "recipe.json")), fingerprint
+
+
+def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, parallel: bool) -> dict[str, Any]:
+    """The objective of a system, all its settings filled in: the usual one, unless another is named."""
+    predicts = find(system).predicts
+    allowed = [name for name, what in LEARNT_BY.items() if what == predicts]
+    kind = given.get("kind", "seq2seq" if parallel and predicts == "target text" else usual["kind"])
+    cls = load_objective(str(kind))
+    if kind not in allowed:
+        raise ValueError(
+            f"objective.kind = {kind!r} does not suit {system}, which predicts {predicts}: {' or '.join(allowed)}"
+        )
+    if (kind == "seq2seq") != parallel and predicts == "target text":
+        raise ValueError(
+            "seq2seq learns from pairs: give --source and --target (or --pairs)"
+            if kind == "seq2seq"
+            else f"{kind} learns from plain text, not from pairs; give TEXT, or objective.kind=seq2seq"
+        )
+    if parallel and kind not in ("seq2seq", "masked"):
+        raise ValueError(f"{kind} learns from plain text, not from pairs; give TEXT")
+    settings = {**usual, **given} if kind == usual["kind"] else dict(given)
+    if parallel and kind == "masked":
+        settings = {**settings, "pairs": given.get("pairs", "none")}  # of a translation no sentence is the next
+    settings.pop("kind", None)
+    return {"kind": kind, **build(cls.Config, settings, where="objective").model_dump()}

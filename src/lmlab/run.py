@@ -2,70 +2,33 @@
 
 from __future__ import annotations
 
-import json
-import math
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import torch
-from torch import nn
-
-from lmlab.checkpoint import read_json, replace_tensors, write_bytes, write_config, write_json, write_manifest
+from lmlab.checkpoint import write_bytes, write_config, write_json, write_manifest
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
-from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.data.corpus import Corpus, Split, prepare
-from lmlab.data.loaders import Loader, Streams, Windows
-from lmlab.models import load_class
-from lmlab.models.model import LanguageModel, Model
-from lmlab.objectives.causal import Causal
-from lmlab.recipe import DataConfig, Recipe
+from lmlab.data.corpus import Corpus, prepare
+from lmlab.data.languages import by_language, prepare_languages
+from lmlab.data.pairs import PairCorpus, prepare_pairs
+from lmlab.jobs import Job, Plan, Reporter, Silent, bits_per_byte, create_job
+from lmlab.models import find, load_class
+from lmlab.objectives import load_objective
+from lmlab.recipe import DataConfig, Recipe, read_recipe
 from lmlab.tokenizers import Tokenizer
-from lmlab.training.allocator import keep_buffers
-from lmlab.training.budget import parse_budget
-from lmlab.training.card import model_card
-from lmlab.training.costs import Cost, Meter, price_tag, second_opinion
+from lmlab.training.card import describe_quality, model_card
+from lmlab.training.costs import Cost, second_opinion
 from lmlab.training.lock import hold
-from lmlab.training.loop import Progress, choose_device, mean_nll, plan_steps, train
-from lmlab.training.resume import RunDirectory
-from lmlab.training.settings import TrainConfig
+from lmlab.training.loop import Progress
 
-DEFAULT_WINDOW = 64
-
-
-class Reporter(Protocol):
-    """Who is told how it goes: the terminal, or nobody."""
-
-    def stage(self, name: str, done: int, total: int) -> None:
-        """Preparation has come so far."""
-
-    def begin(self, plan: Plan) -> None:
-        """Everything is ready, training starts."""
-
-    def log(self, line: dict[str, Any], progress: Progress) -> None:
-        """A line of metrics."""
-
-
-class Silent:
-    """Tells nobody."""
-
-    def stage(self, name: str, done: int, total: int) -> None: ...
-
-    def begin(self, plan: Plan) -> None: ...
-
-    def log(self, line: dict[str, Any], progress: Progress) -> None: ...
-
-
-class Plan(NamedTuple):
-    """A recipe with its text prepared and its model described."""
-
-    recipe: Recipe
-    path: Path
-    corpus: Corpus
-    parameters: int | None  # not known before counting
+PAIR_FIELDS = {
+    *(f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")),
+    "split",
+    "longest",
+    "ratio",
+}
 
 
 class Outcome(NamedTuple):
@@ -78,6 +41,21 @@ class Outcome(NamedTuple):
     interrupted: bool
     embedding_parameters: int = 0
     grams: float = 0.0  # of CO2e
+    predicts: str = "next token"
+
+    @property
+    def quality(self) -> str:
+        """How well it does on validation text, in words."""
+        return f"{describe_quality(self.progress, self.bits_per_byte)} on validation text"
+
+    @property
+    def next_step(self) -> str:
+        """What a user may want to do with it now."""
+        return {
+            "next token": f'lmlab generate {self.path} "Once upon a time"   or: lmlab score {self.path} FILE',
+            "blanks": f'lmlab fill {self.path} "this is a [MASK]"   or: lmlab embed {self.path} FILE -o out.npy',
+            "target text": f"lmlab translate {self.path} FILE   or: lmlab evaluate {self.path} --source … --target …",
+        }[self.predicts]
 
 
 def start(
@@ -95,22 +73,27 @@ def start(
         if not overwrite:
             raise ValueError(f"{path} holds a run already; go on with --resume {path}, or replace it with --overwrite")
     reporter = reporter or Silent()
-    corpus = prepare_corpus(recipe.data, tokenizer=recipe.tokenizer.spec, progress=reporter.stage)
-    config = model_config(recipe, corpus.tokenizer)
-    job = create_job(recipe, corpus, config)
+    corpus = prepare_corpus(
+        recipe.data, tokenizer=recipe.tokenizer.spec, source=recipe.tokenizer.source, progress=reporter.stage
+    )
+    tokenizer = full_tokenizer(recipe, corpus)
+    config = model_config(recipe, tokenizer, _source_tokenizer(corpus))
+    job = create_job(recipe, corpus, tokenizer, config)
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
         _clear(path)
-        corpus.tokenizer.save(path / "tokenizer.json")
+        tokenizer.save(path / "tokenizer.json")
+        if (source := _source_tokenizer(corpus)) is not None:
+            source.save(path / "source_tokenizer.json")
         write_config(path, recipe.kind, config.model_dump())
         _write_recipe(path, recipe, corpus)
         write_manifest(path)
-        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+        return _carry_out(job, Plan(recipe, path, corpus, tokenizer, job.parameters), reporter, interrupted)
 
 
 def _is_fresh(path: Path) -> bool:
     """Whether a folder is empty, or holds only what a run that was killed at its very start has left there."""
-    begun = {"tokenizer.json", "config.json"}
+    begun = {"tokenizer.json", "source_tokenizer.json", "config.json"}
     return path.is_dir() and all(entry.name in begun or entry.name.startswith(".") for entry in path.iterdir())
 
 
@@ -129,51 +112,83 @@ def resume(
         raise ValueError(f"{path} is not a run directory: it has no recipe.json, so there is nothing to resume")
     reporter = reporter or Silent()
     with hold(path):
-        values = read_json(path / "recipe.json")
-        fingerprint = values.pop("text_sha256", None)
-        values["train"] |= settings or {}
-        build(TrainConfig, values["train"], where="train")
-        recipe = build(Recipe, values, where=str(path / "recipe.json"))
+        recipe, fingerprint = read_recipe(path, settings=settings)
         corpus = reopen_corpus(recipe, path, reporter)
         if fingerprint is not None and corpus.text_fingerprint != fingerprint:
             raise ValueError(
                 f"the text of {path} has changed since the run began, so it cannot be resumed; start a new run"
             )
-        job = create_job(recipe, corpus, model_config(recipe, corpus.tokenizer))
+        tokenizer = full_tokenizer(recipe, corpus)
+        config = model_config(recipe, tokenizer, _source_tokenizer(corpus))
+        job = create_job(recipe, corpus, tokenizer, config)
         if settings:
             _write_recipe(path, recipe, corpus)
             write_manifest(path)
-        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+        return _carry_out(job, Plan(recipe, path, corpus, tokenizer, job.parameters), reporter, interrupted)
 
 
-def held_out(path: Path) -> list[str]:
-    """The test documents of a run (its validation documents where no test text was kept)."""
-    values = read_json(path / "recipe.json")
-    values.pop("text_sha256", None)
-    corpus = reopen_corpus(build(Recipe, values, where=str(path / "recipe.json")), path, Silent())
+def held_out(path: Path) -> list[Any]:
+    """The test documents of a run (its validation documents where no test text was kept); pairs, of a translator."""
+    recipe, _ = read_recipe(path)
+    corpus = reopen_corpus(recipe, path, Silent())
     split = corpus.test or corpus.valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")
     return list(split.texts())
 
 
-def reopen_corpus(recipe: Recipe, path: Path, reporter: Reporter) -> Corpus:
+def reopen_corpus(recipe: Recipe, path: Path, reporter: Reporter) -> Corpus | PairCorpus:
     """The text of a run, encoded with the run's own tokenizer: from the cache if it is still there."""
     tokenizer = Tokenizer.load(path / "tokenizer.json")
-    corpus = prepare_corpus(recipe.data, tokenizer=recipe.tokenizer.spec, progress=reporter.stage)
-    if corpus.tokenizer.fingerprint != tokenizer.fingerprint:
-        corpus = prepare_corpus(recipe.data, tokenizer=tokenizer, progress=reporter.stage)
+    own_source = path / "source_tokenizer.json"
+    source = Tokenizer.load(own_source) if own_source.is_file() else None
+    corpus = prepare_corpus(
+        recipe.data, tokenizer=recipe.tokenizer.spec, source=recipe.tokenizer.source, progress=reporter.stage
+    )
+    again = [full_tokenizer(recipe, corpus), _source_tokenizer(corpus)]
+    if [each and each.fingerprint for each in again] != [each and each.fingerprint for each in (tokenizer, source)]:
+        corpus = prepare_corpus(recipe.data, tokenizer=tokenizer, source=source, progress=reporter.stage)
     return corpus
 
 
-def _write_recipe(path: Path, recipe: Recipe, corpus: Corpus) -> None:
+def full_tokenizer(recipe: Recipe, corpus: Corpus | PairCorpus) -> Tokenizer:
+    """The tokenizer of a corpus with the special tokens that the objective needs."""
+    return corpus.tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+
+
+def _source_tokenizer(corpus: Corpus | PairCorpus) -> Tokenizer | None:
+    return corpus.source_tokenizer if isinstance(corpus, PairCorpus) else None
+
+
+def _write_recipe(path: Path, recipe: Recipe, corpus: Corpus | PairCorpus) -> None:
     write_json(path / "recipe.json", {**recipe.model_dump(), "text_sha256": corpus.text_fingerprint})
 
 
 def prepare_corpus(
-    data: DataConfig, *, tokenizer: str | Tokenizer, progress: Callable[[str, int, int], None]
-) -> Corpus:
-    """The text of a recipe or a comparison as tokens."""
+    data: DataConfig,
+    *,
+    tokenizer: str | Tokenizer,
+    source: str | Tokenizer | None = None,
+    progress: Callable[[str, int, int], None],
+) -> Corpus | PairCorpus:
+    """The text of a recipe or a comparison as tokens; `source` is the tokenizer of a translator's source."""
+    if data.parallel:
+        return prepare_pairs(
+            **data.model_dump(include=PAIR_FIELDS), tokenizer=tokenizer, source_tokenizer=source, progress=progress
+        )
+    assert data.text is not None, "a recipe names some text"
+    languages = by_language(data.text)
+    if languages is not None:
+        return prepare_languages(
+            languages,
+            tokenizer=tokenizer,
+            alpha=data.alpha,
+            valid=by_language(data.valid),
+            test=by_language(data.test),
+            split=data.split,
+            documents=data.documents,
+            progress=progress,
+        )
     return prepare(
         data.text,
         tokenizer=tokenizer,
@@ -185,16 +200,18 @@ def prepare_corpus(
     )
 
 
-def model_config(recipe: Recipe, tokenizer: Tokenizer) -> Any:
+def model_config(recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None = None) -> Any:
     """The model's settings, with what only the tokenizer knows filled in."""
     cls = load_class(recipe.kind)
     known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
     if "boundary" in cls.Config.model_fields:
         known["boundary"] = tokenizer.boundary
+    if source is not None:
+        known["source_vocabulary"] = source.vocabulary
     for name, value in known.items():
-        if recipe.model.get(name, value) != value:
+        if recipe.origin is None and recipe.model.get(name, value) != value:
             raise ValueError(f"model.{name} = {recipe.model[name]} is not the tokenizer's {value}; leave it out")
-    return build(cls.Config, {**recipe.model, **known}, where="model")
+    return build(cls.Config, {**known, **recipe.model} if recipe.origin else {**recipe.model, **known}, where="model")
 
 
 def _clear(path: Path) -> None:
@@ -207,31 +224,13 @@ def _clear(path: Path) -> None:
             entry.unlink()
 
 
-class Job(Protocol):
-    """The work of a run: everything that can be wrong with its settings is found when it is made."""
-
-    @property
-    def parameters(self) -> int | None:
-        """How many there will be, if that is known beforehand."""
-
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
-        """Do it; give how far it came and the number of parameters."""
-
-
-def create_job(recipe: Recipe, corpus: Corpus, config: Any) -> Job:
-    """Counting for an n-gram, gradients for a network."""
-    cls = load_class(recipe.kind)
-    find_grid(recipe.train.country)
-    if issubclass(cls, nn.Module):
-        return Training(cls, recipe, corpus, config)
-    return Counting(cls, recipe, corpus, config)
-
-
 def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[], bool]) -> Outcome:
     reporter.begin(plan)
     with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
         progress, parameters = job.carry_out(plan.path, reporter, interrupted)
-    bits = bits_per_byte(progress.best, plan.corpus.valid)
+    bits = None
+    if isinstance(plan.corpus, Corpus) and load_objective(plan.recipe.objective["kind"]).likelihood:
+        bits = bits_per_byte(progress.best, plan.corpus.valid)
     if progress.ended:
         card = model_card(
             plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits, second_opinion=opinion.text
@@ -245,139 +244,5 @@ def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[
         interrupted=not progress.ended,
         embedding_parameters=parameters.embedding,
         grams=find_grid(plan.recipe.train.country).grams(Cost(*progress.cost).joules),
+        predicts=find(plan.recipe.kind).predicts,
     )
-
-
-class Counting:
-    """Estimates a model by counting, in one pass; a budget in tokens limits the text, any other is not used up."""
-
-    parameters = None
-
-    def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
-        self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
-        budget = parse_budget(recipe.train.budget)
-        self.tokens = corpus.train.tokens[: int(budget.amount)] if budget.unit == "tokens" else corpus.train.tokens
-
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
-        meter, split = Meter(), self.corpus.valid
-        model = self.cls.fit(self.tokens, config=self.config, valid=split.tokens if split is not None else None)
-        cost = meter.lap()
-        replace_tensors(path / "model.safetensors", model.tensors())
-        nats = _counted_nll(model, split) if split is not None else None
-        progress = Progress(step=1, tokens=len(self.tokens), seconds=cost.seconds, cost=cost, best=nats, valid=nats)
-        progress.energy_method, progress.ended = meter.method, "budget"
-        line: dict[str, Any] = {"step": 1, "tokens": len(self.tokens), "valid_loss": nats}
-        spent = {**cost._asdict(), "grams": self.grid.grams(cost.joules)}
-        line |= {"valid_bits_per_byte": bits_per_byte(nats, split), "best": True, "cost": spent}
-        parameters = count_parameters(model)
-        tag = price_tag(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
-        lines = [line, {"step": 1, "tokens": len(self.tokens), **tag}]
-        write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
-        reporter.log(line, progress)
-        return progress, parameters
-
-
-def _counted_nll(model: LanguageModel, split: Split) -> float:
-    raw = torch.from_numpy(split.tokens.astype("int64"))[None]
-    nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
-    return float(nats.double().mean())
-
-
-class Training:
-    """Trains a network by gradients."""
-
-    def __init__(self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any) -> None:
-        self.settings, self.corpus = recipe.train, corpus
-        device = choose_device(self.settings.device)
-        torch.manual_seed(self.settings.seed)
-        self.model = cls(config).to(device)
-        self.counted = count_parameters(self.model)
-        self.parameters = self.counted.total
-        window = training_window(self.model, self.settings.window)
-        streams = self.settings.order == "streams" or (self.settings.order == "auto" and self.model.carries)
-        self.loader: Loader = (Streams if streams else Windows)(
-            corpus.train.tokens, batch=self.settings.batch, window=window, seed=self.settings.seed
-        )
-        plan_steps(self.model, self.loader, self.settings)
-        self.evaluate = None
-        if corpus.valid is not None:
-            self.evaluate = validation(self.model, corpus.valid, window=window, tokens=self.settings.evaluation_tokens)
-
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
-        keep_buffers()
-        keeper = RunDirectory(path, save_seconds=self.settings.save_seconds)
-        try:
-            with tensorboard_log(path, enabled=self.settings.tensorboard) as also:
-
-                def on_log(line: dict[str, Any], progress: Progress) -> None:
-                    also(line)
-                    reporter.log(line, progress)
-
-                progress = train(
-                    self.model,
-                    Causal(),
-                    self.loader,
-                    self.settings,
-                    evaluate=self.evaluate,
-                    bytes_per_token=(
-                        bytes_per_token(self.corpus.train),
-                        bytes_per_token(self.corpus.valid or self.corpus.train),
-                    ),
-                    keeper=keeper,
-                    on_log=on_log,
-                    interrupted=interrupted,
-                )
-        finally:
-            keeper.close()
-        return progress, self.counted
-
-
-def training_window(model: Model, wanted: int | None) -> int:
-    """The length of a training segment: as asked, within what the model can hold."""
-    if model.window is not None and wanted is not None and wanted > model.window:
-        raise ValueError(
-            f"train.window = {wanted} is more than the {model.window} tokens that the model holds; "
-            f"lower it, or set model.window={wanted}"
-        )
-    return wanted or model.window or DEFAULT_WINDOW
-
-
-def validation(model: Model, split: Split, *, window: int, tokens: int) -> Callable[[], float]:
-    """A function that gives the model's nats per token on the same part of a split each time."""
-    batch = max(1, min(16, len(split.tokens) // (2 * window)))
-    loader: Loader = (Streams if model.carries else Windows)(split.tokens, batch=batch, window=window, seed=0)
-    steps = min(max(1, tokens // (batch * loader.window)), max(1, int(loader.steps_per_epoch)))
-    return lambda: mean_nll(model, loader, steps=steps)
-
-
-def bytes_per_token(split: Split) -> float:
-    """How many bytes of text one prediction stands for."""
-    return float(split.bytes / max(1, len(split.tokens) - 1))
-
-
-def bits_per_byte(nats: float | None, split: Split | None) -> float | None:
-    """Bits per byte of a split on which a prediction takes so many nats."""
-    return nats / math.log(2) / bytes_per_token(split) if nats is not None and split is not None else None
-
-
-@contextmanager
-def tensorboard_log(path: Path, *, enabled: bool) -> Iterator[Callable[[dict[str, Any]], None]]:
-    """A function that copies lines of metrics to TensorBoard."""
-    if not enabled:
-        yield lambda line: None
-        return
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise ValueError("train.tensorboard needs TensorBoard: pip install 'lmlab[track]'") from None
-    writer = SummaryWriter(str(path / "tensorboard"))
-
-    def write(line: dict[str, Any]) -> None:
-        for name in ("loss", "bits_per_byte", "valid_loss", "valid_bits_per_byte", "rate", "gradient"):
-            if line.get(name) is not None:
-                writer.add_scalar(name, line[name], line["step"])
-
-    try:
-        yield write
-    finally:
-        writer.close()

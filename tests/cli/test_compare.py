@@ -46,10 +46,34 @@ def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
     assert "mine †" in added.out
 
 
+def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmlab.compare import arena
+
+    monkeypatch.setattr(arena, "PART_TOKENS", 300)
+    words = ["compare", "book.txt", "--models", "ngram,roberta", "--budget", "640tokens", *FAST, "-o", "both"]
+    said = lmlab(*words)
+    assert said.code == 0, said.err
+    assert "pseudo bits per byte" in said.err
+    out = " ".join(said.out.split())
+    left, right = out.split("Not comparable with left-to-right scores.")
+    assert "ngram predicts the held-out text best" in left
+    assert "roberta" not in left
+    assert "roberta fills blanks best" in right
+    assert "Compare masked systems with each other only" in right
+
+
+def test_the_list_tells_what_each_predicts(lmlab) -> None:
+    out = lmlab("list").out
+    places = [out.index(title) for title in ("predict the next token", "fill blanks, knowing", "write a target text")]
+    assert places[0] < out.index("gpt2") < places[1] < out.index("roberta") < places[2] < out.index("bart ")
+    assert "--set objective.KEY=VALUE" in lmlab("list", "bert").out
+
+
 def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Far too short.\n" * 40)
     for words, message in (
         (["book.txt", "--models", "gtp2"], "unknown system 'gtp2'; did you mean 'gpt2'"),
+        (["book.txt", "--models", "gpt2,bart"], "bart writes a target text from a source"),
         (["book.txt", "--budget", "soon"], "budget 'soon' is not understood"),
         (["book.txt", "--set", "model.width=3"], "for training alone"),
         (["book.txt", "--match", "width"], "parameters=2M"),

@@ -135,7 +135,7 @@ def test_a_sweep_is_paid_from_the_same_budget(book: Path, tmp_path: Path) -> Non
     entry = entries(done)["nplm"]
     tried = entry["sweep"]
     assert len(tried) == 3
-    assert entry["rate"] == min(tried, key=lambda one: one["valid_bits_per_byte"])["rate"]
+    assert entry["rate"] == min(tried, key=lambda one: one["valid_loss"])["rate"]
     assert [one["rate"] / tried[1]["rate"] for one in tried] == pytest.approx([1 / 3, 1, 3])
     assert sum(one["training"]["tokens"] for one in tried) == pytest.approx(0.2 * budget, rel=0.1)
     assert 0.9 * budget < entry["training"]["tokens"] <= budget

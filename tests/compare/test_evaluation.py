@@ -7,7 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from lmlab.compare.evaluation import BLOCKS, TestText, block_starts, evaluate, make_test_text, read_passage
+from lmlab.compare.cloze import NO_CLOZE, make_cloze
+from lmlab.compare.evaluation import (
+    BLOCKS,
+    FEWEST_DOCUMENTS,
+    TestText,
+    block_starts,
+    evaluate,
+    make_test_text,
+    read_passage,
+    shorten,
+)
 from lmlab.language_model import LanguageModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import train
@@ -87,3 +97,40 @@ def test_the_prompt_is_plain_words_unless_given() -> None:
     assert make_test_text(["1 2\n3"], prompt=None).prompt == "1 2 3"
     assert make_test_text(["1 2 3"], prompt="So").prompt == "So"
     assert TestText(["a"], "b").unit == "blocks of lines"
+
+
+def test_a_part_comes_from_all_over_the_text() -> None:
+    many = make_test_text([f"{i} " * 50 + "end.\n" for i in range(100)], prompt="")
+    part = shorten(many, characters=4000)
+    assert sum(map(len, part.texts)) == pytest.approx(4000, rel=0.1)
+    assert {int(text.split()[0]) // 20 for text in part.texts} == set(range(5))
+    assert all(text in many.texts for text in part.texts), "short documents stay whole"
+    assert len(part.texts) >= FEWEST_DOCUMENTS
+    assert shorten(many, characters=10**6) is many
+
+
+def test_a_part_of_few_long_documents_is_their_beginnings() -> None:
+    few = make_test_text(["a b\n" * 5000, "c d\n" * 10, "e f\n" * 5000], prompt="")
+    part = shorten(few, characters=2040)
+    assert [len(text) for text in part.texts] == [1000, 40, 1000], "what a short one leaves goes to the others"
+    assert all(long.startswith(text) for long, text in zip(few.texts, part.texts, strict=True))
+    books = make_test_text([f"{i} word " * 3000 for i in range(30)], prompt="")
+    part = shorten(books, characters=10_000)
+    assert len(part.texts) == pytest.approx(FEWEST_DOCUMENTS, abs=1), "enough documents to draw from"
+    assert sum(map(len, part.texts)) == pytest.approx(10_000, rel=0.1)
+
+
+def test_a_cloze_hides_common_words_of_a_plain_sentence() -> None:
+    text = "*** 12, 13\nThe old man went down to the sea and the boat was gone.\nNo man is an island.\n"
+    cloze = make_cloze([text])
+    sentence = cloze.text
+    for answer in cloze.answers:
+        sentence = sentence.replace("[MASK]", answer, 1)
+    assert sentence == "The old man went down to the sea and the boat was gone"
+    assert 2 <= len(cloze.answers) <= 3
+    assert "the" in cloze.answers
+    assert "[MASK] [MASK]" not in cloze.text
+    assert make_cloze(["12 34"]) == NO_CLOZE
+    assert make_cloze([""]) == NO_CLOZE
+    given = make_test_text([text], prompt="My [MASK] is [MASK].")
+    assert (given.prompt, given.cloze.text, given.cloze.answers) == ("My", "My [MASK] is [MASK].", ())

@@ -9,18 +9,44 @@ import pytest
 
 from compare_texts import small
 from lmlab.compare.arena import Unwatched, prepare_corpora
-from lmlab.compare.matching import match_width, parse_match
-from lmlab.compare.plan import OWN, budget_of, check_corpora, choose_systems, choose_tokenizers, plan
+from lmlab.compare.matching import at_width, match_width, parse_match, width_unit
+from lmlab.compare.plan import (
+    OTHERS,
+    OWN,
+    budget_of,
+    check_corpora,
+    choose_systems,
+    choose_tokenizers,
+    matched_parameters,
+    plan,
+)
 from lmlab.models import LINEAGE, create, load_class
+from lmlab.tokenizers import train as train_tokenizer
+
+COMPARED = [name for name, system in LINEAGE.items() if system.predicts != "target text"]
+MASKED = [name for name in COMPARED if LINEAGE[name].predicts == "blanks"]
 
 
-def test_systems_by_name_and_all() -> None:
+def test_systems_by_name_and_by_what_they_predict() -> None:
     assert choose_systems("gpt2, ngram") == ["gpt2", "ngram"]
-    assert choose_systems("all") == list(LINEAGE)
+    left_to_right = choose_systems("all")
+    assert {"ngram", "lstm", "gpt2", "transformer-xl"} <= set(left_to_right)
+    assert choose_systems("masked") == MASKED
+    assert {"bert", "roberta", "albert", "electra"} <= set(MASKED)
+    assert not set(left_to_right) & set(MASKED)
+    assert choose_systems("masked, gpt2") == [*MASKED, "gpt2"]
+    assert set(choose_systems("all,masked")) == set(COMPARED)
     with pytest.raises(ValueError, match="unknown system 'lsmt'; did you mean 'lstm'"):
         choose_systems("ngram,lsmt")
-    with pytest.raises(ValueError, match="once"):
-        choose_systems("gpt2,gpt2")
+    for twice in ("gpt2,gpt2", "masked,bert"):
+        with pytest.raises(ValueError, match="once"):
+            choose_systems(twice)
+
+
+@pytest.mark.parametrize("name", [name for name in LINEAGE if name not in COMPARED])
+def test_a_translator_is_refused_with_the_command_for_it(name: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){name} writes a target text.*lmlab evaluate RUN --source"):
+        choose_systems(f"gpt2,{name}")
 
 
 def test_tokenizers_common_own_and_special() -> None:
@@ -42,6 +68,14 @@ def test_a_lossy_tokenizer_is_refused_unless_all_have_it(book: Path) -> None:
         check_corpora(prepare_corpora(mixed, Unwatched()), mixed)
     lossless = small(book, tokenizers=["own"])
     check_corpora(prepare_corpora(lossless, Unwatched()), lossless)
+    apart = small(book, models="gpt2,bert", tokenizers=["bytes", "bert=words"])
+    check_corpora(prepare_corpora(apart, Unwatched()), apart)  # they are not compared with each other
+
+
+@pytest.mark.parametrize("spec", sorted({*OWN.values(), OTHERS}))
+@pytest.mark.filterwarnings("ignore")
+def test_no_tokenizer_of_its_own_loses_text(spec: str) -> None:
+    assert not train_tokenizer(spec, ["Some text to learn from, and more of it.\n" * 20]).lossy
 
 
 def test_too_little_test_text_says_how_much_is_needed(tmp_path: Path) -> None:
@@ -55,7 +89,7 @@ def test_too_little_test_text_says_how_much_is_needed(tmp_path: Path) -> None:
         check_corpora(prepare_corpora(conditions, Unwatched()), conditions)
 
 
-@pytest.mark.parametrize("system", [name for name in LINEAGE if name != "ngram"])
+@pytest.mark.parametrize("system", [name for name in COMPARED if name != "ngram"])
 @pytest.mark.parametrize("target", [60_000, 2_000_000])
 def test_widths_are_matched_within_five_percent(system: str, target: int) -> None:
     cls = load_class(system)
@@ -64,6 +98,24 @@ def test_widths_are_matched_within_five_percent(system: str, target: int) -> Non
     model = create(system, values)
     assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(target, rel=0.05)
     assert values.get("layers") == cls.SIZES[size].get("layers"), "depth stays"
+
+
+def test_a_width_suits_both_parts_of_a_model() -> None:
+    """A third of 9 heads are 3, so both the width and a third of it, as it is rounded, must be multiples of these."""
+    shape = {"vocabulary": 500, "width": 90, "heads": 9, "layers": 2, "generator": 1 / 3}
+    unit = width_unit("electra", shape)
+    assert unit % 9 == 0
+    for width in (unit, 5 * unit, 7 * unit):
+        create("electra", at_width("electra", shape, width))
+    values = match_width("electra", shape, target=2_000_000)
+    model = create("electra", values)
+    assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(2_000_000, rel=0.05)
+
+
+def test_what_follows_the_width_keeps_its_proportion() -> None:
+    assert at_width("albert", {"width": 64, "embedding_width": 32}, 128)["embedding_width"] == 64
+    assert at_width("bert", {"width": 64, "inner": 100}, 96)["inner"] == 150
+    assert at_width("bert", {"width": 64}, 96) == {"width": 96}, "by default it follows by itself"
 
 
 def test_a_width_that_cannot_be_says_so() -> None:
@@ -90,6 +142,15 @@ def test_a_plan_gives_every_network_the_same_size_and_every_seed_a_run(book: Pat
         model = create(entrant.system, {**entrant.recipe.model, "vocabulary": 300})
         assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(100_000, rel=0.05)
         assert entrant.recipe.train.seed == int(entrant.name[-1])
+
+
+def test_the_special_tokens_of_masked_systems_count(book: Path) -> None:
+    conditions = small(book, models="bert", match="parameters")
+    corpora = prepare_corpora(conditions, Unwatched())
+    bert = create("bert", {"vocabulary": 304}, size="tiny")
+    assert matched_parameters(conditions, corpora) == pytest.approx(sum(p.numel() for p in bert.parameters()), rel=0.04)
+    (entrant,), _ = plan(conditions, corpora)
+    assert "vocabulary" not in entrant.recipe.model
 
 
 def test_a_system_that_cannot_be_sized_leaves_the_others(book: Path) -> None:
@@ -128,4 +189,4 @@ def test_the_guide_tells_the_learning_rates_as_they_are() -> None:
         for names, rate in ((a, x), (b, y))
         for name in re.findall("[a-z0-9-]+", names)
     }
-    assert told == {name: load_class(name).TRAINING["rate"] for name in LINEAGE if name != "ngram"}
+    assert told == {name: load_class(name).TRAINING["rate"] for name in COMPARED if name != "ngram"}

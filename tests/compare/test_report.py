@@ -17,7 +17,10 @@ from compare_texts import small
 from lmlab.compare import surprisal
 from lmlab.compare.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.leaderboard import COSTS, _disturbed, heading, headline, last_doubling, verdict
+from lmlab.compare.curves import heading, last_doubling
+from lmlab.compare.leaderboard import headline, read_rankings, verdict
+from lmlab.compare.notes import disturbed, overspent
+from lmlab.compare.ranking import COSTS, Ranking
 from lmlab.compare.statistics import LEVEL
 
 
@@ -66,7 +69,7 @@ def test_the_page_says_what_matters(done: Published) -> None:
     text = " ".join("".join(read(done.report.read_text()).text).split())
     for entry in done.board["entries"]:
         assert f"{entry['bits_per_byte']:.3f}" in text
-    assert headline(done.board) in text
+    assert headline(read_rankings(done.board)[0]) in text
     assert "1280 tokens" in text
     for note in done.board["notes"]:
         assert note in text
@@ -155,19 +158,34 @@ def test_where_a_curve_is_heading() -> None:
     assert last_doubling(curve[:2]) is None
 
 
-def test_headline_and_verdict_know_ties() -> None:
-    def entry(name: str, bits: float) -> dict[str, object]:
-        return {"name": name, "bits_per_byte": bits, "status": "ok"}
+def entry(name: str, score: float, **more: object) -> dict[str, object]:
+    return {"name": name, "bits_per_byte": score, "pseudo_bits_per_byte": score, "status": "ok", **more}
 
-    entries = [entry("a", 2.0), entry("b", 2.01), entry("c", 3.0)]
-    tied = {"entries": entries, "ties": [["a", "b"]]}
+
+def ranked(ties: list[list[str]], *, predicts: str = "next token", **more: object) -> Ranking:
+    entries = [entry("a", 2.0, **more), entry("b", 2.01, **more), entry("c", 3.0, **more)]
+    return Ranking(predicts, entries, ties, [], [], {})
+
+
+def test_headline_and_verdict_know_ties() -> None:
+    tied = ranked([["a", "b"]])
     assert headline(tied) == "a and b lead: 2.000 bits per byte."
     assert "c comes next, 1.000 behind a" in verdict(tied)
-    clear = {"entries": entries, "ties": [["b", "c"]]}
+    clear = ranked([["b", "c"]])
     assert headline(clear).startswith("a predicts")
     assert "25% of its size" in verdict(clear)
     assert "b comes next, 0.010 behind a" in verdict(clear)
     assert LEVEL == 0.05, "the page speaks of 95%"
+
+
+def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
+    masked = ranked([], predicts="blanks", masked_accuracy=0.314)
+    assert headline(masked) == "a fills blanks best: 2.000 bits per byte of pseudo-log-likelihood."
+    assert "31% of the hidden tokens at the first try" in verdict(masked)
+    assert "shrunk" not in verdict(masked)
+    tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=None)
+    assert headline(tied) == "a and b lead in filling blanks: 2.000 bits per byte of pseudo-log-likelihood."
+    assert headline(Ranking("blanks", [], [], [], [], {})) == "No system could be trained and scored."
 
 
 def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
@@ -176,12 +194,23 @@ def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
     flat = [{"tokens": t, "valid_bits_per_byte": 2.0 + 0.01 * t} for t in (1, 2, 4)]
     assert heading(flat, "tokens") == pytest.approx((16, 2.04)), "it is not told to get worse"
     assert heading(curve[:2], "tokens") is None
+    masked = [{"tokens": t, "valid_loss": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
+    assert heading(masked, "tokens", measure="valid_loss") == pytest.approx((64, -1.0))
+    assert last_doubling(masked, measure="valid_loss") == pytest.approx(1.0)
 
 
 def test_a_disturbed_comparison_in_time_is_noticed() -> None:
     def entry(name: str, processors: float) -> dict[str, object]:
         return {"name": name, "kind": "gpt2", "training": {"cpu_seconds": 10 * processors, "wall_seconds": 10.0}}
 
-    assert _disturbed([entry("a", 1.9), entry("b", 1.7)]) == []
-    (note,) = _disturbed([entry("a", 1.9), entry("b", 0.9)])
+    assert disturbed([entry("a", 1.9), entry("b", 1.7)]) == []
+    (note,) = disturbed([entry("a", 1.9), entry("b", 0.9)])
     assert "a had 1.90 processors on average, b 0.90" in note
+
+
+def test_who_took_more_than_the_budget_is_named() -> None:
+    spent = [
+        {"name": name, "kind": "gpt2", "training": {"tokens": tokens}} for name, tokens in (("a", 101), ("b", 110))
+    ]
+    (note,) = overspent(spent, "100tokens")
+    assert "b took 110 tokens, 10% over the budget" in note

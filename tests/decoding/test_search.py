@@ -10,6 +10,7 @@ import torch
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Greedy
 from lmlab.decoding.search import Expansion, beam_search, length_penalty_of
+from lmlab.models.model import Decoding
 from standins import Table, TinyGRU, TinyWindow
 
 BOUNDARY = 1
@@ -165,3 +166,118 @@ def test_impossible_tokens_are_never_results():
 def test_bad_numbers_are_refused():
     with pytest.raises(ValueError, match="beams = 0"):
         beam_search(Table(3), torch.tensor([[BOUNDARY]]), tokens=2, beams=0)
+
+
+@pytest.mark.parametrize("kind", ["wu", "power"])
+@pytest.mark.parametrize(("shortest", "no_repeat"), [(3, 0), (0, 1), (0, 2), (2, 2)])
+def test_with_enough_beams_what_is_forbidden_is_left_out_and_the_rest_is_the_enumeration(shortest, no_repeat, kind):
+    model, tokens = Table(3, seed=6), 5
+
+    def allowed(text):
+        body = text[:-1] if text[-1] == BOUNDARY else text
+        whole = [BOUNDARY, *text]
+        runs = [tuple(whole[i : i + no_repeat]) for i in range(len(whole) - no_repeat + 1) if no_repeat]
+        repeated = [run for i, run in enumerate(runs) if run in runs[:i] and run[-1] != BOUNDARY]
+        return len(body) >= shortest and not repeated
+
+    expected = [text for text in every_text(3, tokens, BOUNDARY) if allowed(text)]
+    (found,) = beam_search(
+        model,
+        torch.tensor([[BOUNDARY]]),
+        tokens=tokens,
+        beams=3**tokens,
+        boundary=BOUNDARY,
+        length_penalty=0.7,
+        penalty=kind,
+        shortest=shortest,
+        no_repeat=no_repeat,
+    )
+    assert {tuple(h.tokens) for h in found} == {tuple(text) for text in expected}
+    assert 0 < len(found) < len(list(every_text(3, tokens, BOUNDARY)))
+    for hypothesis in found:
+        total = model.log_probability(hypothesis.tokens, boundary=BOUNDARY)
+        assert hypothesis.log_probability == pytest.approx(total, abs=1e-5)
+        assert hypothesis.score == pytest.approx(total / length_penalty_of(len(hypothesis.tokens), 0.7, kind), abs=1e-5)
+    assert [h.score for h in found] == sorted((h.score for h in found), reverse=True)
+
+
+def test_each_text_may_have_its_own_greatest_length():
+    model = Table(6, seed=3)
+    prompts = torch.tensor([[BOUNDARY, 3], [BOUNDARY, 5], [BOUNDARY, 0]])
+    options = {"beams": 3, "boundary": BOUNDARY, "length_penalty": 1.0}
+    together = beam_search(model, prompts, tokens=[2, 9, 5], **options)
+    for prompt, limit, found in zip(prompts, [2, 9, 5], together, strict=True):
+        (alone,) = beam_search(model, prompt[None], tokens=limit, **options)
+        assert [h.tokens for h in found] == [h.tokens for h in alone]
+        assert max(len(h.tokens) for h in found) <= limit
+
+
+class Counting(Table):
+    """Tells how many rows each step has read."""
+
+    def step(self, tokens, state):
+        self.rows = [*getattr(self, "rows", []), len(tokens)]
+        return super().step(tokens, state)
+
+
+def test_texts_that_are_done_leave_the_batch():
+    model = Counting(6, seed=1)
+    prompts = torch.tensor([[BOUNDARY, 3], [BOUNDARY, 5], [BOUNDARY, 0]])
+    beam_search(model, prompts, tokens=[2, 9, 5], beams=4)
+    assert model.rows == [3] + [12] * 1 + [8] * 3 + [4] * 4
+
+
+class Sourced(Table):
+    """An encoder-decoder: the source (one token) is added to the scores of the table, with a window."""
+
+    window = 6
+
+    def start(self, batch_size, *, source=None, lengths=None):
+        return Decoding({"source": source}, super().start(batch_size))
+
+    def step(self, tokens, state):
+        self.shared = [*getattr(self, "shared", []), (len(state.memory["source"]), len(tokens))]
+        logits, decoder = super().step(tokens, state.decoder)
+        rows = len(tokens) // len(state.memory["source"])
+        logits = logits + self.scores[0][state.memory["source"][:, 0]].repeat_interleave(rows, 0)
+        return logits, Decoding(state.memory, decoder)
+
+
+def test_beams_share_the_memory_of_their_source():
+    model = Sourced(6, seed=5)
+    source, prompts = torch.tensor([[3], [0], [4]]), torch.full((3, 1), BOUNDARY)
+    options = {"beams": 4, "boundary": BOUNDARY, "length_penalty": 1.0}
+    state = model.start(3, source=source)
+    together = beam_search(model, prompts, tokens=[3, 6, 4], state=state, **options)
+    assert {rows // sources for sources, rows in model.shared[1:]} == {4}
+    assert {sources for sources, _ in model.shared} == {3, 2, 1}
+    for row, limit in enumerate([3, 6, 4]):
+        alone = model.start(1, source=source[row : row + 1])
+        (found,) = beam_search(model, prompts[:1], tokens=limit, state=alone, **options)
+        assert [h.tokens for h in together[row]] == [h.tokens for h in found]
+    assert together[0] != together[1]
+
+
+def test_an_encoder_decoder_is_not_asked_for_more_than_its_positions():
+    model = Sourced(6)
+    for prompt, most in ((1, 6), (3, 4)):
+        given = torch.full((1, prompt), BOUNDARY)
+        beam_search(model, given, tokens=most, beams=2, state=model.start(1, source=torch.tensor([[3]])))
+        with pytest.raises(ValueError, match=f"at most {most} can be written"):
+            beam_search(model, given, tokens=most + 1, beams=2, state=model.start(1, source=torch.tensor([[3]])))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"tokens": [3, 4]}, "2 greatest lengths for 1 prompts"),
+        ({"tokens": 0}, "tokens = 0"),
+        ({"shortest": 6}, "at least 6 and at most 5"),
+        ({"no_repeat": -1}, "no_repeat = -1"),
+        ({"prompt": torch.empty(1, 0, dtype=torch.long)}, "boundary"),
+    ],
+)
+def test_impossible_wishes_are_refused(options, message):
+    options = {"prompt": torch.tensor([[BOUNDARY]]), "tokens": 5, **options}
+    with pytest.raises(ValueError, match=message):
+        beam_search(Table(3), options.pop("prompt"), beams=2, **options)

@@ -87,8 +87,9 @@ def test_watching_through_a_cache() -> None:
     torch.testing.assert_close(torch.cat(parts, 1), expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("length", [1, 5, 16, 19])
-def test_dropped_attention_and_its_gradients(length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_dropped_attention_and_its_gradients(length: int, causal: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the mask known, autograd over the equation gives the same values and gradients."""
     monkeypatch.setattr(dropped_attention, "ROWS", 8)
     masks: list[Tensor] = []
@@ -100,10 +101,10 @@ def test_dropped_attention_and_its_gradients(length: int, monkeypatch: pytest.Mo
     monkeypatch.setattr(dropped_attention, "dropout_mask", remember)
     q, k, v = (torch.randn(2, 3, length, 4, dtype=torch.float64, requires_grad=True) for _ in range(3))
     upstream = torch.randn(2, 3, length, 4, dtype=torch.float64)
-    z = attend_dropped(q, k, v, dropout=0.4)
+    z = attend_dropped(q, k, v, dropout=0.4, causal=causal)
     found = torch.autograd.grad(z, (q, k, v), upstream)
     mask = torch.cat([F.pad(part, (0, length - part.shape[2])) for part in masks], 1).view(2, 3, length, length)
-    expected = (attention_weights(q, k, causal=True) * mask) @ v
+    expected = (attention_weights(q, k, causal=causal) * mask) @ v
     torch.testing.assert_close(z, expected)
     for ours, theirs in zip(found, torch.autograd.grad(expected, (q, k, v), upstream), strict=True):
         torch.testing.assert_close(ours, theirs)

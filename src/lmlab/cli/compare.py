@@ -24,7 +24,13 @@ def compare(
         ),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The folder of the comparison.")] = None,
-    models: Annotated[str, typer.Option(help="Systems with commas between them, or all (see: lmlab list).")] = MODELS,
+    models: Annotated[
+        str,
+        typer.Option(
+            help="Systems with commas between them (see: lmlab list); all is every left-to-right one, masked every one "
+            "that fills blanks."
+        ),
+    ] = MODELS,
     budget: Annotated[
         str, typer.Option(help="What each system may spend: 60s, 10min, 5Mtokens, 300steps, 3epochs or 1e13flops.")
     ] = BUDGET,
@@ -59,7 +65,11 @@ def compare(
         list[str] | None, typer.Option("--set", help="A setting of training for all, e.g. --set train.evaluations=30.")
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="What every sample goes on from. (default: words of the test text)")
+        str | None,
+        typer.Option(
+            help="What every sample goes on from; with [MASK] in it, also what masked systems fill. (default: words of "
+            "the test text)"
+        ),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Also write leaderboard.csv.")] = False,
     resume: Annotated[
@@ -79,11 +89,14 @@ def compare(
 
       lmlab compare corpus/ --models all --budget 2e12flops --match parameters --seeds 3 -o compared
 
+      lmlab compare book.txt --models gpt2,bert,electra --budget 5min -o compared
+
       lmlab compare --resume compared
 
       lmlab compare --add runs/other compared
 
-    They are ranked by bits per byte of test text that none has seen. Killed, it goes on with the same command.
+    They are ranked by bits per byte of test text that none has seen; those that fill blanks are ranked apart, by their
+    pseudo-log-likelihood. Killed, it goes on with the same command.
     """
     from lmlab.config import apply_settings
 
@@ -91,7 +104,7 @@ def compare(
         _report(_add(add, _folder(text, output), csv=csv))
         return
     if resume and (not text or output is None):
-        from lmlab.compare.arena import read_conditions
+        from lmlab.compare.conditions import read_conditions
 
         folder = _folder(text, output)
         run(read_conditions(folder), folder, csv=csv)
@@ -166,5 +179,5 @@ def _report(done: Published) -> None:
     console.print(
         f"\nReport: [bold]{done.report}[/bold]  (charts in {done.report.parent / 'plots'}: {plots})", soft_wrap=True
     )
-    if not any(entry["status"] == "ok" for entry in done.board["entries"]):
+    if not any(entry["status"] == "ok" for entry in (*done.board["entries"], *done.board["blanks"])):
         sys.exit(1)

@@ -1,4 +1,4 @@
-"""lmlab convert: n-gram models to and from ARPA files."""
+"""lmlab convert: models to and from Hugging Face folders, n-grams to and from ARPA files."""
 
 from __future__ import annotations
 
@@ -7,49 +7,121 @@ from typing import Annotated
 
 import typer
 
+FORMATS = ("huggingface", "arpa")
+
 
 def convert(
-    source: Annotated[Path, typer.Argument(help="A run directory of an n-gram, or an ARPA file (also .gz).")],
-    target: Annotated[Path, typer.Argument(help="An ARPA file to write, or a run directory to make.")],
+    source: Annotated[
+        Path,
+        typer.Argument(metavar="SOURCE", help="A run directory, a Hugging Face folder, or an ARPA file (also .gz)."),
+    ],
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="The run directory, Hugging Face folder or ARPA file to write.")
+    ],
+    to: Annotated[
+        str | None,
+        typer.Option(help="What a run becomes: huggingface or arpa; if not given, arpa for an n-gram."),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(help="Tokenizer of a Hugging Face folder that has none: a tokenizer.json, or a folder with one."),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what stands at TARGET.")] = False,
 ) -> None:
-    """Move n-gram models between lmlab and the ARPA files of KenLM and SRILM.
+    """Move models between lmlab, Hugging Face transformers and, for n-grams, the ARPA files of KenLM and SRILM.
 
     Examples:
+
+      lmlab convert bert-base-uncased/ runs/bert
+
+      lmlab convert runs/book book-hf/ --to huggingface
 
       lmlab convert runs/counts counts.arpa
 
       lmlab convert srilm.arpa.gz runs/srilm
     """
-    if target.exists():
-        raise ValueError(f"{target} exists already; choose another name, or remove it first")
-    if source.is_dir():
-        _to_arpa(source, target)
+    if to is not None and to not in FORMATS:
+        from lmlab.config import suggest
+
+        raise ValueError(f"--to {to}: unknown format{suggest(to, FORMATS)}")
+    if not source.exists():
+        raise ValueError(f"{source} does not exist; give a run directory, a Hugging Face folder or an ARPA file")
+    if source.resolve() == target.resolve() or target.resolve() in source.resolve().parents:
+        raise ValueError(f"{target} is, or holds, what is to be converted; choose another name")
+    if tokenizer is not None and not _is_huggingface(source):
+        raise ValueError(f"--tokenizer is for Hugging Face folders; {source} is none")
+    if _is_huggingface(source):
+        if to is not None:
+            raise ValueError(f"{source} is a Hugging Face folder, which becomes a run: leave out --to {to}")
+        _from_huggingface(source, target, tokenizer, overwrite)
+    elif source.is_file():
+        if source.suffix in (".safetensors", ".bin", ".json"):
+            raise ValueError(f"{source} is one file of a model: give the folder that holds it, {source.parent}")
+        _from_arpa(source, target, overwrite)
+    elif (to or _format_of(source, target)) == "arpa":
+        _to_arpa(source, target, overwrite)
     else:
-        _from_arpa(source, target)
+        _to_huggingface(source, target, overwrite)
     print(f"wrote {target}")
 
 
-def _to_arpa(run: Path, path: Path) -> None:
+def _is_huggingface(path: Path) -> bool:
+    """Whether a folder is none of ours: a run's config.json names its kind."""
+    import json
+
+    if not path.is_dir():
+        return False
+    try:
+        config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):  # a folder without one, which the reader will complain about
+        return not (path / "recipe.json").is_file()
+    return not (isinstance(config, dict) and "kind" in config)
+
+
+def _format_of(run: Path, target: Path) -> str:
+    """What a run becomes unless the user says so."""
+    from lmlab.checkpoint import read_json
+
+    named = any(suffix in (".arpa", ".lm") for suffix in target.suffixes)
+    return "arpa" if named or read_json(run / "config.json").get("kind") == "ngram" else "huggingface"
+
+
+def _from_huggingface(folder: Path, run: Path, tokenizer: Path | None, overwrite: bool) -> None:
+    from lmlab.interop.huggingface import import_run
+    from lmlab.tokenizers import Tokenizer
+
+    import_run(folder, run, tokenizer=None if tokenizer is None else Tokenizer.load(tokenizer), overwrite=overwrite)
+
+
+def _to_huggingface(run: Path, folder: Path, overwrite: bool) -> None:
+    from lmlab.interop.huggingface import export_run
+
+    export_run(run, folder, overwrite=overwrite)
+
+
+def _to_arpa(run: Path, path: Path, overwrite: bool) -> None:
     from lmlab.checkpoint import load_model
     from lmlab.interop.arpa import write_arpa
     from lmlab.models.ngram import NGram
 
+    if path.is_dir() or (path.exists() and not overwrite):
+        raise ValueError(f"{path} exists already; choose another name, or replace a file with --overwrite")
     model, tokenizer = load_model(run)
     if not isinstance(model, NGram):
         raise ValueError(f"{run} holds no n-gram, and only n-grams can be written as ARPA files")
     write_arpa(model, path, words=[tokenizer.engine.id_to_token(token) or "" for token in range(tokenizer.vocabulary)])
 
 
-def _from_arpa(path: Path, run: Path) -> None:
+def _from_arpa(path: Path, run: Path, overwrite: bool) -> None:
     from lmlab.checkpoint import write_config, write_manifest, write_tensors
     from lmlab.interop.arpa import read_arpa
+    from lmlab.interop.staging import staged
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.engines import numbered_word_engine
 
-    model, words = read_arpa(path)
-    engine = numbered_word_engine(words, boundary=model.config.boundary)
-    run.mkdir(parents=True)
-    Tokenizer(engine).save(run / "tokenizer.json")
-    write_tensors(run / "model.safetensors", model.tensors())
-    write_config(run, "ngram", model.config.model_dump())
-    write_manifest(run)
+    with staged(run, overwrite=overwrite) as new:
+        model, words = read_arpa(path)
+        Tokenizer(numbered_word_engine(words, boundary=model.config.boundary)).save(new / "tokenizer.json")
+        write_tensors(new / "model.safetensors", model.tensors())
+        write_config(new, "ngram", model.config.model_dump())
+        write_manifest(new)

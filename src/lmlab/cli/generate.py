@@ -5,9 +5,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from lmlab.cli.trace import HELP as TRACE
+
+if TYPE_CHECKING:
+    from lmlab.decoding.tracing import SearchTree
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
@@ -36,6 +41,7 @@ def generate(
     length_penalty: Annotated[
         float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")
     ] = 0.0,
+    trace: Annotated[str | None, typer.Option(metavar="OUT", help=f"With --beams: {TRACE}")] = None,
     stop: Annotated[
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
@@ -53,11 +59,15 @@ def generate(
 
       lmlab generate runs/book "The" --beams 5 --length-penalty 0.6
 
+      lmlab generate runs/book "The" --tokens 12 --beams 3 --trace search.html
+
     It ends after --tokens, before a --stop string, or where the model ends the document.
     """
+    from lmlab.cli.trace import check_trace, write_trace
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
+    check_trace(trace, beams=beams)
     if prompt == "-":
         prompt = sys.stdin.read()
     model = load(run, device=choose_device(device))
@@ -76,7 +86,11 @@ def generate(
     }
     try:
         if beams is not None:
-            found = model.generate(prompt, beams=beams, length_penalty=length_penalty, **common, **drawing)
+            trees: list[SearchTree] = []
+            watch = trees.append if trace is not None else None
+            found = model.generate(prompt, beams=beams, length_penalty=length_penalty, trace=watch, **common, **drawing)
+            if trace is not None:
+                write_trace(trees, trace, model=run.name)
             _print([found] if isinstance(found, str) else found, prompt, seed, json_=json_)
         elif length_penalty != 0.0:
             raise ValueError("--length-penalty ranks the texts of a search: give --beams too")

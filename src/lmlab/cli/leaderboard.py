@@ -11,10 +11,12 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from lmlab.compare.arena import Record
 from lmlab.compare.charts import short
-from lmlab.compare.leaderboard import Board, headline, verdict
+from lmlab.compare.leaderboard import Board, headline, read_rankings, verdict
 from lmlab.compare.plan import Entrant, Refusal
+from lmlab.compare.ranking import Entry, Ranking
+from lmlab.compare.records import Record
+from lmlab.models import find
 from lmlab.training.budget import parse_budget
 from lmlab.training.loop import Progress
 
@@ -70,18 +72,22 @@ class LiveTable:
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
         if line.get("valid_bits_per_byte") is not None:
-            row["valid"] = f"{line['valid_bits_per_byte']:.3f}"
+            row["valid"] = f"{line['valid_bits_per_byte']:.3f} bits/byte"
+        elif line.get("valid_loss") is not None:
+            row["valid"] = f"{line['valid_loss']:.3f} nats/blank"
         self._draw()
 
     def scored(self, entrant: Entrant, record: Record, bits_per_byte: float) -> None:
         row = self.rows[entrant.name]
+        pseudo = " pseudo" if find(entrant.system).predicts == "blanks" else ""
         row |= {
             "status": "[green]done[/green]",
-            "test": f"[bold]{bits_per_byte:.3f}[/bold]",
+            "test": f"[bold]{bits_per_byte:.3f}[/bold]{pseudo}",
             "tokens": short(record["training"]["tokens"]),
         }
         self._draw()
-        self._line(f"{entrant.name}: {bits_per_byte:.3f} bits per byte, {record['training']['tokens']:,} tokens")
+        tokens = f"{record['training']['tokens']:,} tokens"
+        self._line(f"{entrant.name}: {bits_per_byte:.3f}{pseudo} bits per byte, {tokens}")
 
     def failed(self, entrant: Entrant, error: str) -> None:
         self.rows[entrant.name]["status"] = f"[red]failed[/red]: {escape(error.splitlines()[0])}"
@@ -104,37 +110,73 @@ class LiveTable:
 
 def show(board: Board, console: Console) -> None:
     """The leaderboard with what has to be known about it, for a reader without documentation."""
-    ok = [entry for entry in board["entries"] if entry["status"] == "ok"]
-    perplexities = any(entry["perplexity"] for entry in ok) and console.width >= 90
-    bars = console.width >= 110
-    table = Table(title="Bits per byte of held-out text: lower is better", title_justify="left", box=None)
-    names = ["", "system", "bits/byte", *[""] * bars, "95% interval", *["perplexity"] * perplexities]
+    for number, ranking in enumerate(read_rankings(board)):
+        if number:
+            console.print()
+        if ranking.predicts == "blanks":
+            why = escape(board["blanks_ranking"]["why"])
+            console.print(f"[bold]Not comparable with left-to-right scores.[/bold] [dim]{why}[/dim]\n")
+        _show(ranking, console)
+    for note in board["notes"]:
+        if note.startswith(("A budget in time", "With a larger budget")):
+            console.print(f"[dim]{escape(note)}[/dim]")
+
+
+def _show(ranking: Ranking, console: Console) -> None:
+    """One table, and its result in words."""
+    if ranking.ranked:
+        console.print(_table(ranking, console.width))
+    for entry in ranking.entries:
+        if entry["status"] != "ok":
+            console.print(f"[red]{escape(entry['name'])} failed:[/red] {escape(entry['error'])}", soft_wrap=True)
+    for entry in ranking.apart:
+        console.print(f"{escape(entry['name'])} is ranked apart: {escape(entry['reason'])}", soft_wrap=True)
+    console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(verdict(ranking))}")
+    if ranking.ties:
+        groups = "; ".join(" = ".join(group) for group in ranking.ties)
+        console.print(f"Ties (the test text cannot tell which is better): {escape(groups)}")
+
+
+def _table(ranking: Ranking, width: int) -> Table:
+    masked = ranking.predicts == "blanks"
+    measure = "Pseudo bits per byte" if masked else "Bits per byte"
+    table = Table(title=f"{measure} of held-out text: lower is better", title_justify="left", box=None)
+    own = _own_columns(ranking) if width >= 90 else {}
+    bars = width >= 110 + 14 * masked
+    names = ["", "system", "pseudo b/B" if masked else "bits/byte", *[""] * bars, "95% interval", *own]
     for column in (*names, "params", "tokens", "seconds", "joules"):
         table.add_column(column, justify="left" if column in ("system", "") else "right", no_wrap=True)
-    widest = max((entry["bits_per_byte"] for entry in ok), default=1.0)
-    for rank, entry in enumerate(ok, start=1):
-        training = entry["training"]
+    widest = max(map(ranking.score, ranking.ranked))
+    for rank, entry in enumerate(ranking.ranked, start=1):
+        training, score = entry["training"], ranking.score(entry)
         table.add_row(
             str(rank),
             f"[bold]{escape(entry['name'])}[/bold]{' †' if 'added' in entry else ''}",
-            f"[bold]{entry['bits_per_byte']:.3f}[/bold]",
-            *[f"[cyan]{'━' * round(BAR * entry['bits_per_byte'] / widest)}[/cyan]"] * bars,
+            f"[bold]{score:.3f}[/bold]",
+            *[f"[cyan]{'━' * round(BAR * score / widest)}[/cyan]"] * bars,
             f"{entry['low']:.3f}–{entry['high']:.3f}" if entry["low"] is not None else "",
-            *([f"{entry['perplexity']:,.1f}"] if perplexities else []),
+            *(_figure(entry, *field) for field in own.values()),
             short(entry["parameters"]),
             *(short(training[key]) if key in training else "" for key in ("tokens", "seconds", "joules")),
         )
-    if ok:
-        console.print(table)
-    for entry in board["entries"]:
-        if entry["status"] != "ok":
-            console.print(f"[red]{escape(entry['name'])} failed:[/red] {escape(entry['error'])}", soft_wrap=True)
-    for entry in board["apart"]:
-        console.print(f"{escape(entry['name'])} is ranked apart: {escape(entry['reason'])}", soft_wrap=True)
-    console.print(f"\n[bold]{escape(headline(board))}[/bold] {escape(verdict(board))}")
-    if board["ties"]:
-        groups = "; ".join(" = ".join(group) for group in board["ties"])
-        console.print(f"Ties (the test text cannot tell which is better): {escape(groups)}")
-    heading = [note for note in board["notes"] if note.startswith(("A budget in time", "With a larger budget"))]
-    for note in heading:
-        console.print(f"[dim]{escape(note)}[/dim]")
+    return table
+
+
+def _own_columns(ranking: Ranking) -> dict[str, tuple[str, str]]:
+    """The columns that only this ranking has, each with its field and format; those without any figure are left out."""
+    wanted = {
+        "perplexity": ("perplexity", "{:,.1f}"),
+        "blanks right": ("masked_accuracy", "{:.1%}"),
+        "per blank": ("masked_perplexity", "{:,.1f}"),
+        "pairs right": ("pair_accuracy", "{:.0%}"),
+        "detected": ("detection_accuracy", "{:.1%}"),
+    }
+    return {
+        column: field
+        for column, field in wanted.items()
+        if any(entry.get(field[0]) is not None for entry in ranking.ranked)
+    }
+
+
+def _figure(entry: Entry, field: str, style: str) -> str:
+    return style.format(entry[field]) if entry.get(field) is not None else ""

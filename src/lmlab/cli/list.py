@@ -6,6 +6,12 @@ from typing import Annotated, Any
 
 import typer
 
+GROUPS = {
+    "next token": "They predict the next token, from left to right",
+    "blanks": "They fill blanks, knowing the text on both sides",
+    "target text": "They write a target text from a source",
+}
+
 
 def list_(
     system: Annotated[str | None, typer.Argument(help="Show the sizes and every setting of this one.")] = None,
@@ -21,16 +27,28 @@ def list_(
 
 
 def _all() -> Any:
+    """The lineage in groups: only systems that predict the same can be compared."""
+    from rich.box import SIMPLE_HEAD
+    from rich.console import Group
     from rich.table import Table
 
     from lmlab.models import LINEAGE
 
-    table = Table(
-        "system", "year", "what it is", "paper", title="The lineage", caption="lmlab list NAME shows its settings"
-    )
-    for row in LINEAGE.values():
-        table.add_row(f"[bold]{row.name}[/bold]", str(row.year), row.summary, row.paper)
-    return table
+    tables = []
+    for predicts, title in GROUPS.items():
+        table = Table(title=title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, expand=True)
+        for column, width, ratio in (
+            ("system", 14, None),
+            ("year", 4, None),
+            ("what it is", None, 5),
+            ("paper", None, 4),
+        ):
+            table.add_column(column, width=width, ratio=ratio)
+        for row in LINEAGE.values():
+            if row.predicts == predicts:
+                table.add_row(f"[bold]{row.name}[/bold]", str(row.year), row.summary, row.paper)
+        tables.append(table)
+    return Group(*tables, "lmlab list NAME shows the sizes and settings of one.")
 
 
 def _one(name: str) -> Any:
@@ -38,15 +56,19 @@ def _one(name: str) -> Any:
     from rich.table import Table
 
     from lmlab.models import find, load_class
+    from lmlab.objectives import load_objective
     from lmlab.training.settings import TrainConfig
 
     system, cls = find(name), load_class(name)
-    sizes = Table("size", "settings", title=f"{name}: {system.summary} ({system.paper})")
+    objective = load_objective(cls.OBJECTIVE["kind"]).Config
+    title = f"{name}: {system.summary} ({system.paper}); predicts: {system.predicts}"
+    sizes = Table("size", "settings", title=title)
     for size, values in cls.SIZES.items():
         sizes.add_row(size, ", ".join(f"{key} {value}" for key, value in values.items()))
     return Group(
         sizes,
         _settings("model", cls.Config, {}),
+        *([_settings("objective", objective, cls.OBJECTIVE)] if objective.model_fields else []),
         _settings("train", TrainConfig, cls.TRAINING),
     )
 

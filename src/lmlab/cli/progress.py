@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from types import TracebackType
 from typing import Any
@@ -10,9 +9,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from lmlab.run import Plan
+from lmlab.jobs import Plan
 from lmlab.training import loop
-from lmlab.training.budget import Budget, parse_budget
 
 
 class TrainingDisplay:
@@ -31,7 +29,6 @@ class TrainingDisplay:
         )
         self.stages: dict[str, TaskID] = {}
         self.task: TaskID | None = None
-        self.plan: Plan | None = None
         self.last: dict[str, Any] = {}
 
     def __enter__(self) -> TrainingDisplay:
@@ -49,7 +46,6 @@ class TrainingDisplay:
         self.bars.update(self.stages[name], completed=done, total=max(total, 1))
 
     def begin(self, plan: Plan) -> None:
-        self.plan = plan
         corpus, recipe = plan.corpus, plan.recipe
         size = f"{plan.parameters:,} parameters, " if plan.parameters is not None else ""
         held = ", ".join(
@@ -58,19 +54,18 @@ class TrainingDisplay:
             if split is not None
         )
         self.console.print(
-            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({corpus.tokenizer.vocabulary:,} types); {held}"
+            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({plan.tokenizer.vocabulary:,} types); {held}"
         )
         self.task = self.bars.add_task(f"train {recipe.kind}", total=1.0, detail="")
 
     def log(self, line: dict[str, Any], progress: loop.Progress) -> None:
-        assert self.plan is not None
         assert self.task is not None
         self.last |= {key: value for key, value in line.items() if value is not None}
-        share = _share(parse_budget(self.plan.recipe.train.budget), self.plan, line, progress)
+        share = 1.0 if progress.ended else progress.share
         detail = _detail(self.last)
-        if share is not None and 0 < share < 1 and not progress.ended:
+        if 0 < share < 1:
             detail += f"  {_clock(progress.seconds * (1 - share) / share)} left"
-        self.bars.update(self.task, completed=1.0 if progress.ended else share or 0.0, detail=detail)
+        self.bars.update(self.task, completed=share, detail=detail)
         if not self.console.is_terminal and "valid_loss" in line:
             self.console.print(f"step {line['step']}  {detail}", soft_wrap=True)
 
@@ -83,6 +78,11 @@ def _detail(values: dict[str, Any]) -> str:
         parts.append(f"{values['bits_per_byte']:.3f} bits/byte")
     if "valid_bits_per_byte" in values:
         parts.append(f"valid {values['valid_bits_per_byte']:.3f}")
+    elif "valid_loss" in values:
+        parts.append(f"valid {values['valid_loss']:.3f}")
+    for name in ("accuracy", "pair_accuracy", "detection_accuracy", "bleu"):
+        if (value := values.get(f"valid_{name}", values.get(name))) is not None:
+            parts.append(f"{name.replace('_', ' ')} " + (f"{value:.1f}" if name == "bleu" else f"{value:.1%}"))
     if "rate" in values:
         parts.append(f"rate {values['rate']:.2g}")
     cost = values["cost"]
@@ -90,19 +90,6 @@ def _detail(values: dict[str, Any]) -> str:
         parts.append(f"{cost['tokens_per_second']:,.0f} tokens/s")
     parts.append(f"{cost['joules'] / 3600:.2g} Wh")
     return "  ".join(parts)
-
-
-def _share(budget: Budget, plan: Plan, line: dict[str, Any], progress: loop.Progress) -> float | None:
-    """How much of the budget is spent, as far as a line of metrics tells."""
-    spent = {
-        "seconds": progress.seconds,
-        "tokens": progress.tokens,
-        "steps": progress.step,
-        "flops": progress.flops,
-        "epochs": progress.tokens / max(1, len(plan.corpus.train.tokens)),
-    }
-    share = spent[budget.unit] / budget.amount
-    return min(share, 1.0) if math.isfinite(share) else None
 
 
 def _clock(seconds: float) -> str:

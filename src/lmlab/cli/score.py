@@ -54,7 +54,8 @@ def score(
 ) -> None:
     """Score texts: bits per byte, and perplexity per token and per word. Lower is better.
 
-    Every token counts, the first too, each predicted from all that the model can see before it in its document.
+    Every token counts, the first too, each predicted from all that the model can see before it in its document. A
+    model that fills blanks (bert …) guesses each token from all others instead: its pseudo-log-likelihood.
 
     Examples:
 
@@ -157,9 +158,10 @@ def _print(
     elif tokens:
         sys.stdout.writelines(f"{token}\t{bits:.4f}\n" for token, bits in result.surprisals)
         totals = Console(highlight=False, soft_wrap=True, stderr=True)
+    pseudo = "pseudo-" if result.pseudo else ""
     totals.print(
-        f"[bold]{result.bits_per_byte:.4f}[/bold] bits per byte\n"
-        f"[bold]{_readable(result.perplexity)}[/bold] perplexity per token, "
+        f"[bold]{result.bits_per_byte:.4f}[/bold] {pseudo}bits per byte\n"
+        f"[bold]{_readable(result.perplexity)}[/bold] {pseudo}perplexity per token, "
         f"[bold]{_readable(result.word_perplexity)}[/bold] per word\n"
         f"{result.nats:,.1f} nats over {result.tokens:,} tokens, {result.words:,} words, {result.bytes:,} bytes\n"
         f"{cost['seconds']:.2f} s, {cost['joules']:.3g} J ({cost['energy_method']}), {cost['grams']:.2g} g CO2e "
@@ -167,6 +169,11 @@ def _print(
     )
     if weights is not None:
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")
+    if result.pseudo:
+        totals.print(
+            "note: this is the pseudo-log-likelihood, each token guessed from all others (Salazar et al. 2020): "
+            "not comparable with left-to-right scores, only with those of other models that fill blanks."
+        )
     if result.lossy:
         share = f" {result.unknown:,} of {result.tokens:,} tokens are unknown." if result.unknown else ""
         totals.print(

@@ -29,6 +29,9 @@ def train(
         Path | None, typer.Option(help="A TOML file with all the settings, in place of MODEL TEXT.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run, exactly where it was.")] = None,
+    origin: Annotated[
+        Path | None, typer.Option("--from", help="Begin with the weights and the tokenizer of this run (fine-tuning).")
+    ] = None,
     budget: Annotated[
         str | None,
         typer.Option(help="What to spend: 90s, 10min, 5Mtokens, 300steps, 3epochs or 2e13flops. (default: 5min)"),
@@ -40,8 +43,31 @@ def train(
         str | None,
         typer.Option(
             help="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, a tokenizer.json, or a folder with "
-            "encoder.json and vocab.bpe. (default: bpe:4096)"
+            "encoder.json and vocab.bpe. (default: the system's own, mostly bpe:4096)"
         ),
+    ] = None,
+    source: Annotated[
+        list[str] | None, typer.Option(help="Translators: source sentences, one per line.", rich_help_panel="Pairs")
+    ] = None,
+    target: Annotated[
+        list[str] | None, typer.Option(help="The same sentences in the target language.", rich_help_panel="Pairs")
+    ] = None,
+    pairs: Annotated[
+        list[str] | None,
+        typer.Option(help="TSV or JSONL files with both, in place of these two.", rich_help_panel="Pairs"),
+    ] = None,
+    valid_source: Annotated[
+        list[str] | None, typer.Option(help="Source sentences for validation.", rich_help_panel="Pairs")
+    ] = None,
+    valid_target: Annotated[
+        list[str] | None, typer.Option(help="Target sentences for validation.", rich_help_panel="Pairs")
+    ] = None,
+    valid_pairs: Annotated[
+        list[str] | None, typer.Option(help="Pairs for validation.", rich_help_panel="Pairs")
+    ] = None,
+    source_tokenizer: Annotated[
+        str | None,
+        typer.Option(help="A vocabulary of its own for the source. (default: one for both)", rich_help_panel="Pairs"),
     ] = None,
     valid: Annotated[list[str] | None, typer.Option(help="Text for validation (else a share of TEXT).")] = None,
     test: Annotated[list[str] | None, typer.Option(help="Text for the final test (else a share of TEXT).")] = None,
@@ -77,6 +103,10 @@ def train(
 
       lmlab train lstm 'logs/*.gz' -o runs/logs --budget 5Mtokens --set model.layers=3
 
+      lmlab train bert wiki/ -o runs/bert --budget 1h
+
+      lmlab train transformer --source train.en --target train.de -o runs/en-de --budget 1h
+
       lmlab train --resume runs/book
 
     A budget in time counts training alone: validation and checkpoints come on top.
@@ -84,8 +114,20 @@ def train(
     from lmlab.config import apply_settings
 
     given: dict[str, dict[str, Any]] = {
-        "data": {"text": text, "valid": valid, "test": test, "split": _shares(split), "documents": documents},
-        "tokenizer": {"spec": tokenizer},
+        "data": {
+            "text": text,
+            "valid": valid,
+            "test": test,
+            "split": _shares(split),
+            "documents": documents,
+            "source": source,
+            "target": target,
+            "pairs": pairs,
+            "valid_source": valid_source,
+            "valid_target": valid_target,
+            "valid_pairs": valid_pairs,
+        },
+        "tokenizer": {"spec": tokenizer, "source": source_tokenizer},
         "model": {"kind": model, "size": size},
         "train": {
             "budget": budget,
@@ -102,15 +144,18 @@ def train(
     }
     if resume is not None:
         changes = apply_settings({"train": {"budget": budget} if budget else {}}, settings or [])
-        if recipe or model or output or size or tokenizer or set(changes) != {"train"}:
+        if recipe or model or output or size or tokenizer or origin or set(changes) != {"train"}:
             raise ValueError("--resume takes everything from the run; only --budget and --set train.… may go with it")
         _report(_resume(resume, changes["train"]))
         return
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
-    if recipe is None and (not model or not text):
-        raise ValueError("give MODEL and TEXT (lmlab train gpt2 book.txt -o runs/book), or --recipe FILE")
-    _report(_start(values, recipe, settings or [], output, overwrite))
+    if recipe is None and (not model or not (text or source or pairs)):
+        raise ValueError(
+            "give MODEL and TEXT (lmlab train gpt2 book.txt -o runs/book), MODEL with --source and --target, "
+            "or --recipe FILE"
+        )
+    _report(_start(values, recipe, settings or [], output, overwrite, origin))
 
 
 def _shares(text: str | None) -> list[float] | None:
@@ -122,7 +167,14 @@ def _shares(text: str | None) -> list[float] | None:
         raise ValueError(f"--split {text}: give numbers with commas between them, for instance 0.9,0.05,0.05") from None
 
 
-def _start(values: dict[str, Any], recipe: Path | None, settings: list[str], output: Path, overwrite: bool) -> Outcome:
+def _start(
+    values: dict[str, Any],
+    recipe: Path | None,
+    settings: list[str],
+    output: Path,
+    overwrite: bool,
+    origin: Path | None,
+) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.config import apply_settings, read_toml
@@ -132,6 +184,8 @@ def _start(values: dict[str, Any], recipe: Path | None, settings: list[str], out
     for group, table in values.items():
         if table:
             groups[group] = {**groups.get(group, {}), **table}
+    if origin is not None:
+        groups["origin"] = str(origin)
     resolved = make_recipe(apply_settings(groups, settings))
 
     with TrainingDisplay() as display:
@@ -171,12 +225,10 @@ def _report(outcome: Outcome) -> None:
         )
         sys.exit(130)
     cost = Cost(*outcome.progress.cost)
-    quality = (
-        f"{outcome.bits_per_byte:.4f} bits per byte on validation text, " if outcome.bits_per_byte is not None else ""
-    )
+    quality = f"{outcome.quality}, " if outcome.progress.best is not None else ""
     early = " (stopped early: validation stood still)" if outcome.progress.ended == "early" else ""
     console.print(
         f"[bold]{outcome.path}[/bold]: {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "
         f"{cost.seconds:.1f} s, {cost.joules / 3600:.3g} Wh, {outcome.grams:.3g} g CO2e{early}"
     )
-    console.print(f'Next: lmlab generate {outcome.path} "Once upon a time"   or: lmlab score {outcome.path} FILE')
+    console.print(f"Next: {outcome.next_step}")

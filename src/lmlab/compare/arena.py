@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import math
-import os
-import platform
 import shutil
-import sys
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from lmlab import __version__, run
-from lmlab.checkpoint import digest, read_json, write_json
-from lmlab.compare.evaluation import TestText, evaluate, make_test_text
+from lmlab import run
+from lmlab.checkpoint import digest
+from lmlab.compare.blanks import evaluate_blanks
+from lmlab.compare.conditions import describe_conditions
+from lmlab.compare.curves import read_curve
+from lmlab.compare.evaluation import PART_TOKENS, Tests, evaluate, make_test_text, shorten
 from lmlab.compare.plan import (
     SWEEP_SHARE,
     SWEPT,
@@ -24,24 +22,19 @@ from lmlab.compare.plan import (
     Refusal,
     budget_of,
     check_corpora,
-    matched_parameters,
     plan,
     trains,
     write_budget,
 )
-from lmlab.config import build
-from lmlab.costs.countries import find_grid
+from lmlab.compare.records import Record, add_costs, read_measures, read_record, spent, write_record
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.corpus import Corpus
-from lmlab.language_model import load
+from lmlab.jobs import Plan, Reporter
+from lmlab.language_model import LanguageModel, load
+from lmlab.models import find
 from lmlab.recipe import Recipe
 from lmlab.training.budget import Budget, parse_budget
-from lmlab.training.costs import Cost
 from lmlab.training.loop import NotFiniteError, Progress
-
-Record = dict[str, Any]
-"""What is known of one finished run: its score, what it cost and how it came there. See `evaluate` and `spent`."""
-CONDITIONS = "conditions.json"
 
 
 class Watcher(Protocol):
@@ -60,7 +53,7 @@ class Watcher(Protocol):
         """A line of metrics of a run."""
 
     def scored(self, entrant: Entrant, record: Record, bits_per_byte: float) -> None:
-        """A run is finished."""
+        """A run is finished; of a masked system, the bits are those of its pseudo-log-likelihood."""
 
     def failed(self, entrant: Entrant, error: str) -> None:
         """A run has failed; the others go on."""
@@ -90,7 +83,7 @@ class Results(NamedTuple):
     """What a comparison came to, before it is ranked."""
 
     description: dict[str, Any]  # conditions.json
-    test: TestText
+    tests: Tests
     entrants: list[Entrant]
     records: dict[str, Record]  # by the name of the run
     failures: list[Refusal]
@@ -110,8 +103,8 @@ def carry_out(
     entrants, failures = plan(conditions, corpora)
     if not entrants:
         raise ValueError("no system can take part:\n" + "\n".join(failure.reason for failure in failures))
-    description = describe_conditions(conditions, corpora, folder)
-    test = read_test(conditions, corpora)
+    tests = read_tests(conditions, corpora)
+    description = describe_conditions(conditions, corpora, folder, part=tests.part)
     watcher.ready(entrants, failures)
     _warm_up()
     records: dict[str, Record] = {}
@@ -120,7 +113,7 @@ def carry_out(
         try:
             record = read_record(folder, entrant.name)
             if record is None:
-                record = _enter(entrant, conditions, corpus, folder, test, watcher, interrupted)
+                record = _enter(entrant, conditions, corpus, folder, tests, watcher, interrupted)
         except Interruption:
             raise
         except Exception as error:
@@ -129,8 +122,9 @@ def carry_out(
             watcher.failed(entrant, reason)
             continue
         records[entrant.name] = record
-        watcher.scored(entrant, record, sum(record["bits"]) / float(test.sizes.sum()))
-    return Results(description, test, entrants, records, failures)
+        size = tests.of(find(entrant.system).predicts).sizes.sum()
+        watcher.scored(entrant, record, sum(record["bits"]) / float(size))
+    return Results(description, tests, entrants, records, failures)
 
 
 def _warm_up() -> None:
@@ -141,125 +135,32 @@ def _warm_up() -> None:
     layer(torch.zeros(64, 64)).sum().backward()
 
 
-def check_folder(conditions: Conditions, folder: Path) -> None:
-    """The folder is new, or holds this very comparison."""
-    if not folder.exists() or (folder.is_dir() and all(entry.name == ".lock" for entry in folder.iterdir())):
-        return
-    if not (folder / CONDITIONS).is_file():
-        raise ValueError(f"{folder} exists and is not a comparison; choose another -o")
-    before, now = read_conditions(folder).model_dump(), conditions.model_dump()
-    if changed := [name for name in now if now[name] != before[name]]:
-        how = "; ".join(f"{name} was {_short(before[name])}, now {_short(now[name])}" for name in changed)
-        raise ValueError(
-            f"{folder} holds a comparison under other conditions ({how}); choose another -o, or replace it with "
-            "--overwrite"
-        )
-
-
-def _short(value: Any) -> str:
-    return str(value) if len(str(value)) < 120 else f"{str(value)[:120]}…"
-
-
-def read_conditions(folder: Path) -> Conditions:
-    """The conditions of the comparison in a folder."""
-    if not (folder / CONDITIONS).is_file():
-        raise ValueError(
-            f"{folder} is not a comparison: it has no {CONDITIONS} (make one with: lmlab compare TEXT -o {folder})"
-        )
-    values = read_json(folder / CONDITIONS)
-    return build(
-        Conditions, {name: values[name] for name in Conditions.model_fields if name in values}, where=CONDITIONS
-    )
-
-
 def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpus]:
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
-    return {
-        spec: run.prepare_corpus(conditions.data, tokenizer=spec, progress=watcher.stage)
-        for spec in dict.fromkeys(conditions.tokenizers.values())
-    }
+    corpora = {}
+    for spec in dict.fromkeys(conditions.tokenizers.values()):
+        corpus = run.prepare_corpus(conditions.data, tokenizer=spec, progress=watcher.stage)
+        assert isinstance(corpus, Corpus), "conditions name plain text"
+        corpora[spec] = corpus
+    return corpora
 
 
-def read_test(conditions: Conditions, corpora: Mapping[str, Corpus]) -> TestText:
-    """The test documents, which are the same whatever the tokenizer."""
-    test = next(iter(corpora.values())).test
-    assert test is not None, "checked before"
-    return make_test_text(list(test.texts()), prompt=conditions.prompt)
+def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
+    """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
+    masked = [spec for system, spec in conditions.tokenizers.items() if find(system).predicts == "blanks"]
+    splits = [corpora[spec].test for spec in masked or conditions.tokenizers.values()]
+    tokens = max(len(split.tokens) for split in splits if split is not None)
+    assert splits[0] is not None, "checked before"
+    whole = make_test_text(list(splits[0].texts()), prompt=conditions.prompt)
+    characters = sum(map(len, whole.texts))
+    return Tests(whole, shorten(whole, characters=math.ceil(PART_TOKENS * characters / max(1, tokens))))
 
 
-def describe_conditions(conditions: Conditions, corpora: Mapping[str, Corpus], folder: Path) -> dict[str, Any]:
-    """Write and give `conditions.json`: what was asked for, the text in figures, versions and the machine."""
-    import numpy
-    import tokenizers
-    import torch
-
-    corpus = next(iter(corpora.values()))
-    splits = {"train": corpus.train, "valid": corpus.valid, "test": corpus.test}
-    grid = find_grid(conditions.train.get("country"))
-    path = folder / CONDITIONS
-    before = read_json(path) if path.is_file() else {}
-    if before and before["text_sha256"] != corpus.text_fingerprint:
-        raise ValueError(
-            f"the text of {folder} has changed since the comparison began; start a new one with another -o"
-        )
-    described = {
-        **conditions.model_dump(),
-        "text_sha256": corpus.text_fingerprint,
-        "text": {
-            name: {"documents": len(split.documents), "bytes": split.bytes, "words": split.words}
-            for name, split in splits.items()
-            if split is not None
-        },
-        "vocabularies": {spec: each.tokenizer.vocabulary for spec, each in corpora.items()},
-        "tokenizer_fingerprints": {spec: each.tokenizer.fingerprint for spec, each in corpora.items()},
-        "lossy": corpus.tokenizer.lossy,
-        "matched_parameters": matched_parameters(conditions, corpora),
-        "versions": {
-            "lmlab": __version__,
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "numpy": numpy.__version__,
-            "tokenizers": tokenizers.__version__,
-        },
-        "machine": {
-            "system": f"{platform.system()} {platform.machine()}",
-            "processor": _processor(),
-            "cores": os.cpu_count(),
-            "threads": torch.get_num_threads(),
-        },
-        "grid": f"{grid.grams_per_kwh:g} g/kWh ({grid.name}; {grid.source})",
-        "added": before.get("added", []),
-    }
-    if before and before["versions"] != described["versions"]:
-        warnings.warn(
-            f"{folder} was begun with other versions ({before['versions']}): figures may differ", stacklevel=2
-        )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_json(path, described)
-    return described
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        return next(line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    except (OSError, StopIteration):
-        return platform.processor() or sys.platform
-
-
-def read_record(folder: Path, name: str) -> Record | None:
-    """The record of a run that is finished, if its weights are still those that were scored."""
-    path, weights = folder / "scores" / f"{name}.json", folder / name / "model.safetensors"
-    if not path.is_file() or not weights.is_file():
-        return None
-    record: Record = read_json(path)
-    return record if record["weights_sha256"] == digest(weights) else None
-
-
-def write_record(folder: Path, name: str, record: Record) -> None:
-    """Keep what is known of a run."""
-    (folder / "scores").mkdir(exist_ok=True)
-    write_json(folder / "scores" / f"{name}.json", record)
+def measure(model: LanguageModel, path: Path, tests: Tests, *, predicts: str) -> Record:
+    """The scores of a run, by what it predicts."""
+    if predicts == "blanks":
+        return {**evaluate_blanks(model, tests), **read_measures(path)}
+    return evaluate(model, tests.whole)
 
 
 def _enter(
@@ -267,7 +168,7 @@ def _enter(
     conditions: Conditions,
     corpus: Corpus,
     folder: Path,
-    test: TestText,
+    tests: Tests,
     watcher: Watcher,
     interrupted: Callable[[], bool],
 ) -> Record:
@@ -277,14 +178,14 @@ def _enter(
     recipe = entrant.recipe
     if conditions.sweep and trains(entrant.system):
         sweep = _sweep(entrant, budget, folder, watcher, interrupted)
-        best = min(sweep, key=lambda tried: math.inf if (bits := tried["valid_bits_per_byte"]) is None else bits)
+        best = min(sweep, key=lambda tried: math.inf if (loss := tried["valid_loss"]) is None else loss)
         budget = Budget(budget.amount * (1 - SWEEP_SHARE), budget.unit)
         recipe = _with_training(recipe, rate=best["rate"])
     recipe = _with_training(recipe, budget=write_budget(budget))
     watcher.begin(entrant, "training")
     outcome = _train(recipe, folder / entrant.name, _Told(entrant, watcher), interrupted)
     watcher.begin(entrant, "scoring")
-    model = load(folder / entrant.name)
+    model, predicts = load(folder / entrant.name), outcome.predicts
     record = {
         "name": entrant.name,
         "system": entrant.system,
@@ -296,8 +197,8 @@ def _enter(
         "sweep": sweep,
         "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
         "energy_method": outcome.progress.energy_method,
-        "curve": read_curve(folder / entrant.name),
-        **evaluate(model, test),
+        "curve": read_curve(folder / entrant.name, predicts=predicts),
+        **measure(model, folder / entrant.name, tests, predicts=predicts),
     }
     write_record(folder, entrant.name, record)
     return record
@@ -314,19 +215,21 @@ def _sweep(
         watcher.begin(entrant, f"rate {rate:.2g}")
         recipe = _with_training(entrant.recipe, rate=rate, budget=write_budget(share), evaluations=1)
         told = _Told(entrant, watcher)
+        loss: float | None = None
         bits: float | None = None
         try:
             outcome = _train(recipe, folder / "sweep" / f"{entrant.name}-rate{rate:.2g}", told, interrupted)
-            bits, progress = outcome.bits_per_byte, outcome.progress
+            loss, bits, progress = outcome.progress.best, outcome.bits_per_byte, outcome.progress
         except NotFiniteError:  # too high a rate is a result like any other; it cost what it cost
             progress = told.last
-        tried.append({"rate": rate, "valid_bits_per_byte": bits, "training": spent(progress, recipe)})
-    if all(found["valid_bits_per_byte"] is None for found in tried):
+        cost = spent(progress, recipe)
+        tried.append({"rate": rate, "valid_loss": loss, "valid_bits_per_byte": bits, "training": cost})
+    if all(found["valid_loss"] is None for found in tried):
         raise ValueError("none of the learning rates of the sweep leads anywhere; give a lower --set train.rate")
     return tried
 
 
-def _train(recipe: Recipe, path: Path, reporter: run.Reporter, interrupted: Callable[[], bool]) -> run.Outcome:
+def _train(recipe: Recipe, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> run.Outcome:
     """Start a run, or go on with it; a folder that was left before its recipe was written is made anew."""
     if (path / "recipe.json").is_file():
         outcome = run.resume(path, reporter=reporter, interrupted=interrupted)
@@ -350,50 +253,8 @@ class _Told:
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
-    def begin(self, plan: run.Plan) -> None: ...
+    def begin(self, plan: Plan) -> None: ...
 
     def log(self, line: dict[str, Any], progress: Progress) -> None:
         self.last = progress
         self.watcher.log(self.entrant, line, progress)
-
-
-def spent(progress: Progress, recipe: Recipe) -> dict[str, float]:
-    """What training took: `seconds` is what a budget in time counts; the rest includes validation and checkpoints."""
-    cost = Cost(*progress.cost)
-    return {
-        "tokens": progress.tokens,
-        "steps": progress.step,
-        "flops": progress.flops,
-        "seconds": progress.seconds,
-        "wall_seconds": cost.seconds,
-        "cpu_seconds": cost.cpu_seconds,
-        "gpu_seconds": cost.gpu_seconds,
-        "joules": cost.joules,
-        "grams": find_grid(recipe.train.country).grams(cost.joules),
-    }
-
-
-def add_costs(costs: list[dict[str, float]]) -> dict[str, float]:
-    """The sum of what several runs took."""
-    return {name: sum(cost[name] for cost in costs) for name in costs[0]}
-
-
-def read_curve(path: Path) -> list[dict[str, float]]:
-    """The validations of a run: what was spent until then, and bits per byte."""
-    curve = []
-    for text in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
-        line = json.loads(text)
-        if line.get("valid_bits_per_byte") is None:
-            continue
-        cost = line["cost"]
-        rate = cost.get("tokens_per_second")
-        curve.append(
-            {
-                "tokens": line["tokens"],
-                "seconds": line["tokens"] / rate if rate else cost["seconds"],
-                "flops": line.get("flops", 0.0),
-                "joules": cost["joules"],
-                "valid_bits_per_byte": line["valid_bits_per_byte"],
-            }
-        )
-    return curve

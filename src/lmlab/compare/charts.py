@@ -17,7 +17,8 @@ LEFT, RIGHT, TOP, BOTTOM = 58, 128, 16, 48
 LINE = 15
 """The least distance between labels."""
 STYLE = (
-    "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#3d4450}.tick{fill:#6a7280;font-size:11px}"
+    "text{font:12px system-ui,-apple-system,'Segoe UI',sans-serif;fill:#3d4450;paint-order:stroke;stroke:#fff;"
+    "stroke-width:3px;stroke-linejoin:round}.tick{fill:#6a7280;font-size:11px}"
     ".grid{stroke:#dfe3e8;stroke-width:1}.front{stroke:#8a929e}.halo{fill:#ffffff}"
 )
 

@@ -9,23 +9,13 @@ from typing import NamedTuple
 
 from lmlab.checkpoint import read_json, write_bytes, write_json
 from lmlab.compare import charts, joining
-from lmlab.compare.arena import (
-    CONDITIONS,
-    Record,
-    Results,
-    Unwatched,
-    Watcher,
-    carry_out,
-    check_folder,
-    prepare_corpora,
-    read_conditions,
-    read_record,
-    read_test,
-    write_record,
-)
-from lmlab.compare.leaderboard import Board, make_board, to_csv
+from lmlab.compare.arena import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
+from lmlab.compare.conditions import CONDITIONS, check_folder, read_conditions
+from lmlab.compare.leaderboard import Board, make_board, read_rankings, to_csv
 from lmlab.compare.plan import Conditions, Refusal, plan
-from lmlab.compare.report import choose_colours, cost_charts, curve_charts, make_report
+from lmlab.compare.plots import all_charts
+from lmlab.compare.records import Record, read_record, write_record
+from lmlab.compare.report import make_report
 from lmlab.training.lock import hold
 
 
@@ -78,7 +68,7 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
             names = {entrant.system for entrant in results.entrants} | {entrant.name for entrant in results.entrants}
             here = {name for name, record in added.items() if Path(record["run"]).resolve() == path.resolve()}
             record = joining.join(
-                path, description=results.description, test=results.test, names=names | (added.keys() - here)
+                path, description=results.description, tests=results.tests, names=names | (added.keys() - here)
             )
             write_record(folder, record["name"], record)
             added[record["name"]] = record
@@ -96,13 +86,14 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     entrants, failures = plan(conditions, corpora)
     records = {each.name: found for each in entrants if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {"entries": []}
-    told = {entry["name"]: entry["error"] for entry in board["entries"] if entry["status"] == "failed"}
+    every = [*board["entries"], *board.get("blanks", [])]
+    told = {entry["name"]: entry["error"] for entry in every if entry["status"] == "failed"}
     failures += [
         Refusal(each.name, each.system, told.get(each.system, "not trained yet"))
         for each in entrants
         if each.name not in records
     ]
-    return Results(description, read_test(conditions, corpora), entrants, records, failures)
+    return Results(description, read_tests(conditions, corpora), entrants, records, failures)
 
 
 def read_added(results: Results, folder: Path) -> list[Record]:
@@ -117,9 +108,7 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     passages = {record["system"]: record["passage"] for record in reversed(results.records.values())}
     passages |= {record["name"]: record["passage"] for record in added}
     write_bytes(folder / "report.html", make_report(board, passages).encode())
-    entries = [entry for entry in board["entries"] if entry["status"] == "ok"]
-    colours = choose_colours(entries)
-    png = charts.save([*curve_charts(entries, colours), *cost_charts(entries, colours)], folder / "plots")
+    png = charts.save(all_charts(read_rankings(board)), folder / "plots")
     if csv:
         write_bytes(folder / "leaderboard.csv", to_csv(board).encode())
     return Published(board, folder / "report.html", png)

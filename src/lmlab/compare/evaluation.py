@@ -7,11 +7,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.compare.cloze import MASK, NO_CLOZE, Cloze, make_cloze
 from lmlab.decoding.scoring import Progress
 from lmlab.language_model import LanguageModel
 from lmlab.tokenizers import Tokenizer
@@ -26,6 +27,8 @@ PASSAGE = 460
 SAMPLE_BYTES = 260
 PROMPT_WORDS = 4
 PLAIN_WORDS = re.compile(r"\b[^\W\d_]+(?: [^\W\d_]+){3}\b")
+PART_TOKENS = 20_000
+"""Of the test text, what pseudo-log-likelihoods are computed on: each token takes a forward pass of its own."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +37,7 @@ class TestText:
 
     texts: list[str]
     prompt: str
+    cloze: Cloze = NO_CLOZE
 
     __test__ = False  # not a test, whatever pytest thinks of the name
 
@@ -83,11 +87,51 @@ class TestText:
         return sum(len(word) + 1 for word in re.findall(r"[^\W\d_]+ ", self.texts[document][start : start + PASSAGE]))
 
 
+class Tests(NamedTuple):
+    """What systems are scored on."""
+
+    whole: TestText
+    part: TestText  # of it, for systems that fill blanks
+
+    def of(self, predicts: str) -> TestText:
+        """What ranks systems that predict this."""
+        return self.part if predicts == "blanks" else self.whole
+
+
 def make_test_text(texts: Sequence[str], *, prompt: str | None) -> TestText:
-    """Test text with the prompt given, or the first plain words in it."""
+    """Test text with the prompt given, or the first plain words in it; a prompt with [MASK] in it is the cloze too."""
     plain = (found[0] for text in texts if (found := PLAIN_WORDS.search(text)))
     words = next(plain, " ".join(next((text for text in texts if text.strip()), "").split()[:PROMPT_WORDS]))
-    return TestText(list(texts), prompt if prompt is not None else words[:80])
+    if prompt is None:
+        return TestText(list(texts), words[:80], make_cloze(texts))
+    before, blank, _ = prompt.partition(MASK)
+    return TestText(list(texts), before.rstrip(), Cloze(prompt, ()) if blank else make_cloze(texts))
+
+
+def shorten(test: TestText, *, characters: int) -> TestText:
+    """About so many characters of a test text, from all over it: the beginnings of documents, cut at white space.
+
+    Documents are cut to the length at which all of them together have that many characters, but not so short that
+    fewer than 20 of them would do; then some are left out, at even distances.
+    """
+    lengths = np.sort([len(text) for text in test.texts])
+    before = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    together = before + lengths * np.arange(len(lengths), 0, -1)  # if all were cut to the length of this one
+    fitting = int(np.searchsorted(together, characters, side="right"))
+    if fitting == len(lengths):
+        return test
+    level = max((characters - before[fitting]) / (len(lengths) - fitting), characters / FEWEST_DOCUMENTS)
+    texts = [_beginning(text, int(level)) for text in test.texts]
+    kept = max(1, min(len(texts), round(len(texts) * characters / max(1, sum(map(len, texts))))))
+    places = np.unique(np.linspace(0, len(texts) - 1, kept).astype(int)) if kept > 1 else [0]
+    return TestText([texts[place] for place in places], test.prompt, test.cloze)
+
+
+def _beginning(text: str, size: int) -> str:
+    if len(text) <= size:
+        return text
+    space = max(text.rfind("\n", size // 2, size), text.rfind(" ", size // 2, size))
+    return text[: space + 1] if space >= 0 else text[:size]
 
 
 def block_starts(text: str, *, size: int) -> list[int]:
@@ -114,6 +158,13 @@ def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int
 
 def evaluate(model: LanguageModel, test: TestText, *, progress: Progress | None = None) -> dict[str, Any]:
     """The exact score of a model, as JSON: bits of each unit, counts, a sample, and the passage."""
+    record = score_units(model, test, progress=progress)
+    bytes_per_token = float(test.sizes.sum()) / record["tokens"]
+    return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
+
+
+def score_units(model: LanguageModel, test: TestText, *, progress: Progress | None = None) -> dict[str, Any]:
+    """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
     score = model.score(test.texts, progress=progress)
     if not math.isfinite(score.nats):
         raise ValueError("the model gives some token of the test text no probability at all, so it has no score")
@@ -125,14 +176,12 @@ def evaluate(model: LanguageModel, test: TestText, *, progress: Progress | None 
         ends = token_ends(model.tokenizer, text, count=len(nats))
         unit = np.searchsorted(starts, np.maximum(ends - 1, 0), side="right") - 1
         bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
-    document = test.passage[0]
     return {
         "bits": (np.concatenate(bits) / math.log(2)).tolist(),
         "tokens": score.tokens,
         "lossy": score.lossy,
         "unknown": score.unknown,
-        "sample": write_sample(model, test, bytes_per_token=score.bytes / score.tokens),
-        "passage": read_passage(model.tokenizer, test, score.token_nats[document] / math.log(2)),
+        "passage": read_passage(model.tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
     }
 
 

@@ -10,12 +10,17 @@ from typing import Any, NamedTuple
 
 from lmlab import run
 from lmlab.checkpoint import digest, read_json
-from lmlab.compare.arena import Record, read_curve
-from lmlab.compare.evaluation import TestText, evaluate
-from lmlab.config import build
+from lmlab.compare.arena import measure
+from lmlab.compare.curves import read_curve
+from lmlab.compare.evaluation import Tests, TestText
+from lmlab.compare.plan import check_comparable
+from lmlab.compare.records import Record
 from lmlab.costs.parameters import count_parameters
+from lmlab.data.corpus import Corpus
+from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
-from lmlab.recipe import Recipe
+from lmlab.models import find
+from lmlab.recipe import read_recipe
 from lmlab.training.costs import Cost
 
 LONG_LINE = 40
@@ -31,15 +36,17 @@ class Provenance(NamedTuple):
     same_text: bool
 
 
-def join(path: Path, *, description: dict[str, Any], test: TestText, names: set[str]) -> Record:
+def join(path: Path, *, description: dict[str, Any], tests: Tests, names: set[str]) -> Record:
     """Score a run on the test text of a comparison; a ValueError says why it cannot be compared."""
     model = load(path)
-    _check_tokenizer(model, path, description)
-    provenance = examine(path, description=description, test=test)
-    config = read_json(path / "config.json")
+    system = read_json(path / "config.json")["kind"]
+    check_comparable(system)
+    predicts = find(system).predicts
+    _check_tokenizer(model, path, description, predicts=predicts)
+    provenance = examine(path, description=description, test=tests.whole)
     return {
         "name": _free_name(path.resolve().name, names),
-        "system": config["kind"],
+        "system": system,
         "run": str(path),
         "seed": None,
         "weights_sha256": digest(path / "model.safetensors"),
@@ -50,9 +57,9 @@ def join(path: Path, *, description: dict[str, Any], test: TestText, names: set[
         "sweep": [],
         "training": _costs(path),
         "energy_method": None,
-        "curve": read_curve(path) if provenance.same_text and (path / "metrics.jsonl").is_file() else [],
+        "curve": read_curve(path, predicts=predicts) if provenance.same_text else [],
         "added": provenance.told,
-        **evaluate(model, test),
+        **measure(model, path, tests, predicts=predicts),
     }
 
 
@@ -63,12 +70,13 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _check_tokenizer(model: LanguageModel, path: Path, description: dict[str, Any]) -> None:
-    fingerprints = set(description["tokenizer_fingerprints"].values())
-    if fingerprints == {model.tokenizer.fingerprint}:
+def _check_tokenizer(model: LanguageModel, path: Path, description: dict[str, Any], *, predicts: str) -> None:
+    """Among systems that predict the same, tokenizers differ only where none of them loses text."""
+    rivals = [system for system in description["systems"] if find(system).predicts == predicts]
+    if all(description["fingerprints"][system] == model.tokenizer.fingerprint for system in rivals):
         return
     lossy = f"{path} reads {model.tokenizer.spec}, which" if model.tokenizer.lossy else ""
-    if not lossy and description["lossy"]:
+    if not lossy and any(description["lossy"][description["tokenizers"][system]] for system in rivals):
         lossy = "the comparison's tokenizer"
     if lossy:
         raise ValueError(
@@ -82,12 +90,13 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     """Whether the run can have seen the test text in training: by the fingerprint of its text, else by its lines."""
     if not (path / "recipe.json").is_file():
         return Provenance("it has no recipe, so nobody can tell whether it has seen the test text in training", False)
-    values = read_json(path / "recipe.json")
-    if values.pop("text_sha256", None) == description["text_sha256"]:
-        return Provenance("trained on the same text, split in the same way", True)
     try:
-        recipe = build(Recipe, values, where=str(path / "recipe.json"))
-        corpus = run.reopen_corpus(recipe, path, run.Silent())
+        recipe, fingerprint = read_recipe(path)
+        if fingerprint == description["text_sha256"]:
+            return Provenance("trained on the same text, split in the same way", True)
+        corpus = run.reopen_corpus(recipe, path, Silent())
+        if not isinstance(corpus, Corpus):
+            raise ValueError("it was trained on pairs of texts")
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Provenance(

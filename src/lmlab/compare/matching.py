@@ -14,8 +14,9 @@ from lmlab.models import load_class
 from lmlab.models.model import Model
 
 TOLERANCE = 0.05
-FOLLOWING = ("hidden", "inner")
+FOLLOWING = ("hidden", "inner", "embedding_width")
 """Settings that grow in proportion to the width, so that a system keeps its shape."""
+TRIED = 4
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}
 
 
@@ -47,19 +48,10 @@ def match_width(system: str, values: Mapping[str, Any], *, target: int) -> dict[
     The width stays a multiple of the attention heads; hidden layers keep their proportion to it; depth, windows and
     everything else stay as they are. The count grows with the width, so bisection finds the place.
     """
-    full = load_class(system).Config.model_fields
-    width = int(values.get("width", full["width"].default))
-    heads = int(values.get("heads", full["heads"].default)) if "heads" in full else 0
-    unit = heads if heads % 2 == 0 else 2 * heads  # sines and cosines come in pairs
-    unit = unit or 1
+    unit = width_unit(system, values)
 
     def at(steps: int) -> tuple[dict[str, Any], int]:
-        scaled = {
-            name: max(1, round(int(values.get(name, full[name].default)) * steps * unit / width))
-            for name in FOLLOWING
-            if name in full
-        }
-        settings = {**values, "width": steps * unit, **scaled}
+        settings = at_width(system, values, steps * unit)
         return settings, count_parameters(describe(system, settings)).total
 
     low, high = 1, 2
@@ -75,3 +67,34 @@ def match_width(system: str, values: Mapping[str, Any], *, target: int) -> dict[
             f"({count / target - 1:+.0%}); choose another number (--match parameters=N) or another --size"
         )
     return settings
+
+
+def at_width(system: str, values: Mapping[str, Any], width: int) -> dict[str, Any]:
+    """The settings of a system with another width, and with all that is in proportion to it."""
+    fields = load_class(system).Config.model_fields
+    given = {name: values.get(name, fields[name].default) for name in ("width", *FOLLOWING) if name in fields}
+    usual = given.pop("width")
+    scaled = {name: max(1, round(value * width / usual)) for name, value in given.items() if value is not None}
+    return {**values, "width": width, **scaled}
+
+
+def width_unit(system: str, values: Mapping[str, Any]) -> int:
+    """The number whose multiples are the widths that a system can have.
+
+    Heads divide the width, and sines and cosines come in pairs. A model of two parts, as ELECTRA, has the same to say
+    of its smaller one, so multiples are tried until they fit.
+    """
+    cls = load_class(system)
+    fields = cls.Config.model_fields
+    heads = int(values.get("heads", fields["heads"].default)) if "heads" in fields else 0
+    unit = max(1, heads if heads % 2 == 0 else 2 * heads)
+
+    def fits(width: int) -> bool:
+        try:
+            build(cls.Config, at_width(system, values, width), where="model")
+        except ValueError:
+            return False
+        return True
+
+    multiples = range(unit, unit * (unit + 1), unit)
+    return next((each for each in multiples if all(fits(each * n) for n in range(1, TRIED + 1))), unit)

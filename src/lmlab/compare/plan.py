@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from lmlab import run
 from lmlab.compare.matching import describe, match_width, parse_match
 from lmlab.config import Config, build, suggest
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.corpus import Corpus
 from lmlab.models import LINEAGE, find, load_class
 from lmlab.recipe import DataConfig, Recipe, make_recipe
-from lmlab.tokenizers import parse
+from lmlab.tokenizers import Tokenizer, parse
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 
@@ -29,10 +30,15 @@ OWN = {
     "gpt": "bpe:4096",
     "gpt2": "bpe:4096",
     "transformer-xl": "bytes",
+    "albert": "unigram:4096",
+    "xlm-r": "unigram:4096",
 }
 """`--tokenizer own`: what each system was known for, without loss. Models over words get large pieces in their place,
-for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings."""
+for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings, ALBERT
+and XLM-R unigram pieces. WordPiece, which BERT used, loses case and spacing; byte-pair encodings stand in for it."""
 OTHERS = "bpe:4096"
+GROUPS = {"all": "next token", "masked": "blanks"}
+"""What `--models` may say in place of names: every system that predicts this."""
 LEAST_TEST = 200
 """Bytes of test text below which no comparison is worth its name."""
 SWEPT = (1 / 3, 1.0, 3.0)
@@ -115,15 +121,27 @@ def make_conditions(
 
 
 def choose_systems(text: str) -> list[str]:
-    """`all`, or names with commas between them."""
-    if text.strip() == "all":
-        return list(LINEAGE)
-    names = [name.strip() for name in text.split(",") if name.strip()]
-    for name in names:
-        find(name)
+    """Names with commas between them; `all` is every system that predicts the next token, `masked` all with blanks."""
+    names: list[str] = []
+    for word in filter(None, map(str.strip, text.split(","))):
+        if word in GROUPS:
+            names += [name for name, system in LINEAGE.items() if system.predicts == GROUPS[word]]
+            continue
+        check_comparable(word)
+        names.append(word)
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"--models {text}: name each system once, with commas between them, or write all")
+        raise ValueError(f"--models {text}: name each system once, with commas between them, or write all or masked")
     return names
+
+
+def check_comparable(name: str) -> None:
+    """The system has a place in a comparison: it predicts plain text, not the target of a source."""
+    if find(name).predicts == "target text":
+        raise ValueError(
+            f"{name} writes a target text from a source, so it has no score on plain text and cannot be compared here; "
+            f"train it on pairs (lmlab train {name} --source … --target … -o RUN), and compare translations with: "
+            "lmlab evaluate RUN --source … --target …"
+        )
 
 
 def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str, str]:
@@ -169,8 +187,9 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         raise ValueError(
             "--sweep chooses by validation text, and none is held out; give --split three shares, or --valid"
         )
-    different = {corpora[spec].tokenizer.fingerprint for spec in conditions.tokenizers.values()}
     for system, spec in conditions.tokenizers.items():
+        rivals = [other for other in conditions.systems if find(other).predicts == find(system).predicts]
+        different = {corpora[conditions.tokenizers[rival]].tokenizer.fingerprint for rival in rivals}
         if len(different) > 1 and corpora[spec].tokenizer.lossy:
             raise ValueError(
                 f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and other "
@@ -191,7 +210,7 @@ def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[En
             for seed in seeds:
                 recipe = _recipe(conditions, system, seed=seed)
                 if target is not None and not counted:
-                    values = _with_vocabulary(system, recipe.model, corpora[conditions.tokenizers[system]])
+                    values = _with_vocabulary(recipe, corpora[conditions.tokenizers[system]])
                     matched = match_width(system, values, target=target)
                     kept = {name: value for name, value in matched.items() if name not in ("vocabulary", "boundary")}
                     recipe = recipe.model_copy(update={"model": kept})
@@ -211,9 +230,8 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
         return given
     counts = []
     for system in filter(trains, conditions.systems):
-        recipe = _recipe(conditions, system, seed=0)
-        corpus = corpora[conditions.tokenizers[system]]
-        counts.append(count_parameters(describe(system, _with_vocabulary(system, recipe.model, corpus))).total)
+        values = _with_vocabulary(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
+        counts.append(count_parameters(describe(system, values)).total)
     return int(float(f"{statistics.median_low(counts):.2g}")) if counts else None
 
 
@@ -249,8 +267,17 @@ def _recipe(conditions: Conditions, system: str, *, seed: int) -> Recipe:
     )
 
 
-def _with_vocabulary(system: str, values: Mapping[str, Any], corpus: Corpus) -> dict[str, Any]:
-    known: dict[str, Any] = {"vocabulary": corpus.tokenizer.vocabulary}
-    if "boundary" in load_class(system).Config.model_fields:
-        known["boundary"] = corpus.tokenizer.boundary
-    return {**values, **known}
+def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> dict[str, Tokenizer]:
+    """The tokenizer of each system, with the special tokens that it needs; the text is the same without them."""
+    return {
+        system: run.full_tokenizer(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
+        for system in conditions.systems
+    }
+
+
+def _with_vocabulary(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+    tokenizer = run.full_tokenizer(recipe, corpus)
+    known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
+    if "boundary" in load_class(recipe.kind).Config.model_fields:
+        known["boundary"] = tokenizer.boundary
+    return {**recipe.model, **known}

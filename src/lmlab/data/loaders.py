@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -12,13 +12,17 @@ Tokens = np.ndarray
 
 
 class Loader(Protocol):
-    """An endless, numbered supply of batches [B, window + 1]."""
+    """An endless, numbered supply of the raw material of batches; that of windows and streams is [B, window + 1]."""
 
     batch_size: int
     window: int
     steps_per_epoch: float
 
-    def batch(self, step: int) -> Tensor: ...
+    @property
+    def tokens_per_step(self) -> float:
+        """How many tokens a batch has, on average."""
+
+    def batch(self, step: int) -> Any: ...
 
     def restarts(self, step: int) -> bool:
         """True where batch `step` does not go on from the one before: carried state must be forgotten."""
@@ -38,6 +42,10 @@ class Windows:
         self.steps_per_epoch = self.count / batch
         self._epoch = -1
         self._starts = np.zeros(0, dtype=np.int64)
+
+    @property
+    def tokens_per_step(self) -> float:
+        return float(self.batch_size * self.window)
 
     def batch(self, step: int) -> Tensor:
         first = step * self.batch_size
@@ -72,6 +80,10 @@ class Streams:
         self.seed = seed
         self.count = targets // (self.batch_size * self.window)
         self.steps_per_epoch = float(self.count)
+
+    @property
+    def tokens_per_step(self) -> float:
+        return float(self.batch_size * self.window)
 
     def batch(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.count)

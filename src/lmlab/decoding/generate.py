@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lmlab.models.model import LanguageModel, State, reorder_state
+from lmlab.models.model import Decoding, LanguageModel, State, reorder_state
 
 
 def device_of(model: LanguageModel) -> torch.device:
@@ -51,9 +51,18 @@ class Reader:
         logits, self.state = self.model.step(tokens, self.state)
         return logits
 
-    def reorder(self, index: Tensor) -> None:
-        """Let row i go on from what row index[i] has read; there may be more or fewer rows than before."""
-        self.state = reorder_state(self.state, index)
+    def reorder(self, index: Tensor, *, sources: Tensor | None = None) -> None:
+        """Let row i go on from what row index[i] has read; there may be more or fewer rows than before.
+
+        Of an encoder-decoder only the decoder's rows move. Its memory has one row for each source, shared by equally
+        many texts; `sources` are those that stay (by default all), and is given where texts leave.
+        """
+        if isinstance(self.state, Decoding):
+            memory, decoder = self.state
+            memory = memory if sources is None else reorder_state(memory, sources)
+            self.state = Decoding(memory, reorder_state(decoder, index))
+        else:
+            self.state = reorder_state(self.state, index)
         if self._held:
             self._held = [torch.cat(self._held, dim=1).index_select(0, index)]
 
@@ -61,6 +70,11 @@ class Reader:
         """The tokens to read so that the state holds at most `window`: the new ones, or more after a fresh start."""
         new = tokens.shape[1]
         if self._length + new > window:
+            if isinstance(self.state, Decoding):
+                raise ValueError(
+                    f"{type(self.model).__name__} has positions for {window} target tokens, not for "
+                    f"{self._length + new}: ask for fewer tokens"
+                )
             keep = max(window // 2, min(new, window))
             tokens = torch.cat([*self._held, tokens], dim=1)[:, -keep:]
             self.state = self.model.start(tokens.shape[0])
@@ -79,11 +93,13 @@ def generate(
     pick: Picker,
     samples: int = 1,
     boundary: int | None = None,
+    state: State = None,
 ) -> Iterator[Tensor]:
     """Continue prompts [B, T], each `samples` times, by at most `tokens` tokens; yield [B * samples] as they come.
 
     A prompt begins with the boundary and is read once, however many samples there are. With `boundary` given, a text
     ends where the model produces it and is held there; the loop ends when all have. Without, it runs to the length.
+    `state` is where to begin, of an encoder-decoder: `model.start(B, source=…)`.
     """
     if prompt.ndim != 2 or prompt.shape[1] == 0:
         raise ValueError(
@@ -93,7 +109,7 @@ def generate(
         raise ValueError(f"tokens = {tokens}, samples = {samples}: tokens must be at least 0 and samples at least 1")
     if tokens == 0:
         return
-    reader = Reader(model, batch=prompt.shape[0])
+    reader = Reader(model, batch=prompt.shape[0], state=state)
     logits = reader.read(prompt)
     if samples > 1:
         rows = torch.arange(prompt.shape[0], device=prompt.device).repeat_interleave(samples)

@@ -43,6 +43,7 @@ class Score:
     bytes: int
     lossy: bool = False  # the tokens do not determine the text, so bits per byte flatter
     unknown: int = 0  # tokens that stand for what the vocabulary lacks
+    pseudo: bool = False  # each token was guessed from all others: not comparable with left-to-right scores
     token_ids: list[NDArray[np.int64]] = field(default_factory=list, repr=False, compare=False)  # per document
     token_nats: list[Nats] = field(default_factory=list, repr=False, compare=False)
     show: Callable[[int], str] = field(default=str, repr=False, compare=False)
@@ -81,6 +82,7 @@ class Score:
             "bytes": self.bytes,
             "lossy": self.lossy,
             "unknown": self.unknown,
+            "pseudo": self.pseudo,
         }
         return {key: value if math.isfinite(value) else None for key, value in numbers.items()}
 

@@ -1,18 +1,21 @@
 """Beam search: the most probable continuations, kept k at a time.
 
-Shapes: B texts at once, K beams each, V vocabulary.
+Shapes: B texts at once, K beams each, C candidates for the next beams, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lmlab.decoding.generate import Reader
-from lmlab.models.model import LanguageModel
+from lmlab.models.model import Decoding, LanguageModel, State
+
+Penalty = Literal["wu", "power"]
 
 
 class Hypothesis(NamedTuple):
@@ -27,18 +30,21 @@ class Hypothesis(NamedTuple):
 class Expansion(NamedTuple):
     """One level of the search tree: what became of the beams in one step, best first."""
 
-    parent: Tensor  # [B, C] which of the K beams a candidate continues
+    text: Tensor  # [B] which of the given texts a row is: those that are done are no longer there
+    parent: Tensor  # [B, C] which of the beams a candidate continues
     token: Tensor  # [B, C] by which token
     log_probability: Tensor  # [B, C] of the whole continuation; -inf where there is no candidate
+    finished: Tensor  # [B, C] whether it ends with the boundary and is a result
     kept: Tensor  # [B, K] which candidates are the next beams
 
 
-def length_penalty_of(length: int, alpha: float) -> float:
-    """((5 + length) / 6)^alpha, by which log-probabilities are divided; Wu et al. 2016, equation 14.
+def length_penalty_of(length: int, alpha: float, kind: Penalty = "wu") -> float:
+    """What log-probabilities are divided by: ((5 + length) / 6)^alpha (Wu et al. 2016, equation 14), or length^alpha.
 
-    Summed log-probabilities favour short texts; alpha 0 leaves that as it is, 0.6 to 1 is usual for translation.
+    Summed log-probabilities favour short texts; alpha 0 leaves that as it is, 0.6 to 1 is usual for translation. The
+    plain power is what OpenNMT, fairseq and transformers have; with alpha 1 it is the mean over the tokens.
     """
-    return float(((5 + length) / 6) ** alpha)
+    return float(((5 + length) / 6 if kind == "wu" else length) ** alpha)
 
 
 @torch.inference_mode()
@@ -46,76 +52,157 @@ def beam_search(
     model: LanguageModel,
     prompt: Tensor,
     *,
-    tokens: int,
+    tokens: int | Sequence[int],
     beams: int,
     boundary: int | None = None,
     length_penalty: float = 0.0,
+    penalty: Penalty = "wu",
+    shortest: int = 0,
+    no_repeat: int = 0,
+    never: Sequence[int] = (),
+    state: State = None,
     watch: Callable[[Expansion], None] | None = None,
 ) -> list[list[Hypothesis]]:
     """The best continuations of prompts [B, T] by at most `tokens` tokens: for each prompt up to K, best first.
 
     In each step every beam is continued by every token and the best K candidates stay. One that ends with `boundary`
-    leaves the search as a result, and the next best takes its place. A text is done when K results are in and no beam
-    can still beat the worst of them; beams that reach the greatest length are results as they are.
+    leaves the search as a result, and the next best takes its place. A text is done, and leaves the batch, when K
+    results are in and no beam can still beat the worst of them; beams that reach the greatest length (one for all, or
+    one for each text) are results as they are.
+
+    No text ends before it has `shortest` tokens (besides the boundary), none has the same `no_repeat` tokens in a row
+    twice (0: it may), and none has a token of `never`; what is forbidden has no probability, and the other tokens keep
+    theirs. `state` is where to begin, of an encoder-decoder: `model.start(B, source=…)`; the beams of a text share what
+    it knows of the source.
     """
-    if tokens < 1 or beams < 1:
-        raise ValueError(f"tokens = {tokens}, beams = {beams}: both must be at least 1")
-    device, size = prompt.device, prompt.shape[0]
-    reader = Reader(model, batch=size)
+    size, length_before, device = *prompt.shape, prompt.device
+    limits = [tokens] * size if isinstance(tokens, int) else [int(limit) for limit in tokens]
+    _check(model, prompt, limits, beams=beams, shortest=shortest, no_repeat=no_repeat, state=state)
+    results = [_Results(beams, limit, length_penalty, penalty) for limit in limits]
+    reader = Reader(model, batch=size, state=state)
     logits = reader.read(prompt)
-    vocabulary = logits.shape[-1]
-    first_row = torch.arange(size, device=device)[:, None] * beams
-    rows = torch.arange(size, device=device).repeat_interleave(beams)
-    reader.reorder(rows)
-    logits = logits[rows]
-    totals = torch.full((size, beams), -torch.inf, dtype=torch.float64, device=device)
-    totals[:, 0] = 0.0  # all beams are the same text at first: only one of them counts
-    texts = torch.empty((size, beams, 0), dtype=torch.long, device=device)
-    results: list[list[Hypothesis]] = [[] for _ in range(size)]
+    rows = torch.arange(size, device=device)  # [B] the texts that are not done
+    totals = torch.zeros(size, 1, dtype=torch.float64, device=device)  # [B, K], of one beam at first
+    texts = prompt[:, None]  # [B, K, T + length]
 
-    for length in range(1, tokens + 1):
-        joint = totals[:, :, None] + logits.log_softmax(-1).view(size, beams, vocabulary)  # [B, K, V]
-        best, flat = joint.flatten(1).topk(min(2 * beams, beams * vocabulary))  # [B, C], C >= 2K or all there is
-        parent, token = flat.div(vocabulary, rounding_mode="floor"), flat % vocabulary
-        going = best
-        if boundary is not None:
-            ends = token == boundary
-            going = best.masked_fill(ends, -torch.inf)
-            ends[:, beams:] = False
-            for row, column in (ends & best.isfinite()).nonzero().tolist():
-                text = [*texts[row, parent[row, column]].tolist(), boundary]
-                _add(results[row], text, float(best[row, column]), length_penalty, beams, finished=True)
-        totals, kept = going.topk(beams)
+    for length in range(1, max(limits, default=0) + 1):
+        width, vocabulary = totals.shape[1], logits.shape[-1]
+        logs = logits.float().log_softmax(-1)
+        if boundary is not None and length <= shortest:
+            logs[:, boundary] = -torch.inf
+        if never:
+            logs[:, list(never)] = -torch.inf
+        if no_repeat:
+            logs.masked_fill_(_repeats(texts.flatten(0, 1), no_repeat, vocabulary, boundary), -torch.inf)
+        best, parent, token = _candidates(logs, totals, min(2 * beams, width * vocabulary))
+        ends = best.isfinite() & (token == (-1 if boundary is None else boundary))
+        totals, kept = best.masked_fill(ends, -torch.inf).topk(min(beams, best.shape[1]))
+        ends[:, beams:] = False
         if watch is not None:
-            watch(Expansion(parent, token, best, kept))
+            watch(Expansion(rows, parent, token, best, ends, kept))
+        active = rows.tolist()
+        for row, column in ends.nonzero().tolist():
+            text = [*texts[row, parent[row, column], length_before:].tolist(), int(token[row, column])]
+            results[active[row]].add(text, float(best[row, column]), finished=True)
         parent, token = parent.gather(1, kept), token.gather(1, kept)
-        texts = torch.cat([texts.gather(1, parent[:, :, None].expand(-1, -1, length - 1)), token[:, :, None]], dim=2)
-        if length == tokens or all(
-            _settled(result, float(top), length, tokens, length_penalty, beams)
-            for result, top in zip(results, totals[:, 0].tolist(), strict=True)
-        ):
+        texts = torch.cat([texts.gather(1, parent[:, :, None].expand(-1, -1, texts.shape[2])), token[:, :, None]], 2)
+
+        going = []
+        for row, (index, top) in enumerate(zip(active, totals[:, 0].tolist(), strict=True)):
+            if length == limits[index]:
+                for text, total in zip(texts[row, :, length_before:].tolist(), totals[row].tolist(), strict=True):
+                    results[index].add(text, total, finished=False)
+            elif not results[index].settled(top, length):
+                going.append(row)
+        if not going:
             break
-        if beams > 1:
-            reader.reorder((first_row + parent).flatten())
+        stay = None if len(going) == len(active) else torch.tensor(going, device=device)
+        if stay is not None:
+            rows, totals, parent, token, texts = (part[stay] for part in (rows, totals, parent, token, texts))
+        if beams > 1 or stay is not None:
+            first = width * (torch.arange(len(going), device=device) if stay is None else stay)
+            reader.reorder((first[:, None] + parent).flatten(), sources=stay)
         logits = reader.read(token.view(-1, 1))
-
-    for row, column in totals.isfinite().nonzero().tolist():
-        if texts.shape[2] == tokens:
-            text = texts[row, column].tolist()
-            _add(results[row], text, float(totals[row, column]), length_penalty, beams, finished=False)
-    return results
+    return [each.best for each in results]
 
 
-def _add(results: list[Hypothesis], text: list[int], total: float, alpha: float, beams: int, *, finished: bool) -> None:
-    """Put a hypothesis among the best `beams`, best first."""
-    results.append(Hypothesis(text, total, total / length_penalty_of(len(text), alpha), finished))
-    results.sort(key=lambda hypothesis: -hypothesis.score)
-    del results[beams:]
+def _check(
+    model: LanguageModel,
+    prompt: Tensor,
+    limits: list[int],
+    *,
+    beams: int,
+    shortest: int,
+    no_repeat: int,
+    state: State,
+) -> None:
+    if prompt.ndim != 2 or prompt.shape[1] == 0:
+        raise ValueError(
+            f"a prompt of shape {list(prompt.shape)}: [B, T] with T >= 1 is needed, begin it with the boundary"
+        )
+    if len(limits) != len(prompt):
+        raise ValueError(f"{len(limits)} greatest lengths for {len(prompt)} prompts: give one number, or one for each")
+    if min(limits, default=1) < 1 or beams < 1:
+        raise ValueError(f"tokens = {min(limits, default=1)}, beams = {beams}: both must be at least 1")
+    if shortest < 0 or no_repeat < 0 or shortest > min(limits, default=shortest):
+        raise ValueError(
+            f"shortest = {shortest}, no_repeat = {no_repeat}: neither may be negative, "
+            f"and no text can have at least {shortest} and at most {min(limits, default=0)} tokens"
+        )
+    longest = prompt.shape[1] + max(limits, default=0) - 1
+    if isinstance(state, Decoding) and model.window is not None and longest > model.window:
+        raise ValueError(
+            f"tokens = {max(limits)}: {type(model).__name__} has positions for {model.window} target tokens, "
+            f"so at most {model.window - prompt.shape[1] + 1} can be written after the prompt"
+        )
 
 
-def _settled(results: list[Hypothesis], top: float, length: int, tokens: int, alpha: float, beams: int) -> bool:
-    """Whether no continuation of a beam can enter the results: a total only falls, its penalty is known in advance."""
-    if top == -torch.inf:
-        return True
-    bound = top / max(length_penalty_of(length + 1, alpha), length_penalty_of(tokens, alpha))
-    return len(results) == beams and results[-1].score >= bound
+def _candidates(logs: Tensor, totals: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """The best continuations of all beams, best first: their log-probability, beam and token, each [B, C].
+
+    No more than C of one beam can be among them, so the scores of the others are never summed up nor sorted.
+    """
+    size, width = totals.shape
+    each, token = logs.topk(min(count, logs.shape[-1]))  # [B * K, c]
+    joint = totals[:, :, None] + each.view(size, width, -1)  # in float64: thousands of terms may be summed
+    best, flat = joint.flatten(1).topk(count)
+    return best, flat.div(each.shape[1], rounding_mode="floor"), token.view(size, -1).gather(1, flat)
+
+
+def _repeats(texts: Tensor, length: int, vocabulary: int, boundary: int | None) -> Tensor:
+    """[N, V], True where a token would end `length` tokens that texts [N, T] already have in a row.
+
+    The boundary is free: it often begins the text, and without it none could end.
+    """
+    banned = torch.zeros(len(texts), vocabulary + 1, dtype=torch.bool, device=texts.device)
+    if texts.shape[1] >= length:
+        runs = texts.unfold(1, length, 1)  # [N, T - length + 1, length]
+        same = (runs[:, :, :-1] == texts[:, None, texts.shape[1] - length + 1 :]).all(-1)
+        banned.scatter_(1, torch.where(same, runs[:, :, -1], vocabulary), True)
+    if boundary is not None:
+        banned[:, boundary] = False
+    return banned[:, :-1]
+
+
+class _Results:
+    """The best hypotheses of one text so far, and whether a better one can come."""
+
+    def __init__(self, beams: int, limit: int, alpha: float, kind: Penalty) -> None:
+        self.beams, self.limit, self.alpha, self.kind = beams, limit, alpha, kind
+        self.best: list[Hypothesis] = []
+
+    def add(self, text: list[int], total: float, *, finished: bool) -> None:
+        """Put a hypothesis among the best, best first."""
+        if math.isfinite(total):
+            score = total / length_penalty_of(len(text), self.alpha, self.kind)
+            self.best.append(Hypothesis(text, total, score, finished))
+            self.best.sort(key=lambda hypothesis: -hypothesis.score)
+            del self.best[self.beams :]
+
+    def settled(self, top: float, length: int) -> bool:
+        """Whether no continuation of a beam can enter: a total only falls, and its penalty is known in advance."""
+        if top == -math.inf:
+            return True
+        lengths = (length + 1, self.limit)
+        bound = top / max(length_penalty_of(each, self.alpha, self.kind) for each in lengths)
+        return len(self.best) == self.beams and self.best[-1].score >= bound

@@ -17,14 +17,17 @@ from lmlab.layers.dropped_attention import attend_dropped
 from lmlab.layers.linear import Linear
 
 
-def attention_weights(q: Tensor, k: Tensor, *, causal: bool = False) -> Tensor:
+def attention_weights(q: Tensor, k: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:
     """softmax(QKᵀ/√d) for q [..., T, d] and k [..., S, d]: how much each query attends to each key, [..., T, S].
 
-    With `causal` the queries are the last T of the S positions, and none sees a key after its own.
+    With `causal` the queries are the last T of the S positions, and none sees a key after its own. A `mask`, of a shape
+    that broadcasts to the weights, is True where a key may be seen: where it is not padding.
     """
     scores = q @ k.mT / math.sqrt(q.shape[-1])
     if causal:
         scores = scores.masked_fill(~causal_mask(*scores.shape[-2:], device=q.device), -math.inf)
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
     return scores.softmax(-1)
 
 
@@ -34,24 +37,33 @@ def causal_mask(queries: int, keys: int, *, device: torch.device) -> Tensor:
 
 
 def attend(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, dropout: float = 0.0, watch: nn.Module | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    mask: Tensor | None = None,
+    dropout: float = 0.0,
+    watch: nn.Module | None = None,
 ) -> Tensor:
-    """softmax(QKᵀ/√d)V for q [B, H, T, d] and k, v [B, H, S, d] -> [B, H, T, d].
+    """softmax(QKᵀ/√d)V for q [B, H, T, d] and k, v [B, H, S, d] -> [B, H, T, d]; `mask` as in `attention_weights`.
 
     One fused kernel, which never holds the weights. They are computed in the open, and passed through `watch`, only
     when somebody looks; and on a CPU when they are dropped out, because the kernel has no quick way of doing that.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if watch is not None:
-        return drop(watch(attention_weights(q, k, causal=causal and queries > 1)), dropout) @ v
+        return drop(watch(attention_weights(q, k, causal=causal and queries > 1, mask=mask)), dropout) @ v
     if dropout and q.device.type == "cpu" and q.dtype == torch.float32 and not torch.compiler.is_compiling():
-        if causal and queries == keys:
-            return attend_dropped(q, k, v, dropout=dropout)
-        return drop(attention_weights(q, k, causal=causal and queries > 1), dropout) @ v
+        if mask is None and queries == keys:
+            return attend_dropped(q, k, v, dropout=dropout, causal=causal)
+        return drop(attention_weights(q, k, causal=causal and queries > 1, mask=mask), dropout) @ v
     if queries == 1 < len(q) and q.device.type == "cpu":
-        return attention_weights(q, k) @ v  # here the kernel would first copy all keys, to scale them
-    if causal and 1 < queries < keys:
-        mask = causal_mask(queries, keys, device=q.device)
+        return attention_weights(q, k, mask=mask) @ v  # here the kernel would first copy all keys, to scale them
+    if causal and queries > 1 and (queries < keys or mask is not None):
+        past = causal_mask(queries, keys, device=q.device)
+        mask = past if mask is None else mask & past
+    if mask is not None:
         return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)
     return F.scaled_dot_product_attention(q, k, v, is_causal=causal and queries > 1, dropout_p=dropout)
 

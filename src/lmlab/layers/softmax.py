@@ -62,6 +62,23 @@ class Softmax(nn.Module):
             return F.cross_entropy(_widen(self.logits(hidden)), targets, reduction="sum")
         return linear_cross_entropy(hidden, self.weight, self.bias, targets)
 
+    def smoothed(self, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+        """The sum of `nll` with smoothed labels, Σ_n (1 − ε) nll(y_n) + ε · mean_w nll(w), and the plain sum.
+
+        In scores that is nll + ε (s_y − mean_w s_w), and the mean score is h · mean_w W_w + mean b: so smoothing
+        costs two products of a vector beside `total`, not a second look at the N × V scores.
+        """
+        if torch.is_autocast_enabled(hidden.device.type):
+            scores = _widen(self.logits(hidden))
+            plain = F.cross_entropy(scores, targets, reduction="sum")
+            margin = scores.gather(1, targets[:, None]).sum() - scores.mean(1).sum()
+        else:
+            plain = linear_cross_entropy(hidden, self.weight, self.bias, targets)
+            margin = ((F.embedding(targets, self.weight) - self.weight.mean(0)) * hidden).sum()
+            if self.bias is not None:
+                margin = margin + self.bias[targets].sum() - len(targets) * self.bias.mean()
+        return plain + smoothing * margin, plain
+
     def flops(self) -> float:
         """Floating-point operations per token."""
         return 2.0 * self.weight.numel()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from lmlab.config import suggest
 
@@ -19,6 +19,8 @@ class System(NamedTuple):
     year: int
     paper: str
     summary: str
+    predicts: Literal["next token", "blanks", "target text"] = "next token"
+    """What it does, and so with which others it can be compared."""
 
 
 LINEAGE: dict[str, System] = {
@@ -31,13 +33,38 @@ LINEAGE: dict[str, System] = {
         System("lstm", "lmlab.models.lstm:LSTM", 2012, "Hochreiter & Schmidhuber 1997", "gated memory cells"),
         System("gru", "lmlab.models.gru:GRU", 2014, "Cho et al. 2014", "update and reset gates"),
         System(
+            "seq2seq",
+            "lmlab.models.seq2seq:Seq2Seq",
+            2015,
+            "Sutskever et al. 2014, Bahdanau et al. 2015",
+            "recurrent encoder and decoder, with attention",
+            predicts="target text",
+        ),
+        System(
             "attention-lm",
             "lmlab.models.attention_lm:AttentionLM",
             2017,
             "Vaswani et al. 2017",
             "the ladder: one attention layer up to a Transformer block",
         ),
+        System(
+            "transformer",
+            "lmlab.models.transformer:Transformer",
+            2017,
+            "Vaswani et al. 2017",
+            "encoder and decoder of attention alone",
+            predicts="target text",
+        ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "post-norm Transformer decoder"),
+        System("bert", "lmlab.models.bert:Bert", 2018, "Devlin et al. 2019", "looks both ways, fills blanks", "blanks"),
+        System(
+            "mbert",
+            "lmlab.models.mbert:MultilingualBert",
+            2018,
+            "Devlin et al. 2018, release notes",
+            "BERT over one vocabulary for many languages",
+            "blanks",
+        ),
         System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "pre-norm Transformer decoder"),
         System(
             "transformer-xl",
@@ -45,6 +72,46 @@ LINEAGE: dict[str, System] = {
             2019,
             "Dai et al. 2019",
             "segment recurrence, relative positions",
+        ),
+        System(
+            "roberta",
+            "lmlab.models.roberta:Roberta",
+            2019,
+            "Liu et al. 2019",
+            "BERT trained better, without sentence pairs",
+            "blanks",
+        ),
+        System(
+            "xlm-r",
+            "lmlab.models.xlm_r:XLMRoberta",
+            2019,
+            "Conneau et al. 2020",
+            "RoBERTa over one vocabulary for many languages",
+            "blanks",
+        ),
+        System(
+            "albert",
+            "lmlab.models.albert:Albert",
+            2019,
+            "Lan et al. 2020",
+            "BERT with small token vectors and one shared block",
+            "blanks",
+        ),
+        System(
+            "electra",
+            "lmlab.models.electra:Electra",
+            2020,
+            "Clark et al. 2020",
+            "a small model fills blanks, a large one finds what it replaced",
+            "blanks",
+        ),
+        System(
+            "bart",
+            "lmlab.models.bart:Bart",
+            2019,
+            "Lewis et al. 2020",
+            "a Transformer that repairs damaged text",
+            predicts="target text",
         ),
     )
 }

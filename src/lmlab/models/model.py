@@ -70,6 +70,10 @@ class Model(nn.Module):
     """Named presets of Config fields; `small` is the default on a CPU."""
     TRAINING: ClassVar[dict[str, Any]] = {}
     """Settings of `train` under which this system does well; the user's own settings go before them."""
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
+    """The pre-training variant of this system, with its settings; the user's own settings go before them."""
+    TOKENIZER: ClassVar[str] = "bpe:4096"
+    """How text becomes tokens unless the user says otherwise."""
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
@@ -123,6 +127,61 @@ class Model(nn.Module):
         return next(self.parameters()).device
 
 
+class EncoderModel(Model):
+    """A model that reads a text in both directions at once and fills its blanks; it has no state and no next token.
+
+    `output` gives the scores of the token at a place itself, not of the one after it.
+    """
+
+    def forward(
+        self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None, state: State = None
+    ) -> Output:
+        """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
+
+        What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero.
+        """
+        raise NotImplementedError
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        raise ValueError(f"{type(self).__name__} reads in both directions, so it has no next token; try `lmlab fill`")
+
+    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        raise ValueError(f"{type(self).__name__} reads in both directions: score it by its pseudo-log-likelihood")
+
+
+class Decoding(NamedTuple):
+    """The state of an encoder-decoder: what it knows of B sources, and K texts in the writing for each."""
+
+    memory: Any  # a nest of tensors [B, ...], read only: all beams of one source share a row
+    decoder: Any  # a nest of tensors [B * K, ...], K rows after each other for each source
+
+
+class EncoderDecoder(Model):
+    """A model that reads a source text, and predicts the next token of a target text given both."""
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Any:
+        """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        source: Tensor | None = None,
+        lengths: Tensor | None = None,
+        state: State = None,
+    ) -> Output:
+        """Target tokens [B, T], each to be followed by the next one -> hidden [B, T, D].
+
+        Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
+        """
+        raise NotImplementedError
+
+    def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> State:
+        """The `Decoding` of `batch_size` sources of which no target token has been read."""
+        raise NotImplementedError
+
+
 def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
     """The same nest with `function` applied to each tensor."""
     if isinstance(state, Tensor):
@@ -143,4 +202,14 @@ def detach_state(state: State) -> State:
 
 def reorder_state(state: State, index: Tensor) -> State:
     """The state whose row i is the given state's row index[i]: how beams change places."""
+    if isinstance(state, Decoding):
+        beams = rows_of(state.decoder) // rows_of(state.memory)
+        return Decoding(reorder_state(state.memory, index // beams), reorder_state(state.decoder, index))
     return map_state(lambda tensor: tensor.index_select(0, index), state)
+
+
+def rows_of(state: State) -> int:
+    """How many texts a nest of batch-first tensors holds; 0 where it has no tensor."""
+    rows: list[int] = []
+    map_state(lambda tensor: (rows.append(len(tensor)), tensor)[1], state)
+    return rows[0] if rows else 0

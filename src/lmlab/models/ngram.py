@@ -66,6 +66,8 @@ class NGram:
         "large": {"order": 9},
     }
     TRAINING: ClassVar[dict[str, Any]] = {}
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
+    TOKENIZER: ClassVar[str] = "bpe:4096"
     carries: ClassVar[bool] = False
 
     def __init__(self, config: Config, *, levels: Sequence[Level] | None = None) -> None:

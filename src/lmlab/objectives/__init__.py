@@ -1,1 +1,46 @@
-"""Pre-training variants: an objective makes blanks, the model fills them."""
+"""Pre-training variants: an objective makes blanks, the model fills them. The table imports no objective."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from lmlab.config import build, suggest
+
+if TYPE_CHECKING:
+    from lmlab.objectives.objective import Objective
+    from lmlab.tokenizers import Tokenizer
+
+OBJECTIVES: dict[str, str] = {
+    "causal": "lmlab.objectives.causal:Causal",
+    "masked": "lmlab.objectives.masked:Masked",
+    "replaced": "lmlab.objectives.replaced:Replaced",
+    "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
+    "denoising": "lmlab.objectives.denoising:Denoising",
+}
+
+LEARNT_BY: dict[str, str] = {
+    "causal": "next token",
+    "masked": "blanks",
+    "replaced": "blanks",
+    "seq2seq": "target text",
+    "denoising": "target text",
+}
+"""What a system predicts that learns by an objective (see `models.System`)."""
+
+
+def load_objective(kind: str) -> Any:
+    """The class of the objective called `kind`, imported now; a ValueError names the nearest one."""
+    if kind not in OBJECTIVES:
+        raise ValueError(f"unknown objective {kind!r}{suggest(kind, OBJECTIVES)}")
+    module, _, attribute = OBJECTIVES[kind].partition(":")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer) -> Objective:
+    """An objective from its settings, of which `kind` is one, for texts of a tokenizer."""
+    values = dict(settings)
+    cls = load_objective(str(values.pop("kind")))
+    objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer)
+    return objective

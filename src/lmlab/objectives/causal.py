@@ -2,23 +2,47 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
+import numpy as np
 from torch import Tensor
 
+from lmlab.config import Config
+from lmlab.data.corpus import Split
+from lmlab.data.loaders import Loader, Streams, Windows
 from lmlab.models.model import Model, State
 from lmlab.objectives.objective import Batch, Loss
+from lmlab.tokenizers import Tokenizer
+
+
+class CausalConfig(Config):
+    """Nothing to set."""
 
 
 class Causal:
     """Mean cross-entropy of P(w_i | w_1 .. w_i-1); every position is a blank."""
 
-    def batch(self, raw: Tensor) -> Batch:
+    Config: ClassVar[type[Config]] = CausalConfig
+    roles: tuple[str, ...] = ()
+    likelihood: bool = True
+
+    def __init__(self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None) -> None: ...
+
+    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+        """Contiguous streams for a model that carries its state, shuffled windows for others."""
+        return (Streams if streams else Windows)(data.tokens, batch=batch, window=window, seed=seed)
+
+    def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         """raw [B, T+1] -> the first T tokens, and the T tokens that follow them."""
-        return Batch(inputs={"tokens": raw[:, :-1]}, targets=raw[:, 1:])
+        return Batch(inputs={"tokens": raw[:, :-1]}, targets=raw[:, 1:], tokens=raw[:, 1:].numel())
 
     def loss(self, model: Model, batch: Batch, state: State = None) -> tuple[Loss, State]:
         hidden, state = model(**batch.inputs, state=state)
         targets = batch.targets.flatten()
         return Loss(model.total_nll(hidden.flatten(0, 1), targets), targets.numel()), state
+
+    def flops(self, model: Model, loader: Loader) -> float:
+        return model.flops(loader.window) * loader.tokens_per_step
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

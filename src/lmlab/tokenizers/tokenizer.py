@@ -27,8 +27,19 @@ from lmlab.tokenizers.engines import (
 )
 from lmlab.tokenizers.remembering import Memory
 
-BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
+BOUNDARIES = (
+    *(BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]"),
+    "\n</w>",  # the first GPT has no other: the end of a paragraph
+)
 """The names under which published tokenizers keep the token between documents, the best first."""
+
+ROLES: dict[str, tuple[str, ...]] = {
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>"),
+    "sep": ("[SEP]", "</s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
+"""The special tokens of models that fill blanks, each under the names that published tokenizers give it."""
 
 Ids = NDArray[np.uint32]
 
@@ -103,6 +114,25 @@ class Tokenizer:
             return None if model["unk_id"] is None else int(model["unk_id"])
         return None if model.get("unk_token") is None else self._vocabulary.get(model["unk_token"])
 
+    def role(self, name: str) -> int:
+        """The id of the special token that is the `pad`, `cls`, `sep` or `mask`; a ValueError where there is none."""
+        for piece in ROLES[name]:
+            if piece in self._vocabulary:
+                return self._vocabulary[piece]
+        raise ValueError(
+            f"the tokenizer has no token for {name} (looked for {' and '.join(ROLES[name])}); "
+            f"a model that was trained to fill blanks brings one"
+        )
+
+    def with_roles(self, names: Iterable[str]) -> Tokenizer:
+        """This tokenizer, with a special token for each of the roles that it lacks; the ids of all others stay."""
+        missing = [ROLES[name][0] for name in names if not any(piece in self._vocabulary for piece in ROLES[name])]
+        if not missing:
+            return self
+        engine = hf.Tokenizer.from_str(self.engine.to_str())
+        engine.add_special_tokens(missing)
+        return Tokenizer(engine)
+
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the tokenizer's file."""
@@ -138,8 +168,11 @@ class Tokenizer:
         return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=True))
 
     def show(self, token: int) -> str:
-        """One token as people can read it: control characters and lone bytes are escaped."""
-        if not 0 <= token < self.vocabulary:
+        """One token as people can read it: control characters and lone bytes are escaped.
+
+        A number without a token is shown as such: imported models may have more rows than their tokenizer has tokens.
+        """
+        if token < 0:
             raise ValueError(f"token {token} is outside the vocabulary of {self.vocabulary}")
         piece = self.engine.id_to_token(token)
         if piece is None:
@@ -216,8 +249,13 @@ class Tokenizer:
         encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    @cached_property
+    def _plain(self) -> dict[str, int]:
+        """The vocabulary without the tokens of roles, which stand for themselves in a text."""
+        return {piece: i for piece, i in self._vocabulary.items() if piece not in sum(ROLES.values(), ())}
+
     def _words(self, text: str) -> Ids:
-        get, unknown = self._vocabulary.get, self.unknown
+        get, unknown = self._plain.get, self.unknown
         words = text.replace("\n", f" {END_OF_LINE} ").split()
         return np.fromiter((get(word, unknown) for word in words), np.uint32, len(words))
 

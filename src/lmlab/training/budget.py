@@ -33,7 +33,7 @@ class Budget(NamedTuple):
     amount: float
     unit: str
 
-    def steps(self, *, tokens_per_step: int, steps_per_epoch: float, flops_per_step: float) -> int | None:
+    def steps(self, *, tokens_per_step: float, steps_per_epoch: float, flops_per_step: float) -> int | None:
         """How many whole steps it pays for; None where only the clock can tell."""
         if self.unit == "seconds":
             return None

@@ -12,12 +12,13 @@ from lmlab.training.loop import Progress
 
 if TYPE_CHECKING:
     from lmlab.data.corpus import Corpus
+    from lmlab.data.pairs import PairCorpus
     from lmlab.recipe import Recipe
 
 
 def model_card(
     recipe: Recipe,
-    corpus: Corpus,
+    corpus: Corpus | PairCorpus,
     progress: Progress,
     *,
     parameters: Parameters,
@@ -29,7 +30,7 @@ def model_card(
     cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "the budget was spent", "early": "validation stood still"}.get(progress.ended, "interrupted")
-    quality = f"{bits:.4f} bits per byte" if bits is not None else "no validation text was held out"
+    quality = describe_quality(progress, bits)
     lossy = " (lossy tokenizer: bits per byte flatter it)" if corpus.tokenizer.lossy and bits is not None else ""
     gradients = f"\n| optimizer | {recipe.train.optimizer}, rate {recipe.train.rate:g}, {recipe.train.schedule} |"
     counted = recipe.kind == "ngram"
@@ -48,7 +49,7 @@ def model_card(
 | validation | {quality}{lossy} |
 | parameters | {parameters.total:,} |
 | tokenizer | {corpus.tokenizer.spec}, {corpus.tokenizer.vocabulary:,} types |
-| text | {", ".join(recipe.data.text)}: {corpus.train.bytes:,} bytes, {len(corpus.train.tokens):,} tokens for training |
+| text | {", ".join(recipe.data.named)}: {corpus.train.bytes:,} bytes, {len(corpus.train.tokens):,} tokens to learn |
 | training | {how}, until {ended} |
 
 ## Price tag
@@ -70,3 +71,13 @@ def model_card(
 Use it: `lmlab generate RUN "prompt"`, `lmlab score RUN file.txt`, or in Python `lmlab.load("RUN")`, where RUN is this
 folder.
 """
+
+
+def describe_quality(progress: Progress, bits: float | None) -> str:
+    """The validation result in the unit that suits the objective."""
+    if bits is not None:
+        return f"{bits:.4f} bits per byte"
+    if progress.best is None:
+        return "no validation text was held out"
+    measures = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_measures.items())
+    return f"{progress.best:.4f} nats per prediction{measures}"

@@ -6,17 +6,19 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor
 
+from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.loaders import Loader
 from lmlab.models.model import Model, State, detach_state
-from lmlab.objectives.objective import Objective
+from lmlab.objectives.objective import Batch, Loss, Objective
+from lmlab.training.ahead import Ahead, make_batch
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Cost, Meter, price_tag
 from lmlab.training.optimizers import create_optimizer, learning_rate
@@ -34,12 +36,15 @@ class Progress(BaseModel):
     energy_method: str = ""
     loss_sum: float = 0.0  # nats since the last line of metrics
     loss_count: int = 0
+    measures: dict[str, tuple[float, int]] = {}  # sums and counts since then
     evaluations: int = 0
-    best: float | None = None  # nats per validation token
+    best: float | None = None  # nats per prediction on validation text, of the best weights
+    best_measures: dict[str, float] = {}
     best_step: int = 0
     stale: int = 0  # validations since the best one
     plateau: float = 1.0
     plateau_stale: int = 0
+    share: float = 0.0  # of the budget that is spent
     valid: float | None = None
     ended: str = ""  # "", "budget" or "early"
     metrics_bytes: int = 0
@@ -57,11 +62,29 @@ class Keeper(Protocol):
     def save_best(self, model: Model) -> None:
         """Write the weights that users will load."""
 
+    def keep(self, model: Model, progress: Progress) -> None:
+        """Set the weights of a validation aside, to be averaged later, if that is wanted."""
+
     def log(self, line: dict[str, Any], progress: Progress) -> None:
         """Append a line to the metrics."""
 
     def due(self) -> bool:
         """True when it is time for a checkpoint."""
+
+
+class Evaluation(NamedTuple):
+    """What validation gives: nats per prediction, and what else was measured (losses apart, the more the better)."""
+
+    loss: float
+    measures: dict[str, float]
+
+    def cost(self, watch: str) -> float:
+        """What early stopping and the choice of the best weights look at: the lower, the better."""
+        if watch == "loss":
+            return self.loss
+        if watch not in self.measures:
+            raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.measures])}")
+        return self.measures[watch] if watch.endswith("_loss") else -self.measures[watch]
 
 
 class NotFiniteError(ValueError):
@@ -74,7 +97,7 @@ def train(
     loader: Loader,
     config: TrainConfig,
     *,
-    evaluate: Callable[[], float] | None = None,
+    evaluate: Callable[[], Evaluation] | None = None,
     bytes_per_token: tuple[float, float] | None = None,
     keeper: Keeper | None = None,
     on_log: Callable[[dict[str, Any], Progress], None] | None = None,
@@ -82,12 +105,12 @@ def train(
 ) -> Progress:
     """Train until the budget is spent, validation stands still, or `interrupted` says so.
 
-    `evaluate` gives the validation loss in nats per token; `bytes_per_token` of the training and the validation text
-    turn losses into bits per byte; `keeper` writes checkpoints and metrics and restores them.
+    `evaluate` gives the validation loss in nats per prediction; `bytes_per_token` of the training and the validation
+    text turn losses into bits per byte; `keeper` writes checkpoints and metrics and restores them.
     """
     optimizer = create_optimizer(model, config)
     budget = parse_budget(config.budget)
-    last_step, flops_per_step = plan_steps(model, loader, config)
+    last_step, flops_per_step = plan_steps(model, objective, loader, config)
     progress, state = Progress(), None
     if keeper is not None:
         start = model.start(loader.batch_size) if model.carries else None
@@ -130,15 +153,14 @@ def train(
             return
         spend(training=True)
         progress.evaluations += 1
-        progress.valid = _check(evaluate(), "validation loss", progress.step, keeper)
-        better = progress.best is None or progress.valid < progress.best
+        found = evaluate()
+        progress.valid = _check(found.loss, "validation loss", progress.step, keeper)
+        better = progress.best is None or found.cost(config.watch) < Evaluation(
+            progress.best, progress.best_measures
+        ).cost(config.watch)
         if better:
-            progress.best, progress.best_step, progress.stale, progress.plateau_stale = (
-                progress.valid,
-                progress.step,
-                0,
-                0,
-            )
+            progress.best, progress.best_measures, progress.best_step = found.loss, found.measures, progress.step
+            progress.stale = progress.plateau_stale = 0
             if keeper is not None:
                 keeper.save_best(model)
         else:
@@ -147,8 +169,12 @@ def train(
             if progress.plateau_stale >= config.plateau_patience:
                 progress.plateau *= config.plateau_factor
                 progress.plateau_stale = 0
+        if keeper is not None:
+            keeper.keep(model, progress)
         spend(training=False)
-        log({"valid_loss": progress.valid, "valid_bits_per_byte": bits(progress.valid, valid=True), "best": better})
+        measures = {f"valid_{name}": value for name, value in found.measures.items()}
+        likelihood = bits(progress.valid, valid=True)
+        log({"valid_loss": progress.valid, "valid_bits_per_byte": likelihood, **measures, "best": better})
 
     def save() -> None:
         if keeper is not None:
@@ -161,20 +187,23 @@ def train(
     model.train()
     while not progress.ended and not interrupted():
         rate = learning_rate(config, step=progress.step, progress=share(), plateau=progress.plateau)
-        loss, count, gradient, state = step(progress.step, rate, state)
-        _check(loss, "loss", progress.step + 1, keeper)
-        _check(gradient, "gradient", progress.step + 1, keeper)
+        taken, state = step(progress.step, rate, state)
+        _check(taken.loss, "loss", progress.step + 1, keeper)
+        _check(taken.gradient, "gradient", progress.step + 1, keeper)
         progress.step += 1
-        progress.tokens += count
+        progress.tokens += taken.tokens
         progress.flops += flops_per_step
-        progress.loss_sum += loss * count
-        progress.loss_count += count
+        progress.loss_sum += taken.loss * taken.count
+        progress.loss_count += taken.count
+        progress.measures = add_measures(progress.measures, taken.measures)
         spend(training=True)
+        progress.share = min(1.0, share())
         done = spent()
         if progress.step % config.log_every == 0 or done:
             mean = progress.loss_sum / progress.loss_count
-            progress.loss_sum, progress.loss_count = 0.0, 0
-            log({"loss": mean, "bits_per_byte": bits(mean, valid=False), "rate": rate, "gradient": gradient})
+            line = {"loss": mean, "bits_per_byte": bits(mean, valid=False), **means(progress.measures)}
+            progress.loss_sum, progress.loss_count, progress.measures = 0.0, 0, {}
+            log({**line, "rate": rate, "gradient": taken.gradient})
         every = config.evaluate_every
         if done or (progress.step % every == 0 if every else share() * config.evaluations >= progress.evaluations + 1):
             validate()
@@ -197,17 +226,18 @@ def train(
         )
         keeper.log({"step": progress.step, "tokens": progress.tokens, **tag}, progress)
     save()
+    step.close()
     model.eval()
     return progress
 
 
-def plan_steps(model: Model, loader: Loader, config: TrainConfig) -> tuple[int | None, float]:
+def plan_steps(model: Model, objective: Objective, loader: Loader, config: TrainConfig) -> tuple[int | None, float]:
     """The number of steps that the budget pays for (None if only the clock can tell) and the FLOPs of one.
 
     The backward pass is counted as twice the forward pass.
     """
-    tokens_per_step = loader.batch_size * loader.window * config.accumulate
-    flops_per_step = 3 * model.flops(loader.window) * tokens_per_step
+    tokens_per_step = loader.tokens_per_step * config.accumulate
+    flops_per_step = 3 * objective.flops(model, loader) * config.accumulate
     steps = parse_budget(config.budget).steps(
         tokens_per_step=tokens_per_step,
         steps_per_epoch=loader.steps_per_epoch / config.accumulate,
@@ -229,6 +259,16 @@ def _largest(parameters: Sequence[Tensor]) -> float:
         return max((float(parameter.abs().max()) for parameter in parameters), key=lambda x: (math.isnan(x), x))
 
 
+class Taken(NamedTuple):
+    """What one step came to."""
+
+    loss: float  # nats per prediction
+    count: int  # predictions
+    tokens: int  # read
+    gradient: float  # norm
+    measures: dict[str, tuple[float, int]]
+
+
 class _Step:
     """One update of the weights, with the precision, compilation and accumulation that the settings ask for."""
 
@@ -247,27 +287,31 @@ class _Step:
             config,
             optimizer,
         )
+        self.ahead = Ahead(objective, loader, seed=config.seed)
         self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.device = model.device
         self.dtype = choose_dtype(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.unproven = config.compile
+        self.close = self.ahead.close
         if config.compile:
             model.compile()
 
-    def __call__(self, step: int, rate: float, state: State) -> tuple[float, int, float, State]:
-        """Give the mean loss, the number of predictions, the gradient's norm and the new state."""
+    def __call__(self, step: int, rate: float, state: State) -> tuple[Taken, State]:
+        """Give what the step came to, and the state after it."""
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        total, count = 0.0, 0
+        total, count, tokens = 0.0, 0, 0
+        measures: dict[str, tuple[float, int]] = {}
         scale = 1.0 / self.config.accumulate
         for part in range(self.config.accumulate):
             place = step * self.config.accumulate + part
             if not self.model.carries or self.loader.restarts(place):
                 state = None
-            batch = self.objective.batch(self.loader.batch(place).to(self.device))
+            batch = self.ahead.batch(place).to(self.device)
             loss, state = self._backward(batch, state, scale)
-            total, count = total + float(loss.total.detach()), count + loss.count
+            total, count, tokens = total + float(loss.total.detach()), count + loss.count, tokens + batch.tokens
+            measures = add_measures(measures, sums(loss))
         self.scaler.unscale_(self.optimizer)
         limit = self.config.clip if self.config.clip is not None else math.inf
         norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
@@ -275,9 +319,10 @@ class _Step:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return total / count, count, norm if not self.scaler.is_enabled() else 0.0, detach_state(state)
+        gradient = norm if not self.scaler.is_enabled() else 0.0
+        return Taken(total / max(1, count), count, tokens, gradient, measures), detach_state(state)
 
-    def _backward(self, batch: Any, state: State, scale: float) -> tuple[Any, State]:
+    def _backward(self, batch: Batch, state: State, scale: float) -> tuple[Loss, State]:
         if not self.unproven:
             return self._forward_backward(batch, state, scale)
         random = torch.get_rng_state()
@@ -292,10 +337,10 @@ class _Step:
             torch.set_rng_state(random)
             return self._forward_backward(batch, state, scale)
 
-    def _forward_backward(self, batch: Any, state: State, scale: float) -> tuple[Any, State]:
+    def _forward_backward(self, batch: Batch, state: State, scale: float) -> tuple[Loss, State]:
         with self._autocast():
             loss, state = self.objective.loss(self.model, batch, state)
-        self.scaler.scale(loss.total * (scale / loss.count)).backward()  # type: ignore[no-untyped-call]
+        self.scaler.scale(loss.mean * scale).backward()  # type: ignore[no-untyped-call]
         return loss, state
 
     def _autocast(self) -> AbstractContextManager[Any]:
@@ -333,20 +378,44 @@ def evaluating(model: Model) -> Iterator[None]:
     model.train()
 
 
-def mean_nll(model: Model, loader: Loader, *, steps: int) -> float:
-    """Nats per token over the first `steps` batches of a loader, state carried where the model does."""
-    total, count = torch.zeros((), dtype=torch.float64), 0
+def mean_loss(model: Model, objective: Objective, loader: Loader, *, steps: int) -> Evaluation:
+    """The loss per prediction, and the measures, over the first `steps` batches; state carried where the model does.
+
+    The blanks are the same each time, and so are the random numbers of a model that draws some: what training draws
+    does not depend on whether it was watched.
+    """
+    total, count = 0.0, 0
+    measures: dict[str, tuple[float, int]] = {}
     state: State = None
-    with evaluating(model):
+    with evaluating(model), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
         for step in range(steps):
-            raw = loader.batch(step).to(model.device)
+            batch = make_batch(objective, loader, step, seed=0).to(model.device)
             if not model.carries or loader.restarts(step):
-                state = model.start(len(raw)) if model.carries else None
-            nats, state = model.score(raw[:, :-1], raw[:, 1:], state)
-            total += _sum(nats)
-            count += nats.numel()
-    return float(total) / count
+                state = None
+            loss, state = objective.loss(model, batch, state)
+            total, count = total + float(loss.total), count + loss.count
+            measures = add_measures(measures, sums(loss))
+    return Evaluation(total / max(1, count), means(measures))
 
 
-def _sum(nats: Tensor) -> Tensor:
-    return nats.sum(dtype=torch.float64).cpu()
+def sums(loss: Loss) -> dict[str, tuple[float, int]]:
+    """The measures of a loss, and its further terms, as plain numbers."""
+    terms = {f"{name}_loss": (float(term.total.detach()), term.count) for name, term in loss.terms.items()}
+    return terms | {name: (float(total), count) for name, (total, count) in loss.measures.items()}
+
+
+def add_measures(
+    some: dict[str, tuple[float, int]], more: dict[str, tuple[float, int]]
+) -> dict[str, tuple[float, int]]:
+    """Sums and counts by name, added up."""
+    both = {
+        name: (total + some.get(name, (0.0, 0))[0], n + some.get(name, (0.0, 0))[1])
+        for name, (total, n) in more.items()
+    }
+    return {**some, **both}
+
+
+def means(measures: dict[str, tuple[float, int]]) -> dict[str, float]:
+    """Each sum over its count."""
+    return {name: total / max(1, count) for name, (total, count) in measures.items()}

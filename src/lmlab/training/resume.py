@@ -26,13 +26,17 @@ from lmlab.models.model import Model, State, map_state
 from lmlab.training.loop import Progress
 from lmlab.training.optimizers import optimizer_tensors, restore_optimizer
 
+CHECKPOINTS = "checkpoints"
+"""The folder of a run that holds the weights of the latest evaluations, for averaging."""
+
 
 class RunDirectory:
-    """Keeps `last/`, `model.safetensors` and `metrics.jsonl` of one run."""
+    """Keeps `last/`, `model.safetensors`, `metrics.jsonl` and the latest `checkpoints/` of one run."""
 
-    def __init__(self, path: Path, *, save_seconds: float) -> None:
+    def __init__(self, path: Path, *, save_seconds: float, keep: int = 0) -> None:
         self.path = path
         self.save_seconds = save_seconds
+        self.keep_latest = keep
         self._saved = time.monotonic()
         self._metrics = open(path / "metrics.jsonl", "ab")  # noqa: SIM115 (held for the whole run)
 
@@ -49,6 +53,10 @@ class RunDirectory:
             return progress, _unflatten(start, leaves, model.device) if leaves else None
 
         found = read_folder(self.path / "last", read)
+        reached = found[0].step if found else 0
+        for step, path in kept_checkpoints(self.path):
+            if step > reached:
+                path.unlink()
         size = found[0].metrics_bytes if found else 0
         self._metrics.truncate(size)
         self._metrics.seek(size)
@@ -73,6 +81,15 @@ class RunDirectory:
         """Write the weights that `lmlab.load` takes."""
         replace_tensors(self.path / "model.safetensors", model_tensors(model))
 
+    def keep(self, model: Model, progress: Progress) -> None:
+        """Write the weights of an evaluation beside those of the ones before it, of which the oldest goes."""
+        if self.keep_latest:
+            folder = self.path / CHECKPOINTS
+            folder.mkdir(exist_ok=True)
+            write_tensors(folder / f"step-{progress.step:06}.safetensors", model_tensors(model))
+            for _, path in kept_checkpoints(self.path)[: -self.keep_latest]:
+                path.unlink()
+
     def log(self, line: dict[str, Any], progress: Progress) -> None:
         """Append a line; it becomes part of the run with the next checkpoint."""
         self._metrics.write((json.dumps(line) + "\n").encode())
@@ -83,6 +100,12 @@ class RunDirectory:
 
     def close(self) -> None:
         self._metrics.close()
+
+
+def kept_checkpoints(run: Path) -> list[tuple[int, Path]]:
+    """The steps whose weights a run has kept, with their files, oldest first."""
+    files = (run / CHECKPOINTS).glob("step-*.safetensors")
+    return sorted((int(path.stem.removeprefix("step-")), path) for path in files)
 
 
 def _random() -> dict[str, Tensor]:

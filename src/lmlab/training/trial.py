@@ -17,7 +17,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.causal import Causal
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.costs import Cost
-from lmlab.training.loop import mean_nll, train
+from lmlab.training.loop import mean_loss, train
 from lmlab.training.settings import TrainConfig
 
 SECONDS = 4.0
@@ -62,10 +62,10 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
 def _validation_rate(model: Model, tokens: np.ndarray, rows: int, window: int) -> float:
     """Tokens scored in a second."""
     loader: Loader = (Streams if model.carries else Windows)(tokens, batch=rows, window=window, seed=0)
-    mean_nll(model, loader, steps=1)
+    mean_loss(model, Causal(), loader, steps=1)
     steps, start = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - start < VALIDATION_SECONDS:
-        mean_nll(model, loader, steps=4)
+        mean_loss(model, Causal(), loader, steps=4)
         steps += 4
     return steps * rows * loader.window / (time.perf_counter() - start)
 

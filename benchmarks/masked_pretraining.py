@@ -1,0 +1,107 @@
+"""Pre-training models that fill blanks, small, on a CPU: how far each comes, and how soon.
+
+    python benchmarks/masked_pretraining.py [--text wikitext2] [--budget 10min] [--systems bert roberta albert electra]
+
+BERT (next sentence prediction), RoBERTa (full sentences), ALBERT (sentence order) and ELECTRA (replaced tokens) are
+trained on the articles of WikiText-2, or on the built-in corpus, for the same time each. Printed as Markdown, over that
+time: the perplexity and accuracy of blanks in the validation text against a unigram model, the accuracy on pairs
+against chance, that of the detector against the majority class (every token is original). A second call takes the
+runs that it finds in the folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+from lmlab import run
+from lmlab.cli.progress import TrainingDisplay
+from lmlab.data.unigram import unigram_nats
+from lmlab.recipe import make_recipe
+from lmlab.tokenizers.engines import BOUNDARY
+from lmlab.tokenizers.pieces import describe_pieces
+from study import clock, need
+
+SYSTEMS = ("bert", "roberta", "albert", "electra")
+TITLE = re.compile(r"^ = [^=\n].*[^=\n] = ?$", re.MULTILINE)
+SETTINGS: dict[str, Any] = {"batch": 16, "window": 128, "rate": 1e-3, "evaluations": 8, "evaluation_tokens": 131072}
+
+
+def write_articles(folder: Path) -> dict[str, Any]:
+    """WikiText-2 with a line between its articles, and how to read it."""
+    need("wikitext2")
+    folder.mkdir(parents=True, exist_ok=True)
+    for part in ("train", "valid"):
+        text = (Path(os.environ["LMLAB_DATA"]) / "wikitext2" / f"{part}.txt").read_text(encoding="utf-8")
+        separated = TITLE.sub(lambda title: f"{BOUNDARY}\n{title[0]}", text)
+        (folder / f"{part}.txt").write_text(separated, encoding="utf-8")
+    return {"text": str(folder / "train.txt"), "valid": str(folder / "valid.txt"), "documents": "endoftext"}
+
+
+def train(
+    kind: str, data: dict[str, Any], output: Path, arguments: argparse.Namespace
+) -> tuple[list[dict[str, Any]], Any]:
+    """The validations of a run, made now or taken from an earlier call, and its corpus."""
+    recipe = make_recipe(
+        {
+            "data": data,
+            "model": {"kind": kind, "size": arguments.size, "window": SETTINGS["window"]},
+            "train": {**SETTINGS, "budget": arguments.budget},
+        }
+    )
+    if not (output / "README.md").is_file():
+        with TrainingDisplay() as display:
+            if (output / "recipe.json").is_file():
+                run.resume(output, reporter=display)
+            else:
+                run.start(recipe, output, reporter=display)
+    lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
+    corpus = run.reopen_corpus(recipe, output, run.Silent())
+    return [line for line in lines if "valid_loss" in line], corpus
+
+
+def percent(value: float | None) -> str:
+    return "" if value is None else f"{value:.1%}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/masked"))
+    parser.add_argument("--text", choices=["wikitext2", "builtin"], default="wikitext2")
+    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument("--size", default="small")
+    parser.add_argument("--budget", default="10min")
+    arguments = parser.parse_args()
+    folder = arguments.folder / arguments.text
+    data = write_articles(folder / "articles") if arguments.text == "wikitext2" else {"text": "builtin"}
+    print(f"{arguments.text}, {arguments.size}, {arguments.budget} each, {clock()}\n")
+    print(
+        "| system | seconds | tokens | perplexity of blanks | of a unigram | accuracy | pairs | detector | majority |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    for kind in arguments.systems:
+        lines, corpus = train(kind, data, folder / kind, arguments)
+        special = describe_pieces(corpus.tokenizer).special
+        unigram = math.exp(unigram_nats(corpus.train.tokens, corpus.valid.tokens, special=special))
+        for line in lines:
+            cells = [
+                kind,
+                f"{line['cost']['seconds']:.0f}",
+                f"{line['tokens']:,}",
+                f"{math.exp(line['valid_loss']):.1f}",
+                f"{unigram:.1f}",
+                percent(line.get("valid_accuracy")),
+                percent(line.get("valid_pair_accuracy")),
+                percent(line.get("valid_detection_accuracy")),
+                percent(line.get("valid_original_share")),
+            ]
+            print(f"| {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

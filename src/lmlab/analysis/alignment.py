@@ -1,0 +1,115 @@
+"""Soft alignments: how much each word of a target attends to each word of its source.
+
+Bahdanau, Cho & Bengio 2015, figure 3, read them from the one attention of a recurrent decoder. A Transformer has one in
+each head of each decoder block: here the mean over the heads of the last block, unless another is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from lmlab.models.model import EncoderDecoder
+
+PLACES = ("cross_attention.probabilities", "alignment")
+"""How the modules are called through which attention from target to source passes its weights."""
+
+
+class Alignment(NamedTuple):
+    """Which source tokens the model looked at when it wrote each target token."""
+
+    source: list[str]
+    target: list[str]
+    weights: list[list[float]]  # for each target token, over the source tokens; they sum to 1
+
+    def in_order(self) -> Alignment:
+        """The same for a model that reads its source backwards: all but the boundary at the end turned round."""
+        turned = [[*row[-2::-1], row[-1]] for row in self.weights]
+        return Alignment([*self.source[-2::-1], self.source[-1]], self.target, turned)
+
+
+def attention_modules(model: nn.Module) -> list[nn.Module]:
+    """The modules whose output is the attention from target to source, first block first."""
+    return [
+        module
+        for name, module in model.named_modules()
+        if any(name == place or name.endswith("." + place) for place in PLACES)
+    ]
+
+
+@torch.inference_mode()
+def cross_attention(
+    model: EncoderDecoder,
+    tokens: Tensor,
+    *,
+    source: Tensor,
+    lengths: Tensor | None = None,
+    layer: int = -1,
+    head: int | None = None,
+) -> Tensor:
+    """The weights [B, T, S] with which targets [B, T] are written from sources [B, S], read while the model runs.
+
+    `layer` counts the decoder blocks from 0, or from the last with -1; without `head` it is the mean over the heads.
+    """
+    modules = attention_modules(model)
+    if not modules:
+        raise ValueError(
+            f"{type(model).__name__} has no attention from the target to the source, so nothing is aligned"
+        )
+    if not -len(modules) <= layer < len(modules):
+        raise ValueError(f"layer = {layer}: the decoder has attention in {len(modules)}, 0 to {len(modules) - 1}")
+    with _watching(modules[layer]) as seen:
+        model(tokens, source=source, lengths=lengths)
+    weights = torch.cat(seen, dim=-2)  # a recurrent decoder may look once for each token
+    if weights.ndim == 3:
+        weights = weights[:, None]
+    if head is not None and not 0 <= head < weights.shape[1]:
+        raise ValueError(f"head = {head}: there are {weights.shape[1]}, 0 to {weights.shape[1] - 1}")
+    return weights.mean(1) if head is None else weights[:, head]
+
+
+def align(
+    model: EncoderDecoder,
+    sources: Sequence[list[int]],
+    targets: Sequence[list[int]],
+    *,
+    show_source: Callable[[int], str],
+    show_target: Callable[[int], str],
+    layer: int = -1,
+    head: int | None = None,
+    batch: int = 32,
+) -> list[Alignment]:
+    """The alignment of each pair: sources as they are read, targets from what begins them to what ends them."""
+    found = []
+    for first in range(0, len(sources), batch):
+        rows, texts = sources[first : first + batch], targets[first : first + batch]
+        source, text = (_pad(part, model.device) for part in (rows, texts))
+        lengths = torch.tensor([len(row) for row in rows], device=model.device)
+        weights = cross_attention(model, text[:, :-1], source=source, lengths=lengths, layer=layer, head=head)
+        for row, written, matrix in zip(rows, texts, weights.double().cpu(), strict=True):
+            kept = matrix[: len(written) - 1, : len(row)].tolist()
+            found.append(Alignment([*map(show_source, row)], [*map(show_target, written[1:])], kept))
+    return found
+
+
+def _pad(rows: Sequence[list[int]], device: torch.device) -> Tensor:
+    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
+
+
+@contextmanager
+def _watching(module: nn.Module) -> Iterator[list[Tensor]]:
+    """A list of what the module gives while the block runs."""
+    seen: list[Tensor] = []
+
+    def keep(module: nn.Module, inputs: object, output: Tensor) -> None:
+        seen.append(output.detach())
+
+    hook = module.register_forward_hook(keep)
+    try:
+        yield seen
+    finally:
+        hook.remove()

@@ -1,0 +1,122 @@
+"""lmlab embed: texts as vectors, from any mix of a model's layers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lmlab.analysis.embedding import TokenVectors
+
+
+def embed(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory of any neural model.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one per line; '-' reads standard input.")] = "-",
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The .npy file to write.")] = None,
+    layers: Annotated[
+        str,
+        typer.Option(
+            help="last, first (the embeddings), second-to-last, a number, mix (the mean of all), "
+            "or sum:, mean: or concat: with all, -4:, 1:3 or 0,2."
+        ),
+    ] = "last",
+    pool: Annotated[
+        str | None, typer.Option(help="One vector per text: cls, mean or max. Without it, one per token.")
+    ] = None,
+    truncate: Annotated[
+        bool, typer.Option("--truncate", help="Cut a text that the model cannot hold; else it is an error.")
+    ] = False,
+    batch_tokens: Annotated[
+        int, typer.Option(min=1, help="Tokens that are read at once; changes speed, not the result.")
+    ] = 4096,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Write the vectors of texts, one text per line, as a NumPy file.
+
+    Examples:
+
+      lmlab embed runs/bert sentences.txt --pool mean -o sentences.npy
+
+      lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
+
+    With --pool the array is [texts, width], a row for each line. Without it is [tokens, width], all texts after each
+    other, and a .json file beside it says which tokens and words they are, and where each text begins.
+    """
+    from lmlab.analysis.embedding import find_pool
+    from lmlab.analysis.layer_mix import select_layers
+    from lmlab.cli.bars import counting
+    from lmlab.cli.translate import read_lines
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+
+    if output is None or output.suffix != ".npy":
+        given = "nothing" if output is None else output
+        raise ValueError(f"-o {given}: say where to write the vectors, a name that ends in .npy: -o vectors.npy")
+    if not output.parent.is_dir():
+        raise ValueError(f"-o {output}: there is no folder {output.parent}; make it first")
+    select_layers(layers)
+    wanted = None if pool is None else find_pool(pool)
+    place = choose_device(device)
+    texts = read_lines(file)
+    if not texts:
+        raise ValueError(f"{file}: there is no line to embed")
+    with counting("embedding") as progress:
+        model = load(run, device=place)
+        options: dict[str, Any] = {
+            "layers": layers,
+            "truncate": truncate,
+            "batch_tokens": batch_tokens,
+            "progress": progress,
+        }
+        if wanted is not None:
+            vectors = model.embed(texts, pool=wanted, **options)
+        else:
+            found = model.embed(texts, **options)
+    if wanted is not None:
+        _write(output, vectors)
+        print(f"wrote {output}: {len(texts):,} texts x {vectors.shape[1]:,} (layers {layers}, pool {wanted})")
+    else:
+        import numpy as np
+
+        stacked = np.concatenate([each.vectors for each in found])
+        listing = output.with_suffix(".json")
+        _write(output, stacked)
+        _write_listing(listing, found, layers=layers)
+        print(
+            f"wrote {output}: {len(stacked):,} tokens x {stacked.shape[1]:,} (layers {layers})\n"
+            f"wrote {listing}: the tokens, their words and places, and where each of {len(texts):,} texts begins"
+        )
+
+
+def _write(path: Path, vectors: Any) -> None:
+    """Write an array so that the file is whole or not there."""
+    import os
+
+    import numpy as np
+
+    new = path.with_name(f".{path.name}.new")
+    with open(new, "wb") as file:
+        np.save(file, vectors, allow_pickle=False)
+    os.replace(new, path)
+
+
+def _write_listing(path: Path, found: list[TokenVectors], *, layers: str) -> None:
+    import json
+
+    from lmlab.checkpoint import write_bytes
+
+    start, texts = 0, []
+    for each in found:
+        texts.append(
+            {
+                "start": start,
+                "text": each.text,
+                "tokens": each.tokens,
+                "words": each.words,
+                "offsets": each.offsets,
+            }
+        )
+        start += len(each.tokens)
+    write_bytes(path, (json.dumps({"layers": layers, "texts": texts}, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,134 @@
+"""lmlab fill: what a model puts into the blanks of a text."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from lmlab.decoding.filling import Filled
+
+
+def fill(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a model that reads both ways.")],
+    text: Annotated[str, typer.Argument(help="A text in which each [MASK] is a blank; '-' reads standard input.")],
+    top: Annotated[int, typer.Option(min=1, help="How many fillings to show.")] = 5,
+    jointly: Annotated[
+        bool, typer.Option("--jointly", help="Fill several blanks so that they suit each other, P(a) P(b | a).")
+    ] = False,
+    order: Annotated[
+        str, typer.Option(help="Which blank is filled first: left-to-right, or confident (the surest).")
+    ] = "left-to-right",
+    beams: Annotated[int, typer.Option(min=1, help="With --jointly: fillings that are followed at once.")] = 16,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Fill the blanks of a text with the most probable tokens.
+
+    Examples:
+
+      lmlab fill runs/bert "He drove the yellow [MASK] into the front of our house."
+
+      lmlab fill runs/bert "I flew from [MASK] [MASK] to Paris." --jointly --top 10
+
+    A blank is one token. <mask> is a blank too. Several blanks are filled each by itself, unless --jointly; both
+    probabilities are shown.
+    """
+    from lmlab.decoding.filling import find_order
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+
+    if text == "-":
+        text = sys.stdin.read().rstrip("\n")
+    wanted = find_order(order)
+    model = load(run, device=choose_device(device))
+    found = model.fill(text, top=top, jointly=jointly, order=wanted, beams=beams)
+    if json_:
+        import json
+
+        print(json.dumps(_as_dict(found), ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if found.by_generator:
+        console.print("ELECTRA's generator fills the blanks; its discriminator only tells what was replaced.")
+    if len(found.blanks) > 1:
+        _print_blanks(console, found)
+    _print_fillings(console, found)
+
+
+def _as_dict(found: Filled) -> dict[str, object]:
+    return {
+        "jointly": found.jointly,
+        "by_generator": found.by_generator,
+        "fillings": [
+            {
+                "tokens": list(filling.tokens),
+                "independent": filling.independent,
+                "joint": filling.joint,
+                "text": filling.text,
+            }
+            for filling in found.fillings
+        ],
+        "blanks": [
+            [{"token": candidate.token, "probability": candidate.probability} for candidate in blank]
+            for blank in found.blanks
+        ],
+    }
+
+
+def _print_blanks(console: Console, found: Filled) -> None:
+    """Each blank by itself, side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title="each blank while all are open", title_justify="left")
+    for number in range(1, len(found.blanks) + 1):
+        table.add_column(f"blank {number}")
+    for row in zip(*found.blanks, strict=True):
+        table.add_row(*(Text(f"{_percent(candidate.probability)}  {candidate.token}") for candidate in row))
+    console.print(table)
+
+
+def _print_fillings(console: Console, found: Filled) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    if len(found.blanks) == 1:
+        table = Table("token", "probability", "text")
+        for filling in found.fillings:
+            table.add_row(
+                Text(filling.tokens[0], style="bold"), Text(_percent(filling.joint)), Text(_safe(filling.text))
+            )
+    else:
+        best, other = ("together", "each alone") if found.jointly else ("each alone", "together")
+        table = Table(
+            "tokens",
+            best,
+            other,
+            "text",
+            title=f"all blanks, the best {best}",
+            title_justify="left",
+            caption="each alone: P(a) P(b), all blanks open; together: P(a) P(b | a), each given those before it",
+            caption_justify="left",
+        )
+        for filling in found.fillings:
+            joint, independent = _percent(filling.joint), _percent(filling.independent)
+            figures = (joint, independent) if found.jointly else (independent, joint)
+            table.add_row(Text("  ".join(filling.tokens), style="bold"), *map(Text, figures), Text(_safe(filling.text)))
+    console.print(table)
+
+
+def _percent(probability: float) -> str:
+    return f"{probability:7.2%}" if probability >= 1e-4 else f"{probability:7.0e}"
+
+
+def _safe(text: str) -> str:
+    """Text that cannot steer a terminal."""
+    return "".join(character for character in text if character.isprintable() or character == "\n")

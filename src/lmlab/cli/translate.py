@@ -1,0 +1,156 @@
+"""lmlab translate: from a source text to a target text, line by line."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lmlab.cli.trace import HELP as TRACE
+
+if TYPE_CHECKING:
+    from lmlab.decoding.translation import Translation
+    from lmlab.language_model import LanguageModel
+
+
+def translate(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
+    file: Annotated[str, typer.Argument(help="Sources, one per line; '-' reads standard input.")] = "-",
+    text: Annotated[list[str] | None, typer.Option(help="Translate this (may be given several times).")] = None,
+    beams: Annotated[int, typer.Option(min=1, help="Texts kept in each step of the search; 1 is greedy.")] = 5,
+    nbest: Annotated[
+        int | None, typer.Option(min=1, help="Print so many translations of each line, as: index ||| text ||| score.")
+    ] = None,
+    length_penalty: Annotated[
+        float,
+        typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
+    ] = 0.6,
+    tokens: Annotated[
+        int | None, typer.Option(min=1, help="The most tokens of a translation. (default: ample for its source)")
+    ] = None,
+    shortest: Annotated[int, typer.Option(min=0, help="The fewest tokens of a translation.")] = 0,
+    no_repeat: Annotated[int, typer.Option(min=0, help="Never write the same so many tokens in a row twice.")] = 0,
+    alignments: Annotated[
+        str | None,
+        typer.Option(metavar="OUT", help="Draw what attended to what, to out.html or out.png (needs lmlab[report])."),
+    ] = None,
+    layer: Annotated[int, typer.Option(help="With --alignments: the decoder block, from 0; -1 is the last.")] = -1,
+    head: Annotated[
+        int | None, typer.Option(min=0, help="With --alignments: one head, from 0. (default: the mean of all)")
+    ] = None,
+    trace: Annotated[str | None, typer.Option(metavar="OUT", help=TRACE)] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here, not to the screen.")] = None,
+    batch: Annotated[int, typer.Option(min=1, help="Sentences searched side by side; changes only the speed.")] = 32,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Translate a file line by line, with beam search.
+
+    Examples:
+
+      lmlab translate runs/en-de test.en -o test.de
+
+      echo "A man rides a bicycle." | lmlab translate runs/en-de --beams 3 --trace search.html
+
+      lmlab translate runs/en-de test.en --nbest 5 --alignments attention.html
+
+    Lines keep their order, and an empty line gives an empty line.
+    """
+    from lmlab.cli.bars import counting
+    from lmlab.cli.trace import check_trace, write_trace
+    from lmlab.decoding.tracing import SearchTree
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+
+    check_trace(trace, beams=beams)
+    _check_alignments(alignments)
+    if nbest is not None and nbest > beams:
+        raise ValueError(f"--nbest {nbest} with --beams {beams}: a search gives at most as many texts as beams")
+    lines = list(text) if text else read_lines(file)
+    if not lines:
+        raise ValueError(f"{file}: there is no line to translate")
+    trees: list[SearchTree] = []
+    with counting("translating") as progress:
+        model = load(run, device=choose_device(device))
+        found = model.translator.translate(
+            lines,
+            beams=beams,
+            length_penalty=length_penalty,
+            tokens=tokens,
+            shortest=shortest,
+            no_repeat=no_repeat,
+            batch=batch,
+            trace=trees.append if trace is not None else None,
+            progress=progress,
+        )
+    if trace is not None:
+        write_trace(trees, trace, model=run.name)
+    if alignments is not None:
+        _draw(model, lines, found, Path(alignments), layer, head, run.name)
+    content = "".join(f"{line}\n" for line in _lines(found, nbest))
+    if output is None:
+        sys.stdout.write(content)
+    else:
+        output.write_text(content, encoding="utf-8")
+        print(f"wrote {output}", file=sys.stderr)
+
+
+def read_lines(file: str) -> list[str]:
+    """The lines of a file or of standard input, without their ends."""
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        content = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{file}: byte {error.start} is not UTF-8; convert the file first (iconv -t utf-8)") from None
+    lines = content.split("\n")
+    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
+
+
+def _lines(found: Sequence[Sequence[Translation]], nbest: int | None) -> list[str]:
+    if nbest is None:
+        return [each[0].text if each else "" for each in found]
+    return [
+        f"{index} ||| {translation.text} ||| {translation.score:.4f}"
+        for index, each in enumerate(found)
+        for translation in each[:nbest]
+    ]
+
+
+def _check_alignments(where: str | None) -> None:
+    if where is not None and Path(where).suffix not in (".html", ".png"):
+        raise ValueError(f"--alignments {where}: end the name with .html (a page) or .png (pictures)")
+    if where is not None and not Path(where).absolute().parent.is_dir():
+        raise ValueError(f"--alignments {where}: there is no folder {Path(where).absolute().parent}")
+    if where is not None and where.endswith(".png"):
+        from importlib.util import find_spec
+
+        if find_spec("matplotlib") is None:
+            raise ValueError(f"--alignments {where}: PNG needs matplotlib: pip install 'lmlab[report]', or give .html")
+
+
+def _draw(
+    model: LanguageModel,
+    lines: Sequence[str],
+    found: Sequence[Sequence[Translation]],
+    where: Path,
+    layer: int,
+    head: int | None,
+    name: str,
+) -> None:
+    from lmlab.analysis.alignment_page import make_page, save_png
+
+    pairs = [(line, each[0].text) for line, each in zip(lines, found, strict=True) if each]
+    sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
+    drawn = model.alignments(sources, targets, layer=layer, head=head)
+    if where.suffix == ".html":
+        block = "the last block" if layer == -1 else f"block {layer}"
+        heads = "The weights are the mean over all heads" if head is None else f"The weights are those of head {head}"
+        where.write_text(make_page(drawn, model=name, what=f"{heads} of {block} of the decoder."), encoding="utf-8")
+        print(f"wrote {where}", file=sys.stderr)
+        return
+    names = [where] if len(drawn) == 1 else [where.with_stem(f"{where.stem}-{n + 1}") for n in range(len(drawn))]
+    for path, each in zip(names, drawn, strict=True):
+        save_png(each, path)
+    print(f"wrote {', '.join(map(str, names))}", file=sys.stderr)

@@ -1,0 +1,89 @@
+"""What a ranking looks like in charts: learning curves, and quality against cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from lmlab.compare.charts import PALETTE, Chart, Series, pareto_front
+from lmlab.compare.curves import CURVE, heading
+from lmlab.compare.ranking import Entry, Ranking
+from lmlab.models import LINEAGE
+
+AXES = {
+    "tokens": "tokens read in training",
+    "seconds": "seconds of training",
+    "flops": "training FLOPs",
+    "joules": "joules",
+}
+PREFIXES = {"next token": "", "blanks": "blanks-"}
+"""Of the names of charts."""
+CURVES = {"next token": "bits per byte (validation)", "blanks": "nats per blank (validation)"}
+QUALITY = {"next token": "bits per byte (test)", "blanks": "pseudo bits per byte (test)"}
+
+
+def choose_colours(ranking: Ranking) -> dict[str, str]:
+    """One colour for each system, the same in every comparison where that is possible."""
+    rivals = [name for name, system in LINEAGE.items() if system.predicts == ranking.predicts]
+    known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(rivals)}
+    extra = iter(PALETTE[::-1] * (1 + len(ranking.ranked) // len(PALETTE)))
+    return {entry["name"]: known.get(entry["name"]) or next(extra) for entry in ranking.ranked}
+
+
+def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
+    """Learning curves against each thing that is spent."""
+    measure, prefix = CURVE[ranking.predicts], PREFIXES[ranking.predicts]
+    charts = []
+    for axis, label in AXES.items():
+        series = [
+            Series(
+                entry["name"],
+                colours[entry["name"]],
+                [(point[axis], point[measure]) for point in entry["curve"]],
+                level=len(entry["curve"]) == 1 or not all(point[axis] > 0 for point in entry["curve"]),
+                guess=heading(entry["curve"], axis, measure=measure),
+            )
+            for entry in ranking.ranked
+            if entry["curve"]
+        ]
+        if any(not each.level for each in series):
+            title = f"Learning curves against {label}"
+            charts.append(Chart(f"{prefix}curve-{axis}", title, label, CURVES[ranking.predicts], series))
+    return charts
+
+
+def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
+    """Quality against price, with the front of those that nobody beats in both."""
+    axes: dict[str, tuple[str, Callable[[Entry], float]]] = {
+        "joules": ("joules of training", _spent("joules")),
+        "seconds": ("seconds of training", _spent("seconds")),
+        "flops": ("training FLOPs", _spent("flops")),
+        "tokens": ("tokens read in training", _spent("tokens")),
+        "parameters": ("parameters", lambda entry: float(entry["parameters"])),
+    }
+    charts = []
+    for axis, (label, price) in axes.items():
+        points = {entry["name"]: (price(entry), ranking.score(entry)) for entry in ranking.ranked}
+        series = [
+            Series(name, colours[name], [point], level=point[0] <= 0)
+            for name, point in points.items()
+            if point[0] > 0 or axis == "flops"
+        ]
+        front = pareto_front([point for point in points.values() if point[0] > 0])
+        if any(not each.level for each in series):
+            name, title = f"{PREFIXES[ranking.predicts]}cost-{axis}", f"Quality against {label}"
+            charts.append(Chart(name, title, label, QUALITY[ranking.predicts], series, front))
+    return charts
+
+
+def _spent(name: str) -> Callable[[Entry], float]:
+    return lambda entry: float(entry["training"].get(name) or 0.0)
+
+
+def all_charts(rankings: Sequence[Ranking]) -> list[Chart]:
+    """Every chart of a comparison."""
+    return [
+        chart
+        for ranking in rankings
+        for make in (curve_charts, cost_charts)
+        for chart in make(ranking, choose_colours(ranking))
+    ]

@@ -1,0 +1,63 @@
+"""Batches by token count: rows of like lengths together, so that little is padding."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+class Buckets:
+    """Which rows make batch number k, a pure function of the lengths, the settings and k.
+
+    Rows are sorted by length, and cut into batches whose padded size, rows × longest row, is at most `tokens` (of each
+    kind of length, where a row has several, as a pair of texts has). Rows of equal lengths change places from epoch to
+    epoch, and the batches of an epoch come in a new order each time; every row comes once in an epoch. Since the sorted
+    lengths are always the same, so is the number of batches.
+    """
+
+    def __init__(self, lengths: Sequence[NDArray[np.int64]], *, tokens: int, seed: int) -> None:
+        self.lengths, self.tokens, self.seed = lengths, tokens, seed
+        self._cuts = self._cut()
+        self.count = len(self._cuts) - 1
+        self._epoch: tuple[int, NDArray[np.int64], NDArray[np.int64]] | None = None
+
+    def rows(self, step: int) -> NDArray[np.int64]:
+        """The numbers of the rows of batch `step`."""
+        epoch, place = divmod(step, self.count)
+        if self._epoch is None or self._epoch[0] != epoch:
+            generator = np.random.default_rng([self.seed, epoch])
+            self._epoch = (epoch, self._sort(generator), generator.permutation(self.count))
+        _, order, batches = self._epoch
+        which = batches[place]
+        return order[self._cuts[which] : self._cuts[which + 1]]
+
+    def _sort(self, generator: np.random.Generator) -> NDArray[np.int64]:
+        """Rows by their last length, then by the others up and down in turn, so that neighbours are alike in all."""
+        *others, last = self.lengths
+        keys = [np.where(last % 2, -other, other) for other in others]
+        return np.lexsort((generator.random(len(last)), *keys, last)).astype(np.int64)
+
+    def _cut(self) -> list[int]:
+        """Where each batch begins in the sorted rows, and where the last one ends."""
+        order = self._sort(np.random.default_rng(0))
+        longest_of = np.max([length[order] for length in self.lengths], axis=0).tolist()
+        cuts, begin, longest = [0], 0, 0
+        for place, length in enumerate(longest_of):
+            longest = max(longest, length)
+            if place > begin and longest * (place + 1 - begin) > self.tokens:
+                cuts.append(place)
+                begin, longest = place, length
+        return [*cuts, len(longest_of)]
+
+
+def gather_rows(
+    tokens: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64], *, fill: int
+) -> NDArray[np.int64]:
+    """Rows of a flat array, each from its start on, as [rows, longest], with `fill` after their ends."""
+    steps = np.arange(int(lengths.max()) if len(lengths) else 0)
+    inside = steps < lengths[:, None]
+    places = np.where(inside, starts[:, None] + steps, 0)
+    return np.where(inside, tokens[places].astype(np.int64), fill)

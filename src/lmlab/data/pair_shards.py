@@ -1,0 +1,215 @@
+"""From aligned files to a folder of tokens: reading, splitting, learning vocabularies, filtering, encoding."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.data.corpus import SAMPLE, Progress
+from lmlab.data.documents import Documents
+from lmlab.data.pair_reading import Aligned, Pairs, gather_pairs
+from lmlab.data.shards import BATCH, Shard, write_shard
+from lmlab.data.store import read_index, write_index
+from lmlab.data.text import TextWarning
+from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
+
+SIDES = ("source", "target")
+
+
+class Choices(NamedTuple):
+    """What shapes a corpus of pairs besides the texts."""
+
+    tokenizer: str | Tokenizer
+    source_tokenizer: str | Tokenizer | None
+    shares: dict[str, float]
+    languages: Sequence[str] | None
+    longest: int | None
+    ratio: float | None
+
+
+class Found(NamedTuple):
+    """What a folder of pairs holds."""
+
+    shards: dict[str, dict[str, Shard]]  # by part and side
+    messages: list[tuple[str, str]]
+    dropped: dict[str, int]
+    separate: bool  # whether the sources have a tokenizer of their own
+
+
+def read_folder(folder: Path, key: str) -> Found | None:
+    """What was prepared before; None where it is not there, or damaged."""
+    index = read_index(folder, key)
+    try:
+        more: dict[str, Any] = json.loads((folder / "pairs.json").read_text(encoding="utf-8"))
+        if index is None or (more["separate"] and not (folder / "source_tokenizer.json").is_file()):
+            return None
+        shards: dict[str, dict[str, Shard]] = {}
+        for name, shard in index["splits"].items():
+            part, _, side = name.partition("-")
+            shards.setdefault(part, {})[side] = Shard(**shard)
+        return Found(shards, [tuple(each) for each in index["warnings"]], more["dropped"], more["separate"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def build_folder(
+    folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: Progress
+) -> None:
+    """Write the tokens of both sides of each part, the tokenizers, and last the index."""
+    size = _size(roles)
+    reading = _counter("reading", size, report)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gathered = {
+            role: gather_pairs(given, folder / role, languages=choices.languages, report=reading)
+            for role, given in roles.items()
+        }
+        report("reading", size, size)
+        main, hashes, _ = gathered["train"]
+        parts = split_pairs(main, hashes, choices.shares)
+        parts |= {role: pairs for role, (pairs, _, _) in gathered.items() if role != "train"}
+        report("training the tokenizer", 0, 1)
+        tokenizers = _learn(parts["train"], choices)
+        report("training the tokenizer", 1, 1)
+        dropped = {"empty": sum(empty for _, _, empty in gathered.values())}
+        parts["train"], filtered = _filter(parts["train"], tokenizers, choices)
+        dropped = {reason: count for reason, count in {**dropped, **filtered}.items() if count}
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=4)
+    tokenizers["target"].save(folder / "tokenizer.json")
+    separate = choices.source_tokenizer is not None
+    if separate:
+        tokenizers["source"].save(folder / "source_tokenizer.json")
+    encoding = _counter("encoding", sum(side.size for part in parts.values() for side in part), report)
+    shards = {
+        f"{name}-{side}": write_shard(
+            documents,
+            tokenizers[side],
+            folder / f"{name}-{side}",
+            how="lines",
+            keep_text=name != "train",
+            report=encoding,
+        )
+        for name, part in parts.items()
+        for side, documents in zip(SIDES, part, strict=True)
+    }
+    for pairs, _, _ in gathered.values():
+        for side_path in (pairs.source.path, pairs.target.path):
+            side_path.unlink()
+    (folder / "pairs.json").write_text(json.dumps({"dropped": dropped, "separate": separate}), encoding="utf-8")
+    own = (TextWarning, TokenizerWarning)
+    messages = [[w.category.__name__, str(w.message)] for w in caught if issubclass(w.category, own)]
+    write_index(folder, key, shards, messages)
+
+
+def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Pairs]:
+    """Pairs by part, close to the shares in number, always the same for the same texts.
+
+    They are dealt out in the order of the hashes of their sources, which is as good as chance; equal sources go
+    together, so that no test source is also a training source.
+    """
+    if len(shares) == 1:
+        return {next(iter(shares)): pairs}
+    unique, group, counts = np.unique(hashes, return_inverse=True, return_counts=True)
+    middles = (np.cumsum(counts) - counts / 2) / len(hashes)
+    part = np.searchsorted(np.cumsum(list(shares.values()))[:-1], middles)
+    if len(np.unique(part)) < len(shares):
+        wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+        raise ValueError(
+            f"{pairs.number} pairs ({len(unique)} different sources) are too few to split into {wanted}; "
+            f"give more, or validation and test pairs of their own"
+        )
+    return {name: pairs.part(part[group] == i) for i, name in enumerate(shares)}
+
+
+def _learn(train: Pairs, choices: Choices) -> dict[str, Tokenizer]:
+    """The tokenizer of each side: one for both, learnt from both, unless the source has its own."""
+    if choices.source_tokenizer is None:
+        shared = resolve(choices.tokenizer, lambda: _sample(choices.tokenizer, train))
+        return {"source": shared, "target": shared}
+    source, own = choices.source_tokenizer, choices.tokenizer
+    return {
+        "source": resolve(source, lambda: _sample(source, [train.source])),
+        "target": resolve(own, lambda: _sample(own, [train.target])),
+    }
+
+
+def _sample(spec: str | Tokenizer, texts: Sequence[Documents]) -> Iterator[str]:
+    whole = isinstance(spec, str) and parse(spec).kind in ("words", "characters")
+    for documents in texts:
+        yield from documents.sample(documents.size if whole else SAMPLE // len(texts))
+
+
+def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) -> tuple[Pairs, dict[str, int]]:
+    """The training pairs without those that are too long or too uneven, and how many of each there were."""
+    if choices.longest is None and choices.ratio is None:
+        return train, {}
+    source, target = (_count(documents, tokenizers[side]) for side, documents in zip(SIDES, train, strict=True))
+    limit = np.inf if choices.longest is None else choices.longest
+    long = np.maximum(source, target) > limit
+    steepest = np.inf if choices.ratio is None else choices.ratio
+    uneven = ~long & (np.maximum(source, target) > steepest * np.maximum(1, np.minimum(source, target)))
+    dropped = {"long": int(long.sum()), "ratio": int(uneven.sum())}
+    if sum(dropped.values()) == train.number:
+        raise ValueError(
+            f"all {train.number:,} training pairs have more than {limit:g} tokens on a side, or a side more than "
+            f"{steepest:g} times as long as the other; raise longest or ratio"
+        )
+    share = f"of {train.number:,} training pairs were left out:"
+    if dropped["long"]:
+        _warn(f"{dropped['long']:,} {share} more than {choices.longest} tokens on a side (longest)")
+    if dropped["ratio"]:
+        _warn(f"{dropped['ratio']:,} {share} one side more than {steepest:g} times as long as the other (ratio)")
+    return train.part(~(long | uneven)), dropped
+
+
+def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
+    """The number of tokens of each document."""
+    counts = np.zeros(len(documents.starts), np.int64)
+    held: list[str] = []
+    rows: list[int] = []
+    place = size = 0
+
+    def settle() -> None:
+        np.add.at(counts, rows, [len(ids) for ids in tokenizer.encode_batch(held)])
+        held.clear()
+        rows.clear()
+
+    for last, text in documents.pieces():
+        held.append(text)
+        rows.append(place)
+        place += last
+        size += len(text)
+        if size >= BATCH:
+            settle()
+            size = 0
+    settle()
+    return counts
+
+
+def _size(roles: dict[str, list[Aligned]]) -> int:
+    return sum(
+        text.path.stat().st_size for given in roles.values() for both in given for text in both.files if text.path
+    )
+
+
+def _counter(stage: str, total: int, report: Progress) -> Callable[[int], None]:
+    """A function that adds up the bytes done of a stage, and reports them."""
+    done = 0
+
+    def add(size: int) -> None:
+        nonlocal done
+        done += size
+        report(stage, min(done, total), total)
+
+    return add
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, TextWarning, stacklevel=3)

@@ -1,0 +1,125 @@
+"""Rows of text between special tokens, `[CLS] text [SEP]`: the raw material of models that fill blanks."""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.data.loaders import Loader, Tokens
+
+Integers = NDArray[np.int64]
+
+
+class Rows(NamedTuple):
+    """Rows of one length, before anything is hidden from the model."""
+
+    tokens: Integers  # [B, T]
+    identity: Integers  # [B, 2] equal for equal rows: what static masking hangs on
+    segments: Integers | None = None  # [B, T] 0 in the first part of a pair, 1 in the second
+    pair: Integers | None = None  # [B] 0 where the second part is the one that follows, 1 where not
+    lengths: Integers | None = None  # [B] where some row has padding after so many tokens
+    positions: Integers | None = None  # [B, T] where they are not simply counted from 0
+
+
+class Frame(NamedTuple):
+    """The special tokens around texts."""
+
+    cls: int
+    sep: int
+    pad: int
+
+
+class RowLoader(Loader, Protocol):
+    """A loader whose batches are `Rows`."""
+
+    def batch(self, step: int) -> Rows: ...
+
+
+class TextRows:
+    """`[CLS] text [SEP]`, the text contiguous and going on over document boundaries: RoBERTa's FULL-SENTENCES.
+
+    Liu et al. 2019, section 4.2. Every epoch visits each row once, in a new order, and from a new offset unless
+    `fixed`, where an epoch holds the same rows as the one before.
+    """
+
+    def __init__(self, tokens: Tokens, *, frame: Frame, batch: int, window: int, seed: int, fixed: bool) -> None:
+        if window < 3:
+            raise ValueError(
+                f"a window of {window} tokens has no room for text between [CLS] and [SEP]; give 3 or more"
+            )
+        if len(tokens) < 2:
+            raise ValueError(f"the text has {len(tokens)} tokens; at least 2 are needed to predict one from another")
+        self.tokens, self.frame, self.seed, self.fixed = tokens, frame, seed, fixed
+        self.batch_size = batch
+        self.window = min(window, len(tokens) + 2)
+        self.text = self.window - 2
+        self.count = max(1, len(tokens) // self.text - (0 if fixed else 1))
+        self.steps_per_epoch = self.count / batch
+        self._orders: dict[int, Integers] = {}
+
+    @property
+    def tokens_per_step(self) -> float:
+        return float(self.batch_size * self.window)
+
+    def batch(self, step: int) -> Rows:
+        numbers = step * self.batch_size + np.arange(self.batch_size)
+        starts = np.array(
+            [self._order(int(epoch))[place] for epoch, place in zip(*divmod(numbers, self.count), strict=True)]
+        )
+        rows = np.empty((self.batch_size, self.window), np.int64)
+        rows[:, 0], rows[:, -1] = self.frame.cls, self.frame.sep
+        rows[:, 1:-1] = self.tokens[starts[:, None] + np.arange(self.text)]
+        return Rows(rows, np.stack([np.full_like(starts, self.seed), starts], axis=1))
+
+    def restarts(self, step: int) -> bool:
+        return True
+
+    def _order(self, epoch: int) -> Integers:
+        """The start of each row, in the order of an epoch; those of two epochs are kept."""
+        if epoch not in self._orders:
+            generator = np.random.default_rng([self.seed, epoch])
+            spare = 0 if self.fixed else len(self.tokens) - self.count * self.text
+            offset = generator.integers(0, spare + 1)
+            order = offset + self.text * generator.permutation(self.count)
+            self._orders = dict([*self._orders.items()][-1:]) | {epoch: order}
+            return order
+        return self._orders[epoch]
+
+
+class LengthSchedule:
+    """Short rows for the first share of a run, then rows of the whole window, with as many tokens in each batch.
+
+    Devlin et al. 2019, appendix A.2: 90% of the steps at 128 tokens, since attention costs the square of the length,
+    the rest at 512 to learn the positions. `total_steps` is the number of batches of the run, set before training;
+    while it is 0, as in validation, every batch is of the whole window.
+    """
+
+    def __init__(self, short: RowLoader, long: RowLoader, *, share: float) -> None:
+        self.short, self.long, self.share = short, long, share
+        self.total_steps: int | None = 0
+        self.batch_size = long.batch_size
+        self.window = long.window
+        self.steps_per_epoch = share * short.steps_per_epoch + (1 - share) * long.steps_per_epoch
+
+    @property
+    def tokens_per_step(self) -> float:
+        return self.share * self.short.tokens_per_step + (1 - self.share) * self.long.tokens_per_step
+
+    @property
+    def short_steps(self) -> int:
+        """How many batches are short."""
+        if self.total_steps is None:
+            raise ValueError(
+                "objective.short makes the rows of the first part of a run short, and with a budget in time nobody "
+                "knows where that part ends; give the budget in steps, tokens, epochs or flops, or objective.short=none"
+            )
+        return round(self.share * self.total_steps)
+
+    def batch(self, step: int) -> Rows:
+        first = self.short_steps
+        return self.short.batch(step) if step < first else self.long.batch(step - first)
+
+    def restarts(self, step: int) -> bool:
+        return True

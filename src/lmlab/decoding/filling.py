@@ -1,0 +1,297 @@
+"""Filling blanks: what a model that reads both ways puts where a token is missing.
+
+Several blanks can be filled each by itself, P(a)·P(b), or together by the chain rule, P(a)·P(b | a): in "I saw
+[MASK] [MASK]", New goes with York and Golden with Gate, but New Gate is nonsense (Yang et al. 2019, section 2.2).
+Shapes: K fillings at once, T tokens, N blanks, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, cast
+
+import tokenizers as hf
+import torch
+from torch import Tensor
+
+from lmlab.layers.masked_head import NoHead
+from lmlab.models.model import EncoderDecoder, EncoderModel
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.tokenizer import ROLES
+
+Order = Literal["left-to-right", "confident"]
+ORDERS: tuple[Order, ...] = ("left-to-right", "confident")
+BEAMS = 16
+CONTEXT = 8
+"""Tokens before a blank that are decoded with what fills it, to see whether there is a space between them."""
+
+
+def find_order(name: str) -> Order:
+    """The order of that name; a ValueError where there is none."""
+    for order in ORDERS:
+        if name == order:
+            return order
+    raise ValueError(f"order {name!r} is not known; allowed: {', '.join(ORDERS)}")
+
+
+class Candidate(NamedTuple):
+    """What may stand in one blank while the others stay open."""
+
+    token: str
+    probability: float
+
+
+@dataclass(frozen=True)
+class Filling:
+    """The text with every blank filled."""
+
+    text: str
+    tokens: tuple[str, ...]  # one for each blank
+    independent: float  # the product of the tokens' probabilities, each while all blanks are open
+    joint: float  # the probability by the chain rule, each given those that were filled before it
+
+
+@dataclass(frozen=True)
+class Filled:
+    """The best fillings of a text, by `joint` or by `independent` probability, and each blank by itself."""
+
+    fillings: list[Filling]
+    blanks: list[list[Candidate]]
+    jointly: bool
+    by_generator: bool = False  # ELECTRA: the generator fills, the discriminator cannot
+
+
+def filler_of(model: object) -> EncoderModel:
+    """The part of a model that can fill blanks; a ValueError names what to use where there is none."""
+    name = type(model).__name__
+    if isinstance(model, EncoderDecoder):
+        raise ValueError(
+            f"{name} writes a text from a source and fills no blanks; use `lmlab translate`, or train a bert"
+        )
+    if not isinstance(model, EncoderModel):
+        raise ValueError(
+            f"{name} predicts the next token and cannot see what stands after a blank; continue a text with "
+            f"`lmlab generate` or `lmlab next`, or train a model that reads both ways: bert, roberta, albert, electra"
+        )
+    filler = getattr(model, "generator", model)
+    if filler is None:
+        raise ValueError(
+            f"this {name} is a discriminator, which tells replaced tokens from others; blanks are filled by the "
+            f"generator that was trained with it: take a run with both parts"
+        )
+    if isinstance(getattr(filler, "output", NoHead()), NoHead):
+        raise ValueError(
+            f"this {name} has no masked-token head, so it gives vectors (`lmlab embed`) but fills no blanks; "
+            f"take a checkpoint that was saved with the head it was pre-trained with"
+        )
+    return cast(EncoderModel, filler)
+
+
+class Blanked(NamedTuple):
+    """A text with blanks as the model reads it."""
+
+    tokens: list[int]  # [CLS] … [SEP], with a mask at each blank
+    places: list[int]  # of the blanks in the tokens
+    parts: list[str]  # of the text, around the blanks
+
+
+def encode_blanks(text: str, tokenizer: Tokenizer) -> Blanked:
+    """Read a text in which `[MASK]`, `<mask>` or the tokenizer's own mask is a blank.
+
+    The parts around a blank get the tokens that they have in the whole text. Where tokens carry the space before them,
+    as in byte-level BPE, the space before a blank belongs to it, so that it can be a new word; a blank right after
+    letters goes on with their word. A tokenizer that adds a space to the beginning of a text adds it there only.
+    """
+    mask = tokenizer.role("mask")
+    names = {*ROLES["mask"], str(tokenizer.engine.id_to_token(mask))}
+    parts = re.split("|".join(map(re.escape, sorted(names, key=len, reverse=True))), text)
+    if len(parts) == 1:
+        raise ValueError(
+            'the text has no blank: write [MASK] where a token is missing, as in "The [MASK] sat on the mat."'
+        )
+    eats, engine = _carries_space(tokenizer), _inside_a_text(tokenizer)
+    tokens, places = [tokenizer.role("cls")], []
+    for number, part in enumerate(parts):
+        before_blank = number < len(parts) - 1
+        piece = part.removesuffix(" ") if eats and before_blank else part
+        if number == 0 or engine is None:
+            tokens += tokenizer.encode(piece)
+        else:
+            tokens += engine.encode(piece, add_special_tokens=False).ids
+        if before_blank:
+            places.append(len(tokens))
+            tokens.append(mask)
+    return Blanked([*tokens, tokenizer.role("sep")], places, parts)
+
+
+def _carries_space(tokenizer: Tokenizer) -> bool:
+    """Whether the space before a word is part of its first token."""
+    pieces = tokenizer.engine.encode("a a", add_special_tokens=False).tokens
+    return tokenizer.kind != "bytes" and any(piece[0] in "Ġ▁" for piece in pieces)
+
+
+def _inside_a_text(tokenizer: Tokenizer) -> hf.Tokenizer | None:
+    """The engine without the space that it adds to a text's beginning; None where it adds none."""
+    if tokenizer.engine.encode("a", add_special_tokens=False).tokens[0][0] not in "Ġ▁":
+        return None
+    settings = json.loads(tokenizer.engine.to_str())
+
+    def visit(part: Any) -> None:
+        if isinstance(part, list):
+            for inner in part:
+                visit(inner)
+        elif isinstance(part, dict):
+            off = {"prepend_scheme": "never", "add_prefix_space": False, "prepend": ""}
+            part.update({key: value for key, value in off.items() if key in part})
+            visit(list(part.values()))
+
+    visit([settings["pre_tokenizer"], settings["normalizer"]])
+    engine = hf.Tokenizer.from_str(json.dumps(settings))
+    engine.encode_special_tokens = True
+    return engine
+
+
+@torch.inference_mode()
+def fill(
+    model: object,
+    text: str,
+    *,
+    tokenizer: Tokenizer,
+    top: int = 5,
+    jointly: bool = False,
+    order: Order = "left-to-right",
+    beams: int = BEAMS,
+) -> Filled:
+    """The `top` fillings of a text with blanks, and the `top` tokens of each blank by itself.
+
+    `jointly` ranks by the chain rule, searched with `beams` fillings at a time; otherwise by the product, which is
+    exact. A masked model's conditionals need not be those of one distribution, so `order` matters: blanks are filled
+    from left to right, or the one of which the model is surest first.
+    """
+    if top < 1 or beams < 1:
+        raise ValueError(f"top = {top}, beams = {beams}: both must be at least 1")
+    find_order(order)
+    filler = filler_of(model)
+    blanked = encode_blanks(text, tokenizer)
+    if filler.window is not None and len(blanked.tokens) > filler.window:
+        raise ValueError(
+            f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
+            f"{filler.window}: shorten it, or leave out sentences far from the blanks"
+        )
+    blanks = _Blanks(filler, blanked, order)
+    alone = blanks.alone()
+    chosen = blanks.search(max(beams, top)) if jointly else _best_products(alone, top)
+    chosen = chosen[:top]
+    joint = blanks.chain(chosen)
+    each = alone[torch.arange(len(blanked.places), device=alone.device), chosen]  # [K, N]
+    probability, token = alone.exp().topk(min(top, alone.shape[1]))
+    return Filled(
+        fillings=[
+            Filling(
+                text=_write(blanked.parts, row, tokenizer),
+                tokens=tuple(map(tokenizer.show, row)),
+                independent=math.exp(product),
+                joint=math.exp(chained),
+            )
+            for row, product, chained in zip(chosen.tolist(), each.sum(1).tolist(), joint.tolist(), strict=True)
+        ],
+        blanks=[
+            [Candidate(tokenizer.show(i), p) for i, p in zip(tokens, probabilities, strict=True)]
+            for tokens, probabilities in zip(token.tolist(), probability.tolist(), strict=True)
+        ],
+        jointly=jointly,
+        by_generator=filler is not model,
+    )
+
+
+class _Blanks:
+    """The blanks of one text, to be filled in K ways at once."""
+
+    def __init__(self, model: EncoderModel, blanked: Blanked, order: Order) -> None:
+        self.model, self.order = model, order
+        self.row = torch.tensor([blanked.tokens], device=model.device)
+        self.places = torch.tensor(blanked.places, device=model.device)
+
+    def alone(self) -> Tensor:
+        """The log-probabilities of each blank while all are open [N, V]."""
+        return self._log_probabilities(self.model(self.row).hidden[0, self.places])
+
+    def search(self, beams: int) -> Tensor:
+        """The most probable fillings by the chain rule that a beam search finds [K, N], best first."""
+        rows, totals = self.row, torch.zeros(1, dtype=torch.float64, device=self.row.device)
+        still_open = torch.ones(1, len(self.places), dtype=torch.bool, device=self.row.device)
+        for _ in self.places:
+            which, scores = self._next(rows, still_open)
+            totals, flat = (totals[:, None] + scores).flatten().topk(min(beams, scores.numel()))
+            parent, token = flat // scores.shape[1], flat % scores.shape[1]
+            rows, still_open = self._put(rows[parent], still_open[parent], which[parent], token)
+        return rows[:, self.places]
+
+    def chain(self, fillings: Tensor) -> Tensor:
+        """The log-probability of each filling [K, N] by the chain rule [K]."""
+        rows = self.row.expand(len(fillings), -1)
+        still_open = torch.ones_like(fillings, dtype=torch.bool)
+        totals = torch.zeros(len(fillings), dtype=torch.float64, device=rows.device)
+        for _ in self.places:
+            which, scores = self._next(rows, still_open)
+            token = fillings.gather(1, which[:, None])
+            totals = totals + scores.gather(1, token)[:, 0]
+            rows, still_open = self._put(rows.clone(), still_open.clone(), which, token[:, 0])
+        return totals
+
+    def _next(self, rows: Tensor, still_open: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row [K, T], which open blank is filled next [K], and the log-probabilities there [K, V]."""
+        hidden = self.model(rows).hidden[:, self.places]  # [K, N, D]
+        every = torch.arange(len(rows), device=rows.device)
+        if self.order == "left-to-right":
+            which = still_open.int().argmax(1)
+            return which, self._log_probabilities(hidden[every, which])
+        scores = self._log_probabilities(hidden)
+        which = scores.amax(-1).masked_fill(~still_open, -torch.inf).argmax(1)
+        return which, scores[every, which]
+
+    def _put(self, rows: Tensor, still_open: Tensor, which: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
+        every = torch.arange(len(rows), device=rows.device)
+        rows[every, self.places[which]] = token
+        still_open[every, which] = False
+        return rows, still_open
+
+    def _log_probabilities(self, hidden: Tensor) -> Tensor:
+        return self.model.logits(hidden).double().log_softmax(-1)
+
+
+def _best_products(alone: Tensor, top: int) -> Tensor:
+    """The best fillings where each blank counts by itself [K, N], best first: exact, for a sum of scores [N, V]."""
+    fillings, totals = torch.empty(1, 0, dtype=torch.long, device=alone.device), alone.new_zeros(1)
+    for scores in alone:
+        best, token = scores.topk(min(top, len(scores)))
+        sums = totals[:, None] + best
+        totals, flat = sums.flatten().topk(min(top, sums.numel()))
+        fillings = torch.cat([fillings[flat // len(best)], token[flat % len(best)][:, None]], dim=1)
+    return fillings
+
+
+def _write(parts: Sequence[str], filling: Sequence[int], tokenizer: Tokenizer) -> str:
+    """The user's own text with tokens in its blanks, spaces as the tokens want them."""
+    carries, plain = _carries_space(tokenizer), tokenizer.kind in ("characters", "bytes")
+    text = parts[0]
+    for token, after in zip(filling, parts[1:], strict=True):
+        context = tokenizer.encode(text)[-CONTEXT:]
+        before, both = tokenizer.decode(context), tokenizer.decode([*context, token])
+        piece = both[len(before) :] if both.startswith(before) else ""
+        if not piece:  # a special token, or half a character
+            text += tokenizer.show(token)
+        elif plain:
+            text += piece
+        elif carries:
+            text = text.removesuffix(" ") + piece
+        elif piece.startswith(" ") or not context:
+            text += piece.removeprefix(" ")
+        else:
+            text = text.rstrip() + piece
+        text += after
+    return text

@@ -1,0 +1,58 @@
+"""One table per family of Hugging Face models, read in both directions by `lmlab.interop.huggingface`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmlab.config import suggest
+from lmlab.interop.families.albert import ALBERT
+from lmlab.interop.families.bart import BART
+from lmlab.interop.families.bert import BERT
+from lmlab.interop.families.electra import ELECTRA
+from lmlab.interop.families.gpt import GPT
+from lmlab.interop.families.gpt2 import GPT2
+from lmlab.interop.families.marian import MARIAN
+from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
+from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
+from lmlab.interop.hf_table import Architecture, Family
+
+FAMILIES: dict[str, Family] = {
+    family.model_type: family
+    for family in (GPT, GPT2, TRANSFORMER_XL, BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, BART, MARIAN)
+}
+"""By their name for the model type."""
+
+
+def family_of_kind(kind: str) -> Family:
+    """The family as which a kind of ours is written; a ValueError where there is none."""
+    for family in FAMILIES.values():
+        if kind == family.kind or kind in family.also:
+            return family
+    kinds = sorted({name for family in FAMILIES.values() for name in (family.kind, *family.also)})
+    raise ValueError(f"transformers has no model like {kind}; these can be written for it: {', '.join(kinds)}")
+
+
+def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, Architecture | None]:
+    """The family and architecture that a `config.json` of theirs names; a ValueError names the nearest ones."""
+    names = config.get("architectures") or []
+    name = str(names[0]) if isinstance(names, list) and names else None
+    by_architecture = {known.name: family for family in FAMILIES.values() for known in family.architectures}
+    model_type = None if config.get("model_type") is None else str(config["model_type"])
+    if model_type is None and name is not None:
+        if name not in by_architecture:
+            raise ValueError(f"{where}: unknown architecture {name!r}{suggest(name, by_architecture)}")
+        model_type = by_architecture[name].model_type
+    if model_type not in FAMILIES:
+        given = "it names no model_type" if model_type is None else f"unknown model_type {model_type!r}"
+        raise ValueError(f"{where}: {given}{suggest(str(model_type), FAMILIES)}")
+    family = FAMILIES[model_type]
+    if name is None:
+        return family, None
+    known = {architecture.name: architecture for architecture in family.architectures}
+    if name not in known:
+        raise ValueError(
+            f"{where}: unknown architecture {name!r} of {model_type}{suggest(name, known)}. The head of a task is "
+            f"not read: leave it out in transformers with AutoModel.from_pretrained(DIR).save_pretrained(NEW_DIR)"
+        )
+    return family, known[name]

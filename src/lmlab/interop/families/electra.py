@@ -1,0 +1,74 @@
+"""ELECTRA (`electra`): generator and discriminator are two models there, and two folders where a run has both."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, TEMPLATE, encoder
+from lmlab.interop.hf_table import Architecture, Family, Part, Setting, Weight, linear
+
+
+def share(ours: Mapping[str, Any]) -> float:
+    """The size of the part that is written, against the discriminator's."""
+    return float(ours["generator"]) if ours["parts"] == "generator" else 1.0
+
+
+def inner(ours: Mapping[str, Any]) -> int:
+    units: int = 4 * ours["width"] if ours["inner"] is None else ours["inner"]
+    return round(share(ours) * units)
+
+
+def folders(ours: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    if ours["parts"] == "both":
+        return {"": {"parts": "discriminator"}, "generator": {"parts": "generator"}}
+    return {"": {}}
+
+
+SIZED = (
+    Setting("width", "hidden_size", written=lambda ours: max(1, round(share(ours) * ours["width"]))),
+    Setting("heads", "num_attention_heads", written=lambda ours: max(1, round(share(ours) * ours["heads"]))),
+    Setting("inner", "intermediate_size", written=inner),
+    Setting("embedding_width", "embedding_size", written=lambda ours: ours["embedding_width"] or ours["width"]),
+)
+
+ELECTRA = Family(
+    kind="electra",
+    model_type="electra",
+    prefix="electra.",
+    architectures=(
+        Architecture("ElectraForPreTraining", {"parts": "discriminator", "head": True}),
+        Architecture("ElectraForMaskedLM", {"parts": "generator", "head": True}),
+        Architecture("ElectraModel", {"head": False}, prefixed=False),
+    ),
+    settings=(
+        *SIZED,
+        *(setting for setting in ENCODER_SETTINGS if setting.ours not in {sized.ours for sized in SIZED}),
+        Setting("window", "max_position_embeddings"),
+        Setting("gelu", "hidden_act", words={"gelu": "exact", "gelu_python": "exact"}, default="gelu"),
+    ),
+    options=(ABSOLUTE,),
+    weights=(
+        *encoder("discriminator.", "electra."),
+        *linear("discriminator.projection", "electra.embeddings_project"),
+        *linear("discriminator.detector", "discriminator_predictions.dense"),
+        *linear("discriminator.verdict", "discriminator_predictions.dense_prediction"),
+        *encoder("generator.", "electra."),
+        *linear("generator.projection", "electra.embeddings_project"),
+        *linear("generator.output.transform", "generator_predictions.dense"),
+        *linear("generator.output.norm", "generator_predictions.LayerNorm"),
+        Weight("generator.output.softmax.bias", "generator_lm_head.bias"),
+    ),
+    parts=(
+        Part("parts", "generator_predictions.dense.weight", present="generator", absent="discriminator"),
+        Part("head", ("generator_predictions.dense.weight", "discriminator_predictions.dense.weight")),
+    ),
+    copies={"generator_lm_head.weight": "electra.embeddings.word_embeddings.weight"},
+    ignored=(r"electra\.embeddings\.position_ids", r"electra\.embeddings\.token_type_ids"),
+    renamed=OLD_NAMES,
+    fixed={"direction": "both"},
+    assumed={"generator": 1.0},
+    specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
+    template=TEMPLATE,
+    folders=folders,
+)

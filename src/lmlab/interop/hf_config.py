@@ -1,0 +1,101 @@
+"""Their `config.json` to our settings and back."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from lmlab.interop.hf_table import NEEDED, Family, Only, Setting
+
+TIED = Only("tie_word_embeddings", (True,))
+COMMON = (
+    Only("is_decoder", (False,)),
+    Only("add_cross_attention", (False,)),
+    Only("pruned_heads", ({}, None)),
+    Only("quantization_config", (None,)),
+    Only("auto_map", (None,)),
+)
+"""Options that any model of theirs may have, and that change what it computes; they are not written."""
+
+
+def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> dict[str, Any]:
+    """The settings of ours that their configuration gives."""
+    values: dict[str, Any] = {**family.assumed, **family.fixed}
+    for setting in family.settings:
+        value = config.get(setting.theirs, setting.default)
+        if value is NEEDED:
+            raise ValueError(f"{where} lacks {setting.theirs}, which a {family.model_type} needs")
+        _compare(setting, config, value, where=where)
+        if setting.words is not None:
+            if not isinstance(value, str) or value not in setting.words:
+                raise ValueError(f"{where}: {_refuse(setting.theirs, value, setting.words)}")
+            value = setting.words[value]
+        more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
+        values[setting.ours] = value - more if isinstance(value, int) and isinstance(more, int) and more else value
+    return values
+
+
+def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> None:
+    """A ValueError names each option that lmlab does not have, with what is allowed."""
+    problems = []
+    for option in (*family.options, TIED, *COMMON):
+        value = config.get(option.theirs, option.default)
+        choices = option.choices(config)
+        if value is NEEDED or value in choices:
+            continue
+        if option.training:
+            told = f"{option.theirs} = {value!r} is left out, which matters only for training"
+            warnings.warn(f"{where}: {told} (lmlab has {choices[0]!r})", stacklevel=2)
+        else:
+            problems.append(_refuse(option.theirs, value, choices))
+    if problems:
+        raise ValueError(f"{where}: {'; '.join(problems)}")
+
+
+def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Their configuration of a model with our settings; a ValueError names what it cannot say."""
+    for name, value in family.fixed.items():
+        if values[name] != value:
+            raise ValueError(_unsayable(family, name, values[name], value))
+    config: dict[str, Any] = {"model_type": family.model_type, **family.constants}
+    for setting in family.settings:
+        value = values[setting.ours] if setting.written is None else setting.written(values)
+        if setting.words is not None:
+            value = _word(setting, value, family)
+        if value is None:
+            continue
+        more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
+        value = value + more if more else value
+        config |= dict.fromkeys((setting.theirs, *setting.also), value)
+    for option in (*family.options, TIED):
+        config[option.theirs] = option.choices(config)[0]
+    return config
+
+
+def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: str) -> None:
+    others = {name: config[name] for name in setting.also if config.get(name, value) != value}
+    if others:
+        told = ", ".join(f"{name} = {other!r}" for name, other in others.items())
+        warnings.warn(
+            f"{where}: {told} differs from {setting.theirs} = {value!r}; lmlab has one setting for them, "
+            f"{setting.ours}, and takes the latter (it matters only for training)",
+            stacklevel=2,
+        )
+
+
+def _word(setting: Setting, value: Any, family: Family) -> str:
+    assert setting.words is not None
+    for theirs, ours in setting.words.items():
+        if ours == value:
+            return theirs
+    raise ValueError(_unsayable(family, setting.ours, value, *dict.fromkeys(setting.words.values())))
+
+
+def _unsayable(family: Family, name: str, value: Any, *allowed: Any) -> str:
+    has = " or ".join(repr(choice) for choice in allowed)
+    return f"{name} = {value!r} cannot be written for transformers: its {family.model_type} has only {name} = {has}"
+
+
+def _refuse(name: str, value: Any, allowed: Iterable[Any]) -> str:
+    return f"{name} = {value!r} is not supported (allowed: {' or '.join(repr(choice) for choice in allowed)})"

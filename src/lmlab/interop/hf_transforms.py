@@ -1,0 +1,111 @@
+"""How tensors of theirs become ours: each `write` undoes its `read` bit by bit."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+
+class Transform(Protocol):
+    """How the tensors of one row change."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]: ...
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]: ...
+
+
+class Same:
+    """Nothing changes."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return list(theirs)
+
+    write = read
+
+
+class Transposed:
+    """Their `Conv1D` keeps a matrix as [in, out], ours is [out, in]."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.mT for tensor in theirs]
+
+    write = read
+
+
+class Fused:
+    """Their matrices stand below one another in one of ours: query, key and value in a single product."""
+
+    def __init__(self, *shares: int) -> None:
+        self.shares = shares or (1, 1, 1)
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat(list(theirs))]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return _cut(ours[0], self.shares)
+
+
+class Divided(Fused):
+    """One of their matrices is cut, in these shares, into several of ours."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return _cut(theirs[0], self.shares)
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat(list(ours))]
+
+
+class Offset:
+    """Their table of positions begins with rows that no token of a text uses; ours has not got them.
+
+    What stood in them is lost on reading, and zero on writing: they only ever meet padding, which nothing attends to.
+    """
+
+    def __init__(self, rows: int) -> None:
+        self.rows = rows
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor[self.rows :] for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [torch.cat((tensor.new_zeros(self.rows, *tensor.shape[1:]), tensor)) for tensor in ours]
+
+
+class Flat:
+    """Their vector is a matrix of one row."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor[0] for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor[None] for tensor in ours]
+
+
+class Waves:
+    """Their sine waves come as all sines, then all cosines; ours alternate: the columns of W_R change places."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.view(len(tensor), 2, -1).mT.flatten(1) for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        for tensor in ours:
+            if tensor.shape[1] % 2:
+                raise ValueError(
+                    f"width = {tensor.shape[1]} is odd, and this family has as many sines as cosines: "
+                    f"only models of an even width can be written"
+                )
+        return [tensor.view(len(tensor), -1, 2).mT.flatten(1) for tensor in ours]
+
+
+def _cut(tensor: Tensor, shares: Sequence[int]) -> list[Tensor]:
+    unit = math.ceil(len(tensor) / sum(shares))
+    ends = [unit * sum(shares[:i]) for i in range(len(shares))] + [len(tensor)]
+    return [tensor[start:end] for start, end in pairwise(ends)]
+
+
+SAME = Same()

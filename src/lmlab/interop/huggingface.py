@@ -1,0 +1,271 @@
+"""Models to and from the folders of Hugging Face `transformers`, which is not needed for it.
+
+A folder has `config.json`, safetensors and a tokenizer. What they mean stands in one table per family, in
+`lmlab.interop.families`, and is read in both directions. A folder that we write has besides an `lmlab.json` with what
+theirs cannot say, so that a run comes back bit by bit.
+"""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
+
+import torch
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+
+from lmlab import __version__
+from lmlab.checkpoint import (
+    DamagedError,
+    load_model,
+    load_weights,
+    read_json,
+    reads_backwards,
+    write_config,
+    write_json,
+    write_manifest,
+    write_tensors,
+)
+from lmlab.config import build
+from lmlab.interop import hf_weights
+from lmlab.interop.families import family_of_config, family_of_kind
+from lmlab.interop.hf_config import check_options, read_settings, write_settings
+from lmlab.interop.hf_files import read_weights, write_weights
+from lmlab.interop.hf_table import Adapted, Architecture, Family
+from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, undo_changes, write_tokenizer
+from lmlab.interop.staging import staged
+from lmlab.models import load_class
+from lmlab.tokenizers import Tokenizer
+
+if TYPE_CHECKING:
+    from lmlab.models.model import Model, ModelConfig
+
+OURS = "lmlab.json"
+PADDING = 256
+"""Rows without a token that are usual: tables are padded to round numbers."""
+
+
+class Checkpoint(NamedTuple):
+    """A network in our terms."""
+
+    kind: str
+    config: ModelConfig
+    tensors: Mapping[str, Tensor]
+
+
+def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, overwrite: bool = False) -> None:
+    """Make a run directory of a folder of theirs; `tokenizer` stands in for the folder's own."""
+    with staged(run, overwrite=overwrite) as new:
+        checkpoint = read_checkpoint(folder)
+        if tokenizer is None:
+            tokenizer = read_tokenizer(folder, family_of_kind(checkpoint.kind))
+            undo = _ours(folder).get("tokenizer")
+            tokenizer = undo_changes(tokenizer, undo) if undo else tokenizer
+        check_fit(tokenizer, checkpoint.config.vocabulary, where=str(folder))
+        write_tensors(new / "model.safetensors", checkpoint.tensors)
+        write_config(new, checkpoint.kind, checkpoint.config.model_dump())
+        tokenizer.save(new / "tokenizer.json")
+        write_manifest(new)
+
+
+def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
+    """Write the model and tokenizer of a run as a folder of theirs."""
+    with staged(folder, overwrite=overwrite) as new:
+        model, tokenizer = load_model(run)
+        kind = read_json(run / "config.json")["kind"]
+        if reads_backwards(run):
+            raise ValueError(
+                f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
+            )
+        write_checkpoint(cast("Model", model), kind, tokenizer, new)
+
+
+def read_model(folder: Path) -> Model:
+    """The network in a folder of theirs, ready for use; its tokenizer is not looked at."""
+    checkpoint = read_checkpoint(folder)
+    model: Model = load_class(checkpoint.kind)(checkpoint.config)
+    load_weights(model, checkpoint.tensors, source=folder)
+    return model.eval()
+
+
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Configuration and weights of a folder of theirs, in our terms; a ValueError says what does not fit."""
+    main, ours = _read_folder(folder), _ours(folder)
+    others = ours.get("folders", [])
+    missing = [name for name in others if not (folder / name / "config.json").is_file()]
+    if missing:
+        warnings.warn(f"{folder} has lost its folder {missing[0]}: only the rest of the model is read", stacklevel=3)
+    if not others or missing:
+        return main
+    config = build(load_class(main.kind).Config, ours["whole"], where=str(folder / OURS))
+    tensors = dict(main.tensors)
+    for name in others:
+        tensors |= _read_folder(folder / name).tensors
+    return Checkpoint(main.kind, config, {name: tensors[name] for name in expected_tensors(main.kind, config)})
+
+
+def _read_folder(folder: Path) -> Checkpoint:
+    where = str(folder / "config.json")
+    if not (folder / "config.json").is_file():
+        raise ValueError(f"{folder} is neither a run nor a Hugging Face folder: it has no config.json")
+    theirs = read_json(folder / "config.json")
+    if not isinstance(theirs, dict):
+        raise DamagedError(f"{where} is damaged: it is no table of settings")
+    family, architecture = family_of_config(theirs, where=where)
+    values = read_settings(family, theirs, where=where)
+    kind = family.kind
+    build(load_class(kind).Config, values, where=where)
+    check_options(family, theirs, where=where)
+    tensors = read_weights(folder)
+    values |= _parts(family, architecture, tensors)
+    ours = _ours(folder)
+    if ours:
+        kind, values = _remembered(ours, family, theirs, values, where=str(folder / OURS))
+    config = build(load_class(kind).Config, values, where=where)
+    found = hf_weights.read(family, tensors, expected_tensors(kind, config), where=str(folder))
+    if family.adaptation is not None and ours.get("adaptation"):
+        values, found = family.adaptation.read(Adapted(values, found, ours["adaptation"]))
+        config = build(load_class(kind).Config, values, where=where)
+    return Checkpoint(kind, config, found)
+
+
+def write_checkpoint(model: Model, kind: str, tokenizer: Tokenizer, folder: Path) -> None:
+    """Write a network with its tokenizer into an empty folder, for `transformers` to open."""
+    family = family_of_kind(kind)
+    whole, state = model.config.model_dump(), model.state_dict()
+    folders = family.folders(whole)
+    for name, change in folders.items():
+        values = {**whole, **change}
+        names = expected_tensors(kind, build(type(model.config), values, where="model"))
+        tensors = {name: state[name].detach().cpu() for name in names}
+        several = {} if name or len(folders) == 1 else {"whole": whole, "folders": [name for name in folders if name]}
+        (folder / name).mkdir(exist_ok=True)
+        _write_folder(family, kind, values, tensors, tokenizer, folder / name, window=model.window, also=several)
+
+
+def _write_folder(
+    family: Family,
+    kind: str,
+    values: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    window: int | None,
+    also: Mapping[str, Any],
+) -> None:
+    pad = find_role(tokenizer, "pad")
+    adapted = Adapted(values, tensors, None)
+    if family.adaptation is not None:
+        adapted = family.adaptation.write(values, tensors, pad=pad)
+    architecture = _architecture(family, adapted.values)
+    config = {**write_settings(family, adapted.values), "architectures": [architecture.name], "dtype": "float32"}
+    config |= {name: token for name, token in _token_ids(family, tokenizer).items() if name not in config}
+    write_weights(folder, hf_weights.write(family, adapted.tensors, prefixed=architecture.prefixed))
+    write_json(folder / "config.json", config)
+    undo = write_tokenizer(tokenizer, folder, family, window=window)
+    remembered: dict[str, Any] = {"kind": kind, "version": __version__, "model": dict(adapted.values), **also}
+    remembered |= {"tokenizer": undo} if undo else {}
+    remembered |= {"adaptation": adapted.undo} if adapted.undo else {}
+    write_json(folder / OURS, remembered)
+
+
+class _Unset(TorchFunctionMode):
+    """No first weights are drawn: on the meta device there are none, and torch would load its compiler to say so."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if re.fullmatch(r"(\w+_)?(normal|uniform|constant|zeros|ones)_", func.__name__):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs or {})
+
+
+def expected_tensors(kind: str, config: ModelConfig) -> dict[str, Tensor]:
+    """The tensors that a model with this configuration has, tied ones once, without their numbers."""
+    with torch.device("meta"), _Unset():
+        state = load_class(kind)(config).state_dict(keep_vars=True)
+    first = {id(tensor): name for name, tensor in reversed(state.items())}
+    return {name: tensor.detach() for name, tensor in state.items() if first[id(tensor)] == name}
+
+
+def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
+    """A ValueError where a tokenizer has more tokens than a model; fewer are usual, many fewer are worth a warning."""
+    if tokenizer.vocabulary > rows:
+        told = f"the tokenizer of {where} has {tokenizer.vocabulary} tokens, but the model only {rows}"
+        if tokenizer.vocabulary == rows + 1 and tokenizer.boundary == rows:
+            raise ValueError(
+                f"{told}: the last is {tokenizer.show(rows)!r}, which lmlab adds because none of the others stands "
+                f"between documents. Give the model a row for it in transformers (resize_token_embeddings), or another "
+                f"--tokenizer"
+            )
+        raise ValueError(f"{told}: it belongs to another model; give the right one with --tokenizer")
+    if rows - tokenizer.vocabulary > PADDING:
+        warnings.warn(
+            f"the model of {where} has {rows} tokens, but the tokenizer only {tokenizer.vocabulary}: "
+            f"perhaps it belongs to another model",
+            stacklevel=3,
+        )
+
+
+def _parts(family: Family, architecture: Architecture | None, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The settings that depend on what the checkpoint holds; what its architecture promises is taken as there."""
+    promised = {} if architecture is None else architecture.when
+    names = hf_weights.their_names(family, tensors)
+    values = {}
+    for part in family.parts:
+        keys = (part.theirs,) if isinstance(part.theirs, str) else part.theirs
+        found = [tensors[names[key]] for key in keys if key in names]
+        there = any(not part.nonzero or bool(tensor.any()) for tensor in found)
+        there = there or promised.get(part.ours) == part.present
+        values[part.ours] = part.present if there else part.absent
+    return values
+
+
+def _ours(folder: Path) -> dict[str, Any]:
+    """What we wrote beside a folder of theirs, if it is one of ours."""
+    if not (folder / OURS).is_file():
+        return {}
+    ours = read_json(folder / OURS)
+    if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
+        raise DamagedError(
+            f"{folder / OURS} is damaged: it names no kind and settings; without it the rest can be read"
+        )
+    return ours
+
+
+def _remembered(
+    ours: Mapping[str, Any], family: Family, theirs: Mapping[str, Any], values: dict[str, Any], *, where: str
+) -> tuple[str, dict[str, Any]]:
+    """Kind and settings as they were when we wrote the folder, unless it has been changed since."""
+    kind, remembered = ours["kind"], ours["model"]
+    config = build(load_class(kind).Config, remembered, where=where).model_dump()
+    known = kind == family.kind or kind in family.also
+    if known and all(theirs.get(name) == value for name, value in write_settings(family, config).items()):
+        return kind, config
+    warnings.warn(
+        f"{where} does not belong to the config.json beside it, which has been changed: left out", stacklevel=4
+    )
+    return family.kind, values
+
+
+def _architecture(family: Family, values: Mapping[str, Any]) -> Architecture:
+    for architecture in family.architectures:
+        if all(values[name] == value for name, value in architecture.when.items()):
+            return architecture
+    given = {name: values[name] for known in family.architectures for name in known.when}
+    raise ValueError(
+        f"transformers has no {family.model_type} with {', '.join(f'{k} = {v!r}' for k, v in given.items())}; it has: "
+        + "; ".join(f"{known.name} with {dict(known.when)}" for known in family.architectures)
+    )
+
+
+def _token_ids(family: Family, tokenizer: Tokenizer) -> dict[str, int | None]:
+    """The tokens that `transformers` must know by number when it generates or pads."""
+    ids: dict[str, int | None] = {"pad_token_id": find_role(tokenizer, "pad")}
+    if "cls" not in " ".join(family.template):
+        ids |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.boundary)
+    if "boundary" in " ".join(family.template):
+        ids |= dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id"), tokenizer.boundary)
+    return ids

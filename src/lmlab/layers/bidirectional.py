@@ -1,0 +1,41 @@
+"""Self-attention that looks both ways (Devlin et al. 2019, section 3)."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from torch import Tensor, nn
+
+from lmlab.layers.attention import attend, head_width
+from lmlab.layers.linear import Linear
+from lmlab.layers.packing import Whole
+
+
+class BidirectionalAttention(nn.Module):
+    """Multi-head self-attention in which each position asks all positions of its text, before and after it.
+
+    Its parts are called as in `MultiHeadAttention`; a forward hook on `probabilities` sees the weights [B, H, T, T].
+    With `causal` a position sees no later one: the left-to-right model to which BERT was compared (section 5.1).
+    """
+
+    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, causal: bool = False) -> None:
+        super().__init__()
+        self.width, self.heads, self.dropout, self.causal = width, heads, dropout, causal
+        self.head_width = head_width(width, heads)
+        self.query_key_value = Linear(width, 3 * width)
+        self.projection = Linear(width, width)
+        self.probabilities = nn.Identity()
+
+    def forward(self, x: Tensor, texts: Whole) -> Tensor:
+        """x [B, T, D], or packed [N, D], of the given texts -> the same shape."""
+        return cast(Tensor, self.projection(texts.each_text(self._attend, self.query_key_value(x))))
+
+    def _attend(self, parts: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries, keys and values side by side [B, T, 3D] -> the concatenated heads [B, T, D]."""
+        batch, length, _ = parts.shape
+        parts = parts.view(batch, length, 3, self.heads, self.head_width)
+        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+        watch = self.probabilities if self.probabilities._forward_hooks else None
+        dropout = self.dropout if self.training else 0.0
+        z = attend(q, k, v, causal=self.causal, mask=mask, dropout=dropout, watch=watch)
+        return z.transpose(1, 2).reshape(batch, length, self.width)

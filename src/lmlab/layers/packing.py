@@ -1,0 +1,94 @@
+"""Texts of unequal length in one batch: whole rows, rows with a mask over their padding, or packed without any.
+
+What works on each token by itself need not know which it is; attention goes text by text, through `each_text`.
+Shapes: B rows, T the places of each, N the real tokens of all, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+Attend = Callable[[Tensor, Tensor | None], Tensor]
+"""A function of texts [B, T, ·] and of a mask that broadcasts to [B, H, T, T], or None."""
+
+
+class Whole:
+    """Rows [B, T] that have no padding."""
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[B, T, ...] -> what is worked on."""
+        return padded
+
+    def place(self, table: Tensor) -> Tensor:
+        """The vectors [T, D] of the places of a row -> what broadcasts to the packed tokens."""
+        return table
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """What was worked on -> [B, T, D], zero where padding is."""
+        return x
+
+    def each_text(self, function: Attend, x: Tensor) -> Tensor:
+        """A function of texts, on all of them."""
+        return function(x, None)
+
+
+class Masked(Whole):
+    """Rows [B, T] of which row i has lengths[i] tokens: padding is worked on too, but no text sees it."""
+
+    def __init__(self, lengths: Tensor, longest: int) -> None:
+        self.real = torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+    def unpack(self, x: Tensor) -> Tensor:
+        return x.masked_fill(~self.real[..., None], 0)
+
+    def each_text(self, function: Attend, x: Tensor) -> Tensor:
+        return function(x, self.real[:, None, None])
+
+
+class Packed(Whole):
+    """The real tokens [N] alone, rows of equal length next to each other, so that attention has a few rectangles.
+
+    A mask would spare no work: on a CPU, sentences padded to the longest of them take two to three times as long.
+    """
+
+    def __init__(self, lengths: Tensor, longest: int) -> None:
+        batch = len(lengths)
+        lengths, order = lengths.sort()
+        every = torch.arange(longest, device=lengths.device)
+        sizes, rows = torch.unique_consecutive(lengths, return_counts=True)
+        self.shape = (batch, longest)
+        self.places = (order[:, None] * longest + every)[every < lengths[:, None]]  # [N], of [B * T]
+        self.groups = list(zip(rows.tolist(), sizes.tolist(), strict=True))
+
+    def pack(self, padded: Tensor) -> Tensor:
+        return padded.flatten(0, 1)[self.places]
+
+    def place(self, table: Tensor) -> Tensor:
+        return F.embedding(self.places % self.shape[1], table)
+
+    def unpack(self, x: Tensor) -> Tensor:
+        batch, longest = self.shape
+        padded = x.new_zeros(batch * longest, x.shape[1])
+        return padded.index_copy(0, self.places, x).view(batch, longest, -1)
+
+    def each_text(self, function: Attend, x: Tensor) -> Tensor:
+        groups = torch.split(x, [rows * length for rows, length in self.groups])
+        shaped = (group.view(*shape, -1) for group, shape in zip(groups, self.groups, strict=True))
+        return torch.cat([function(texts, None).flatten(0, 1) for texts in shaped])
+
+
+def check_lengths(lengths: Tensor, batch: int, longest: int) -> bool:
+    """Whether there is padding; a ValueError where these are not the lengths of `batch` rows of `longest` places."""
+    if tuple(lengths.shape) != (batch,):
+        raise ValueError(f"lengths of shape {list(lengths.shape)} for {batch} rows: give one length for each row")
+    least, most = (int(end) for end in lengths.aminmax())
+    if least < 1 or most > longest:
+        raise ValueError(
+            f"lengths from {least} to {most} for rows of {longest} places: each must be from 1 to {longest}; "
+            f"an empty text is still one token, such as [CLS]"
+        )
+    return least < longest

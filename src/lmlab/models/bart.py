@@ -1,0 +1,71 @@
+"""BART: a Transformer pre-trained to write a text from a damaged copy of it.
+
+Lewis et al. 2020, "BART: Denoising Sequence-to-Sequence Pre-training for Natural Language Generation, Translation, and
+Comprehension" (arXiv 2019), section 2. Against the Transformer of 2017: learnt positions, GELU, first weights from
+N(0, 0.02), and the sum of embedding and position, not scaled, normalised before the first block.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.packing import Whole
+from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.models.gpt import initialise
+from lmlab.models.model import ModelConfig, Output, State
+from lmlab.models.transformer import Stack, StacksConfig, Transformer
+
+
+class BartConfig(StacksConfig):
+    """The size of a BART."""
+
+    activation: Literal["relu", "gelu", "silu"] = Field("gelu", description="in the feed-forward nets")
+    scale: bool = Field(False, description="embeddings are multiplied by the root of the width")
+    window: int = Field(256, ge=2, description="the most tokens of a source, and of a target")
+
+
+class Bart(Transformer):
+    """A Transformer whose stacks begin with LN(E(token) + position)."""
+
+    Config: ClassVar[type[ModelConfig]] = BartConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128},
+        "small": {"width": 256, "heads": 4, "layers": 3, "inner": 1024, "window": 256},
+        "base": {"width": 768, "heads": 12, "layers": 6, "inner": 3072, "window": 1024},
+        "large": {"width": 1024, "heads": 16, "layers": 12, "inner": 4096, "window": 1024},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {**Transformer.TRAINING, "optimizer": "adamw", "decay": 0.01}
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "denoising"}
+
+    config: BartConfig
+
+    def __init__(self, config: BartConfig) -> None:
+        super().__init__(config)
+        self.apply(initialise)
+
+    @property
+    def window(self) -> int:
+        return self.config.window
+
+    def stack(self, blocks: list[nn.Module]) -> Stack:
+        stack = Stack(blocks, positions=LearnedPositions(self.config.window, self.config.width), config=self.config)
+        stack.embedding_norm = nn.LayerNorm(self.config.width)
+        return stack
+
+    def _read(self, source: Tensor, texts: Whole) -> Tensor:
+        check_window(0, source.shape[1], self.config.window)
+        return super()._read(source, texts)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        source: Tensor | None = None,
+        lengths: Tensor | None = None,
+        state: State = None,
+    ) -> Output:
+        check_window(0 if state is None else state.decoder.length, tokens.shape[1], self.config.window)
+        return super().forward(tokens, source=source, lengths=lengths, state=state)

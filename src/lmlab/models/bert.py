@@ -1,0 +1,229 @@
+"""BERT: a stack of Transformer encoder blocks that looks both ways, trained to fill blanks and to tell what follows.
+
+Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding" (on arXiv 2018).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor, nn
+
+from lmlab.layers.bidirectional import BidirectionalAttention
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.gelu import gelu_tanh
+from lmlab.layers.linear import Linear
+from lmlab.layers.masked_head import MaskedHead, NoHead
+from lmlab.layers.packing import Masked, Packed, Whole, check_lengths
+from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.models.attention_lm import WindowedConfig
+from lmlab.models.gpt import GPT, initialise
+from lmlab.models.model import EncoderModel, ModelConfig, Output, State
+
+GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
+
+
+class EncoderConfig(WindowedConfig):
+    """The size of an encoder."""
+
+    inner: int | None = Field(None, ge=1, description="units of the feed-forward nets; by default 4 times the width")
+    segments: int = Field(2, ge=1, description="kinds of segments: sentence A and B; with one they are not told apart")
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on embeddings and each sublayer")
+    attention_dropout: float | None = Field(
+        None, ge=0, lt=1, description="probability, on attention weights; by default that of dropout"
+    )
+    epsilon: float = Field(1e-12, gt=0, description="added to the variance in LayerNorm")
+    gelu: Literal["exact", "tanh"] = Field("exact", description="x Φ(x), or its approximation by tanh")
+    direction: Literal["both", "left-to-right"] = Field(
+        "both", description="which tokens a position sees; left-to-right is the paper's ablation"
+    )
+    head: bool = Field(True, description="the head of pre-training; imported encoders may be without it")
+
+    @property
+    def inner_width(self) -> int:
+        return 4 * self.width if self.inner is None else self.inner
+
+
+class BertConfig(EncoderConfig):
+    """The size of a BERT and the heads on it."""
+
+    pooler: bool = Field(True, description="a further layer at the first token, [CLS], for the whole text")
+    pairs: bool = Field(True, description="a head that tells whether sentence B follows A; it needs the pooler")
+
+    @field_validator("pairs")
+    @classmethod
+    def _pairs_need_the_pooler(cls, pairs: bool, info: ValidationInfo) -> bool:
+        if pairs and not info.data.get("pooler", True):
+            raise ValueError("the sentence-pair head reads the pooler: give pooler = true too, or pairs = false")
+        return pairs
+
+
+class Block(nn.Module):
+    """z = LN(x + Attention(x)); h = LN(z + FeedForward(z)): GPT's block, but attention looks both ways."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.attention = BidirectionalAttention(
+            config.width,
+            config.heads,
+            dropout=config.dropout if config.attention_dropout is None else config.attention_dropout,
+            causal=config.direction == "left-to-right",
+        )
+        self.attention_norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.feed_forward = FeedForward(config.width, config.inner_width, activation=GELU[config.gelu])
+        self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, texts: Whole) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, texts)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class Encoder(EncoderModel):
+    """x = LN(token + position + segment); then the blocks; at a blank P(w) = softmax(E LN(gelu(W h + b)) + c)_w."""
+
+    config: EncoderConfig
+    output: MaskedHead
+    block: ClassVar[type[nn.Module]] = Block
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, self.embedding_width)
+        self.positions = LearnedPositions(self.first_position + config.window, self.embedding_width)
+        self.segments = nn.Embedding(config.segments, self.embedding_width)
+        self.embedding_norm = nn.LayerNorm(self.embedding_width, eps=config.epsilon)
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(self.block(config) for _ in range(self.distinct_blocks))
+        self.output: MaskedHead = NoHead()
+        if config.head:
+            self.output = MaskedHead(
+                config.width, tied=self.embedding, activation=GELU[config.gelu], epsilon=config.epsilon
+            )
+        self.apply(initialise)
+
+    @property
+    def window(self) -> int:
+        return self.config.window
+
+    @property
+    def embedding_width(self) -> int:
+        """Width of the token, position and segment vectors."""
+        return self.config.width
+
+    @property
+    def first_position(self) -> int:
+        """The row of the position table that belongs to the first token."""
+        return 0
+
+    @property
+    def distinct_blocks(self) -> int:
+        """How many blocks have weights of their own."""
+        return self.config.layers
+
+    def embed(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
+        """Tokens and segments [...], and the vectors of their positions -> the vectors [..., D] for the first block.
+
+        Where there is one kind of segment, or none is given, all tokens are of the first kind.
+        """
+        told_apart = segments is not None and self.config.segments > 1
+        kinds = self.segments(segments) if told_apart else self.segments.weight[0]
+        return cast(Tensor, self.dropout(self.embedding_norm(self.embedding(tokens) + (positions + kinds))))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        positions: Tensor | None = None,
+        state: State = None,
+    ) -> Output:
+        """`positions` [B, T] where they are not simply counted from 0, as of a text and its translation in one row."""
+        x, texts = self._begin(tokens, segments, lengths, positions)
+        for block in self._stack():
+            x = block(x, texts)
+        return Output(texts.unpack(x), None)
+
+    def layers(
+        self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None
+    ) -> Iterator[Tensor]:
+        """What enters the first block and what leaves each, [B, T, D], zero at padding; `forward` gives the last."""
+        x, texts = self._begin(tokens, segments, lengths)
+        yield texts.unpack(x)
+        for block in self._stack():
+            x = block(x, texts)
+            yield texts.unpack(x)
+
+    def _begin(
+        self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor | None = None
+    ) -> tuple[Tensor, Whole]:
+        """What enters the first block; packed on a CPU, unless a hook watches a part: it will see [B, T, ·]."""
+        batch, longest = tokens.shape
+        check_window(0, longest, self.config.window)
+        texts = Whole()
+        if lengths is not None and check_lengths(lengths, batch, longest):
+            watched = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+            packs = tokens.device.type == "cpu" and not watched and not torch.compiler.is_compiling()
+            texts = (Packed if packs else Masked)(lengths, longest)
+        table = self.positions(self.first_position, longest)
+        places = texts.place(table) if positions is None else F.embedding(texts.pack(positions), table)
+        segments = None if segments is None else texts.pack(segments)
+        return self.embed(texts.pack(tokens), segments, places), texts
+
+    def _stack(self) -> Iterator[nn.Module]:
+        for layer in range(self.config.layers):
+            yield self.blocks[layer * self.distinct_blocks // self.config.layers]
+
+    def flops(self, window: int) -> float:
+        """Of the encoder alone: the head works only where a token is predicted, `output.flops()` for each of these.
+
+        2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
+        """
+        shared = self.config.layers // self.distinct_blocks
+        weights = shared * sum(
+            module.weight.numel() for module in self.blocks.modules() if isinstance(module, nn.Linear)
+        )
+        return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers
+
+
+class Bert(Encoder):
+    """The encoder with a pooler, tanh(W h_[CLS] + b), from which a further head tells whether B follows A."""
+
+    Config: ClassVar[type[ModelConfig]] = BertConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        **{name: size for name, size in GPT.SIZES.items() if name != "117M"},
+        "110M": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
+        "340M": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "schedule": "linear"}
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "next-sentence"}
+    TOKENIZER: ClassVar[str] = "wordpiece:4096"
+
+    config: BertConfig
+
+    def __init__(self, config: BertConfig) -> None:
+        super().__init__(config)
+        self.pooler = Linear(config.width, config.width) if config.pooler else None
+        self.pair = Linear(config.width, 2) if config.pairs else None
+        for head in (self.pooler, self.pair):
+            if head is not None:
+                head.apply(initialise)
+
+    def pool(self, hidden: Tensor) -> Tensor:
+        """hidden [B, T, D] -> one vector for each text [B, D], from its first token."""
+        if self.pooler is None:
+            raise ValueError("this model has no pooler: train one with model.pooler = true, or take hidden[:, 0]")
+        return torch.tanh(self.pooler(hidden[:, 0]))
+
+    def pair_logits(self, hidden: Tensor) -> Tensor:
+        """hidden [B, T, D] -> scores [B, 2]: sentence B is the right one (0), or not (1)."""
+        if self.pair is None:
+            raise ValueError("this model has no sentence-pair head: train one with model.pairs = true")
+        return cast(Tensor, self.pair(self.pool(hidden)))

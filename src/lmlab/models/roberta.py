@@ -1,0 +1,48 @@
+"""RoBERTa: BERT trained better: no sentence pairs, new blanks in each epoch, full rows, larger batches, byte-level BPE.
+
+Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from pydantic import Field
+
+from lmlab.models.bert import Bert, BertConfig
+from lmlab.models.model import ModelConfig
+
+
+class RobertaConfig(BertConfig):
+    """The size of a RoBERTa."""
+
+    segments: int = Field(1, ge=1, description="kinds of segments; one: they are not told apart")
+    epsilon: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
+    pooler: bool = Field(False, description="a further layer at the first token, for the whole text")
+    pairs: bool = Field(False, description="a head that tells whether sentence B follows A; it needs the pooler")
+    offset: int = Field(
+        2, ge=0, description="row of the position table for the first token; the rows before it are idle"
+    )
+
+
+class Roberta(Bert):
+    """BERT without segments and sentence pairs.
+
+    The published models number positions from one after the padding token's number, 1, so two rows of their table are
+    never used; keeping them makes the weights interchangeable.
+    """
+
+    Config: ClassVar[type[ModelConfig]] = RobertaConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        **{name: size for name, size in Bert.SIZES.items() if not name.endswith("M")},
+        "125M": Bert.SIZES["110M"],
+        "355M": Bert.SIZES["340M"],
+    }
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked"}
+    TOKENIZER: ClassVar[str] = "bpe:4096"
+
+    config: RobertaConfig
+
+    @property
+    def first_position(self) -> int:
+        return self.config.offset

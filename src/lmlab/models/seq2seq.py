@@ -1,0 +1,271 @@
+"""Sequence to sequence: one recurrent net reads the source, another writes the target from where the first ended.
+
+Sutskever et al. 2014, "Sequence to Sequence Learning with Neural Networks"; with attention Bahdanau et al. 2015,
+"Neural Machine Translation by Jointly Learning to Align and Translate", in the order of Luong et al. 2015, "Effective
+Approaches to Attention-based Neural Machine Translation":
+
+    h_i = Encoder(x_1 … x_n)_i            s_0 = h_n, or tanh(W [→h_n; ←h_1])
+    s_t = Decoder(y_t, s_{t−1})           with input feeding Decoder([y_t; h̃_{t−1}], s_{t−1})
+    a_t = Σ_i softmax_i(score(s_t, h_i)) h_i
+    h̃_t = tanh(Wc [a_t; s_t])
+    P(y_{t+1} | y_1 … y_t, x) = softmax(V h̃_t + c)
+
+Without attention h̃_t = s_t: all that the decoder knows of the source has to fit into s_0.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal, NamedTuple
+
+import torch
+from pydantic import Field, model_validator
+from torch import Tensor, nn
+
+from lmlab.layers.alignment import ALIGNMENTS, Alignment
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.linear import Linear
+from lmlab.layers.packing import check_lengths
+from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
+from lmlab.layers.recurrent_encoder import RecurrentEncoder
+from lmlab.layers.softmax import Softmax
+from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, State, map_state
+
+CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LSTMLayer}
+
+
+class Seq2SeqConfig(ModelConfig):
+    """What a recurrent encoder-decoder is told."""
+
+    source_vocabulary: int | None = Field(None, ge=2, description="of a source with a tokenizer of its own; None: one")
+    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="the recurrent cell of both nets")
+    width: int = Field(256, ge=1, description="width of the token embeddings")
+    hidden: int = Field(256, ge=1, description="width of the decoder's states")
+    encoder_hidden: int | None = Field(
+        None, ge=1, description="width of the encoder's states in each direction; None: both together have `hidden`"
+    )
+    layers: int = Field(1, ge=1, description="recurrent layers of each net")
+    bidirectional: bool = Field(True, description="the encoder reads from both ends")
+    attention: Literal["none", "dot", "multiplicative", "additive"] = Field(
+        "multiplicative", description="how a decoder state is compared with those of the source: sᵀh, sᵀWh, vᵀtanh(…)"
+    )
+    feeding: bool = Field(False, description="the decoder also reads what it last attended to (input feeding); slower")
+    sampling: float = Field(
+        0.0,
+        ge=0,
+        le=1,
+        description="share of the model's own predictions read in training (scheduled sampling); slower",
+    )
+    dropout: float = Field(0.0, ge=0, lt=1, description="probability, on all connections but the recurrent ones")
+    tied: bool = Field(False, description="the softmax uses the matrix of the target's embeddings")
+
+    @model_validator(mode="after")
+    def _widths_fit(self) -> Seq2SeqConfig:
+        if self.bidirectional and self.encoder_hidden is None and self.hidden % 2:
+            raise ValueError(f"hidden = {self.hidden} cannot be shared by two directions: make it even")
+        if self.attention == "dot" and self.memory != self.hidden:
+            raise ValueError(
+                f"dot attention needs encoder and decoder states of one width, not {self.memory} and {self.hidden}: "
+                f"leave out encoder_hidden, or set attention = 'multiplicative'"
+            )
+        if self.feeding and self.attention == "none":
+            raise ValueError("input feeding passes on what was attended to: choose an attention, or feeding = false")
+        return self
+
+    @property
+    def reader(self) -> int:
+        """Width of the encoder's states in each direction."""
+        return self.encoder_hidden or self.hidden // (2 if self.bidirectional else 1)
+
+    @property
+    def memory(self) -> int:
+        """Width of what the encoder says of each token."""
+        return self.reader * (2 if self.bidirectional else 1)
+
+
+class Memory(NamedTuple):
+    """What the decoder knows of the sources."""
+
+    first: tuple[LayerState, ...]  # its own states before the first token, [B, H] for each layer
+    values: Tensor | None = None  # h [B, S, M]; None without attention
+    keys: Tensor | None = None  # what the scores need of h [B, S, ·]
+    mask: Tensor | None = None  # [B, 1, S], False at padding
+
+
+class Writing(NamedTuple):
+    """Where the decoder is."""
+
+    states: tuple[LayerState, ...]  # of each layer
+    fed: Tensor | None  # with input feeding, the last h̃ [B, D]
+
+
+class Bridge(nn.Module):
+    """From where the encoder ended to where the decoder begins, when their states have not the same form.
+
+    h_0 = tanh(W [→h; ←h]) as in Bahdanau et al. 2015, and of an LSTM c_0 = W' [→c; ←c].
+    """
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.hidden = Linear(config.memory, config.hidden)
+        self.cell = Linear(config.memory, config.hidden) if config.cell == "lstm" else None
+
+    def forward(self, end: LayerState) -> LayerState:
+        if self.cell is None:
+            return torch.tanh(self.hidden(end))
+        h, c = end
+        return torch.tanh(self.hidden(h)), self.cell(c)
+
+
+class Seq2Seq(EncoderDecoder):
+    """Encoder, bridge, decoder, attention, softmax."""
+
+    Config: ClassVar[type[ModelConfig]] = Seq2SeqConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "hidden": 64},
+        "small": {"width": 256, "hidden": 256, "dropout": 0.2},
+        "base": {"width": 512, "hidden": 512, "layers": 2, "dropout": 0.3},
+        "sutskever": {"width": 1000, "hidden": 1000, "layers": 4, "bidirectional": False, "attention": "none"},
+        "rnnsearch": {"cell": "gru", "width": 620, "hidden": 1000, "encoder_hidden": 1000, "attention": "additive"},
+        "luong": {
+            "width": 1000,
+            "hidden": 1000,
+            "layers": 4,
+            "bidirectional": False,
+            "attention": "multiplicative",
+            "feeding": True,
+            "dropout": 0.2,
+        },
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {"optimizer": "adam", "rate": 2e-3, "schedule": "cosine", "clip": 1.0}
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "seq2seq"}
+    TOKENIZER: ClassVar[str] = "bpe:8192"
+
+    config: Seq2SeqConfig
+    output: Softmax
+
+    def __init__(self, config: Seq2SeqConfig) -> None:
+        super().__init__()
+        self.config = config
+        layer = CELLS[config.cell]
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.source_embedding: nn.Embedding | None = None
+        if config.source_vocabulary is not None:
+            self.source_embedding = nn.Embedding(config.source_vocabulary, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.encoder = RecurrentEncoder(
+            layer,
+            width=config.width,
+            hidden=config.reader,
+            layers=config.layers,
+            bidirectional=config.bidirectional,
+            dropout=config.dropout,
+        )
+        out = config.width if config.tied else config.hidden
+        self.bridge = nn.ModuleList()
+        if config.bidirectional or config.memory != config.hidden:
+            self.bridge.extend(Bridge(config) for _ in range(config.layers))
+        self.decoder = Stack(
+            layer,
+            width=config.width + (out if config.feeding else 0),
+            hidden=config.hidden,
+            layers=config.layers,
+            dropout=config.dropout,
+        )
+        self.alignment: Alignment | None = None
+        self.combination: nn.Module = nn.Identity()
+        if config.attention != "none":
+            self.alignment = ALIGNMENTS[config.attention](config.hidden, config.memory)
+            self.combination = nn.Sequential(Linear(config.memory + config.hidden, out, bias=False), nn.Tanh())
+        elif config.hidden != out:
+            self.combination = Linear(config.hidden, out, bias=False)
+        self.output = Softmax(out, config.vocabulary, tied=self.embedding if config.tied else None)
+        for table in (self.embedding, self.source_embedding):
+            if table is not None:
+                nn.init.uniform_(table.weight, -0.1, 0.1)
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Memory:
+        mask = None
+        if lengths is not None:
+            if check_lengths(lengths, *source.shape):
+                place = torch.arange(source.shape[1], device=source.device)
+                mask = (place < lengths.to(source.device)[:, None])[:, None]
+            else:
+                lengths = None
+        table = self.embedding if self.source_embedding is None else self.source_embedding
+        h, ends = self.encoder(self.dropout(table(source)), lengths)
+        first = tuple(cross(end) for cross, end in zip(self.bridge, ends, strict=True)) if self.bridge else ends
+        if self.alignment is None:
+            return Memory(first)
+        return Memory(first, h, self.alignment.keys(h), mask)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        source: Tensor | None = None,
+        lengths: Tensor | None = None,
+        state: State = None,
+    ) -> Output:
+        """All target tokens at once, unless what the decoder reads depends on what it has just said."""
+        fresh = state is None
+        if fresh:
+            if source is None:
+                raise ValueError("an encoder-decoder needs the source: give source=, or a state from start(source=…)")
+            state = self.start(len(tokens), source=source, lengths=lengths)
+        memory, writing = state
+        if self.config.feeding or (self.training and self.config.sampling > 0):
+            hidden, writing = self._write_by_steps(tokens, memory, writing)
+        else:
+            hidden, writing = self._write(self.dropout(self.embedding(tokens)), memory, writing)
+        return Output(self.dropout(hidden), None if fresh else Decoding(memory, writing))
+
+    def _write(self, x: Tensor, memory: Memory, writing: Writing) -> tuple[Tensor, Writing]:
+        """Vectors x [B * K, T, D] -> h̃ [B * K, T, D'] and where the decoder is then."""
+        h, states = self.decoder(x, writing.states)
+        if self.alignment is not None:
+            assert memory.values is not None
+            assert memory.keys is not None
+            h = torch.cat([self.alignment(h, memory.keys, memory.values, memory.mask), h], dim=-1)
+        h = self.combination(h)
+        return h, Writing(states, h[:, -1] if self.config.feeding else None)
+
+    def _write_by_steps(self, tokens: Tensor, memory: Memory, writing: Writing) -> tuple[Tensor, Writing]:
+        """What `_write` does, a token at a time, because it reads its last h̃ or its own last guess.
+
+        Scheduled sampling (Bengio et al. 2015): in training a token is, with the probability `sampling`, replaced by
+        the one that the model itself finds most probable there; what it should say next stays the same.
+        """
+        said: list[Tensor] = []
+        for token in tokens.unbind(1):
+            if said and self.training and self.config.sampling > 0:
+                guess = self.logits(said[-1][:, 0].detach()).argmax(-1)
+                token = torch.where(torch.rand(token.shape, device=token.device) < self.config.sampling, guess, token)
+            x = self.dropout(self.embedding(token))
+            x = x if writing.fed is None else torch.cat([x, writing.fed], dim=-1)
+            hidden, writing = self._write(x[:, None], memory, writing)
+            said.append(hidden)
+        return torch.cat(said, dim=1), writing
+
+    def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> Decoding:
+        if source is None:
+            raise ValueError(f"{type(self).__name__} writes from a source: give start(batch_size, source=[B, S])")
+        if batch_size % len(source):
+            raise ValueError(f"{batch_size} texts from {len(source)} sources: give a multiple, as many for each source")
+        memory = self.encode(source, lengths)
+        each = batch_size // len(source)
+        states = memory.first if each == 1 else map_state(lambda s: s.repeat_interleave(each, 0), memory.first)
+        fed = None
+        if self.config.feeding:
+            fed = self.output.weight.new_zeros(batch_size, self.output.weight.shape[1])
+        return Decoding(memory, Writing(states, fed))
+
+    def flops(self, window: int) -> float:
+        """Per target token, where source and target have `window` tokens each: encoder, decoder and scores."""
+        return self.flops_of(window, window) / window
+
+    def flops_of(self, source: int, target: int) -> float:
+        """Floating-point operations of one forward pass over a pair of so many tokens: those of all products."""
+        total = source * self.encoder.flops() + target * (self.decoder.flops() + self.output.flops())
+        total += 2.0 * sum(weight.numel() for weight in self.bridge.parameters() if weight.dim() == 2)
+        total += 2.0 * target * sum(weight.numel() for weight in self.combination.parameters())
+        return total + (self.alignment.flops(source, target) if self.alignment is not None else 0.0)

@@ -1,0 +1,281 @@
+"""The Transformer: an encoder that reads the source at once, and a decoder that attends to it while it writes.
+
+Vaswani et al. 2017, "Attention Is All You Need".
+
+    x = √d E(source) + PE          y = √d E(target so far) + PE
+    encoder, each block:           decoder, each block:
+      x = LN(x + Attention(x))       y = LN(y + CausalAttention(y))
+      x = LN(x + FeedForward(x))     y = LN(y + Attention(y to x))
+                                     y = LN(y + FeedForward(y))
+    P(next) = softmax(E y), with one E for source, target and output where they share a vocabulary
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+import torch.nn.functional as F
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor, nn
+
+from lmlab.layers.attention import head_width
+from lmlab.layers.beams import BeamAttention, BeamCache, Slots
+from lmlab.layers.bidirectional import BidirectionalAttention
+from lmlab.layers.cross_attention import CrossAttention
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.packing import Masked, Whole, check_lengths
+from lmlab.layers.softmax import Softmax
+from lmlab.layers.waves import Order, Waves
+from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, State
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
+
+
+class StacksConfig(ModelConfig):
+    """What every encoder-decoder of attention blocks is told."""
+
+    source_vocabulary: int | None = Field(None, ge=2, description="of a source with a tokenizer of its own; None: one")
+    width: int = Field(256, ge=1, description="size of the token vectors")
+    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
+    layers: int = Field(3, ge=1, description="blocks of the encoder")
+    decoder_layers: int | None = Field(None, ge=1, description="blocks of the decoder; None: as many as the encoder")
+    inner: int = Field(1024, ge=1, description="units of the feed-forward nets")
+    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sum, or at each sublayer's input")
+    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="in the feed-forward nets")
+    scale: bool = Field(True, description="embeddings are multiplied by the root of the width")
+    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on the embeddings and on each sublayer's output")
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="probability, on the attention weights")
+    bias: bool = Field(False, description="the scores over the vocabulary have a bias, as in Marian")
+    start: int | None = Field(None, ge=0, description="token that begins a target; None: the one between documents")
+
+    @field_validator("heads")
+    @classmethod
+    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
+        head_width(info.data.get("width", heads), heads)
+        return heads
+
+
+class TransformerConfig(StacksConfig):
+    """The size of a Transformer."""
+
+    waves: Order = Field("pairs", description="how the sinusoidal positions lie; halves is Marian's order")
+
+
+class EncoderBlock(nn.Module):
+    """x = LN(x + Attention(x)); x = LN(x + FeedForward(x))."""
+
+    def __init__(self, config: StacksConfig) -> None:
+        super().__init__()
+        self.attention = BidirectionalAttention(config.width, config.heads, dropout=config.attention_dropout)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.feed_forward = FeedForward(config.width, config.inner, activation=ACTIVATIONS[config.activation])
+        self.feed_forward_norm = nn.LayerNorm(config.width)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, texts: Whole) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, texts)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class PreNormEncoderBlock(EncoderBlock):
+    """x = x + Attention(LN(x)); x = x + FeedForward(LN(x))."""
+
+    def forward(self, x: Tensor, texts: Whole) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), texts))
+        x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
+        return x
+
+
+class DecoderBlock(nn.Module):
+    """y = LN(y + CausalAttention(y)); y = LN(y + Attention(y to the source)); y = LN(y + FeedForward(y))."""
+
+    def __init__(self, config: StacksConfig) -> None:
+        super().__init__()
+        self.attention = BeamAttention(config.width, config.heads, dropout=config.attention_dropout)
+        self.attention_norm = nn.LayerNorm(config.width)
+        self.cross_attention = CrossAttention(config.width, config.heads, dropout=config.attention_dropout)
+        self.cross_attention_norm = nn.LayerNorm(config.width)
+        self.feed_forward = FeedForward(config.width, config.inner, activation=ACTIVATIONS[config.activation])
+        self.feed_forward_norm = nn.LayerNorm(config.width)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, y: Tensor, source: Tensor, mask: Tensor | None, slots: Slots | None = None) -> Tensor:
+        y = self.attention_norm(y + self.dropout(self.attention(y, slots)))
+        y = self.cross_attention_norm(y + self.dropout(self.cross_attention(y, source, mask)))
+        y = self.feed_forward_norm(y + self.dropout(self.feed_forward(y)))
+        return y
+
+
+class PreNormDecoderBlock(DecoderBlock):
+    """y = y + CausalAttention(LN(y)); y = y + Attention(LN(y) to the source); y = y + FeedForward(LN(y))."""
+
+    def forward(self, y: Tensor, source: Tensor, mask: Tensor | None, slots: Slots | None = None) -> Tensor:
+        y = y + self.dropout(self.attention(self.attention_norm(y), slots))
+        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), source, mask))
+        y = y + self.dropout(self.feed_forward(self.feed_forward_norm(y)))
+        return y
+
+
+class Stack(nn.Module):
+    """One side of the Transformer: positions, blocks, and the last norm that pre-norm blocks need."""
+
+    def __init__(self, blocks: list[nn.Module], *, positions: nn.Module, config: StacksConfig) -> None:
+        super().__init__()
+        self.positions = positions
+        self.embedding_norm: nn.Module = nn.Identity()
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(blocks)
+        self.norm: nn.Module = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
+
+    def embed(self, vectors: Tensor, start: int = 0) -> Tensor:
+        """Vectors [B, T, D] of tokens, marked with their positions from `start`."""
+        return cast(Tensor, self.dropout(self.embedding_norm(vectors + self.positions(start, vectors.shape[1]))))
+
+
+class Memory(NamedTuple):
+    """What the decoder knows of the sources."""
+
+    keys_values: tuple[Tensor, ...]  # for each decoder block [B, H, 2, S, d]
+    mask: Tensor | None  # [B, 1, 1, S], False at padding; None where there is none
+
+
+class Transformer(EncoderDecoder):
+    """Two stacks of blocks around one table of embeddings."""
+
+    Config: ClassVar[type[ModelConfig]] = TransformerConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256},
+        "small": {"width": 256, "heads": 4, "layers": 3, "inner": 1024},
+        "base": {"width": 512, "heads": 8, "layers": 6, "inner": 2048},
+        "big": {"width": 1024, "heads": 16, "layers": 6, "inner": 4096, "dropout": 0.3},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adam",
+        "rate": 1e-3,
+        "beta2": 0.98,
+        "schedule": "inverse-sqrt",
+        "warmup": 400,
+        "clip": 1.0,
+    }
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "seq2seq", "smoothing": 0.1}
+    TOKENIZER: ClassVar[str] = "bpe:8192"
+    BLOCKS: ClassVar[dict[str, tuple[type[nn.Module], type[nn.Module]]]] = {
+        "post": (EncoderBlock, DecoderBlock),
+        "pre": (PreNormEncoderBlock, PreNormDecoderBlock),
+    }
+
+    config: StacksConfig
+
+    def __init__(self, config: StacksConfig) -> None:
+        super().__init__()
+        self.config = config
+        reads, writes = self.BLOCKS[config.norm]
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.source_embedding: nn.Embedding | None = None
+        if config.source_vocabulary is not None:
+            self.source_embedding = nn.Embedding(config.source_vocabulary, config.width)
+        self.encoder = self.stack([reads(config) for _ in range(config.layers)])
+        self.decoder = self.stack([writes(config) for _ in range(config.decoder_layers or config.layers)])
+        self.output = Softmax(config.width, config.vocabulary, bias=config.bias, tied=self.embedding)
+        self.scale = math.sqrt(config.width) if config.scale else 1.0
+        self.apply(initialise)
+
+    def stack(self, blocks: list[nn.Module]) -> Stack:
+        """One side of the model."""
+        waves = cast(TransformerConfig, self.config).waves
+        return Stack(blocks, positions=Waves(self.config.width, order=waves), config=self.config)
+
+    def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
+        """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""
+        return self._read(source, texts_of(source, lengths))
+
+    def _read(self, source: Tensor, texts: Whole) -> Tensor:
+        table = self.embedding if self.source_embedding is None else self.source_embedding
+        x = self.encoder.embed(table(source) * self.scale)
+        for block in self.encoder.blocks:
+            x = block(x, texts)
+        return texts.unpack(self.encoder.norm(x))
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Memory:
+        """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
+        texts = texts_of(source, lengths)
+        x = self._read(source, texts)
+        keys_values = (cast(DecoderBlock, block).cross_attention.remember(x) for block in self.decoder.blocks)
+        return Memory(tuple(keys_values), texts.real[:, None, None] if isinstance(texts, Masked) else None)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        source: Tensor | None = None,
+        lengths: Tensor | None = None,
+        state: State = None,
+    ) -> Output:
+        if state is None:
+            if source is None:
+                raise ValueError("an encoder-decoder needs the source: give source=, or a state from start(source=…)")
+            memory = self.encode(source, lengths)
+            y = self.decoder.embed(self.embedding(tokens) * self.scale)
+            for block, known in zip(self.decoder.blocks, memory.keys_values, strict=True):
+                y = block(y, known, memory.mask)
+            return Output(self.decoder.norm(y), None)
+        memory, cache = state
+        y = self.decoder.embed(self.embedding(tokens) * self.scale, cache.length)
+        cache, slots = cache.advance(tokens.shape[1], sources=len(memory.keys_values[0]))
+        for block, known, own in zip(self.decoder.blocks, memory.keys_values, slots, strict=True):
+            y = block(y, known, memory.mask, own)
+        return Output(self.decoder.norm(y), Decoding(memory, cache))
+
+    def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> Decoding:
+        if source is None:
+            raise ValueError(f"{type(self).__name__} writes from a source: give start(batch_size, source=[B, S])")
+        if batch_size % len(source):
+            raise ValueError(f"{batch_size} texts from {len(source)} sources: give a multiple, as many for each source")
+        memory = self.encode(source, lengths)
+        memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
+        cache = BeamCache.empty(
+            len(source),
+            batch_size // len(source),
+            layers=len(self.decoder.blocks),
+            heads=self.config.heads,
+            head_width=self.config.width // self.config.heads,
+            like=memory.keys_values[0],
+        )
+        return Decoding(memory, cache)
+
+    def flops(self, window: int) -> float:
+        """Per target token, where source and target have `window` tokens each: encoder, decoder and scores."""
+        return self.flops_of(window, window) / window
+
+    def flops_of(self, source: int, target: int) -> float:
+        """Floating-point operations of one forward pass over a pair of so many tokens.
+
+        2 per weight of a product for each token that goes through it, and 4·D for each pair of a query and a key;
+        attention is counted for all keys, as profilers count it.
+        """
+        D, F_, S, T = self.config.width, self.config.inner, source, target
+        net = 4.0 * D * F_
+        encoder = S * (8.0 * D * D + net) + 4.0 * S * S * D
+        decoder = T * (12.0 * D * D + net) + S * 4.0 * D * D + 4.0 * T * (T + S) * D
+        blocks = len(self.encoder.blocks) * encoder + len(self.decoder.blocks) * decoder
+        return blocks + T * 2.0 * D * self.config.vocabulary
+
+
+def texts_of(source: Tensor, lengths: Tensor | None) -> Whole:
+    """What attention has to know of the padding in source [B, S], of which row i has lengths[i] tokens."""
+    if lengths is None or not check_lengths(lengths, *source.shape):
+        return Whole()
+    return Masked(lengths.to(source.device), source.shape[1])
+
+
+def initialise(module: nn.Module) -> None:
+    """Products by Glorot & Bengio 2010, biases zero; embeddings of standard deviation 1/√d, so that scaling gives 1."""
+    if isinstance(module, nn.Linear):
+        nn.init.xavier_uniform_(module.weight)
+        nn.init.zeros_(module.bias)
+    elif isinstance(module, nn.Embedding):
+        nn.init.normal_(module.weight, std=module.embedding_dim**-0.5)

@@ -1,0 +1,21 @@
+"""XLM-R: RoBERTa over one vocabulary of 250 thousand pieces for a hundred languages.
+
+Conneau et al. 2020, "Unsupervised Cross-lingual Representation Learning at Scale" (on arXiv 2019).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from lmlab.models.roberta import Roberta
+
+
+class XLMRoberta(Roberta):
+    """RoBERTa with a larger, shared vocabulary of unigram pieces; the network is unchanged."""
+
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        **{name: size for name, size in Roberta.SIZES.items() if not name.endswith("M")},
+        "270M": Roberta.SIZES["125M"],
+        "550M": Roberta.SIZES["355M"],
+    }
+    TOKENIZER: ClassVar[str] = "unigram:8192"

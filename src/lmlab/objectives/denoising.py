@@ -1,0 +1,100 @@
+"""Denoising: write a text from a damaged copy of it, as BART is pre-trained."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field, model_validator
+
+from lmlab.config import Config
+from lmlab.data.bucketing import gather_rows
+from lmlab.data.corpus import Split
+from lmlab.data.loaders import Loader
+from lmlab.data.passages import PassageRows, Passages
+from lmlab.models.model import Model, State
+from lmlab.objectives import noise
+from lmlab.objectives.noise import Ragged
+from lmlab.objectives.objective import Batch, Loss
+from lmlab.objectives.seq2seq import pair_batch, target_loss
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.pieces import describe_pieces
+
+
+class DenoisingConfig(Config):
+    """What damage is done to a text, in this order; the defaults are BART's own choice."""
+
+    permute: bool = Field(True, description="the sentences of a row come in random order")
+    rotate: float = Field(0.0, ge=0, le=1, description="share of the rows that begin at another token")
+    delete: float = Field(0.0, ge=0, lt=1, description="share of the tokens that are taken out")
+    infill: float = Field(0.3, ge=0, le=1, description="share of the tokens in spans, of which each becomes one mask")
+    mask: float = Field(0.0, ge=0, le=1, description="share of the tokens that become masks")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing, in training")
+
+    @model_validator(mode="after")
+    def _something_is_damaged(self) -> DenoisingConfig:
+        if not (self.permute or self.rotate or self.delete or self.infill or self.mask):
+            raise ValueError("no damage is done, so there is nothing to learn; set one of mask, delete, infill …")
+        return self
+
+
+class Denoising:
+    """−log P(text | damaged text) (Lewis et al. 2020, "BART", section 2.2).
+
+    A row is a document, or a piece of a long one: so sentences change places only within a document. The damaged text
+    is the source and ends with the boundary; the text itself is the target, and begins and ends with it.
+    """
+
+    Config: ClassVar[type[Config]] = DenoisingConfig
+    roles: tuple[str, ...] = ("mask", "pad")
+    likelihood: bool = False
+
+    def __init__(self, config: DenoisingConfig, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.boundary, self.padding, self.token = tokenizer.boundary, tokenizer.role("pad"), tokenizer.role("mask")
+        self.pieces = describe_pieces(tokenizer) if config.permute else None
+
+    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Passages:
+        """Batches of at most `batch` × `window` tokens; a row has at most `window`, the boundary included."""
+        return Passages(data, tokens=batch * window, longest=window, seed=seed, pieces=self.pieces)
+
+    def batch(self, raw: PassageRows, generator: np.random.Generator) -> Batch:
+        """Source rows are damaged copies of the target rows; where noise makes one too long for a row, it is cut."""
+        text = Ragged(raw.tokens, raw.lengths)
+        source, lengths = self._pad(self._damage(text, raw.begins, generator), longest=int(raw.lengths.max()))
+        target, target_lengths = self._pad(text, longest=int(raw.lengths.max()))
+        target = np.concatenate([np.full((len(target), 1), self.boundary), target], axis=1)
+        batch = pair_batch(source, lengths, target, target_lengths)
+        return batch._replace(tokens=int(target_lengths.sum()))
+
+    def _damage(self, rows: Ragged, begins: NDArray[np.bool_] | None, generator: np.random.Generator) -> Ragged:
+        config = self.config
+        if config.permute:
+            assert begins is not None, "a loader for permutation says where sentences begin"
+            rows = noise.permute_sentences(rows, begins, generator)
+        if config.rotate:
+            rows = noise.rotate(rows, config.rotate, generator)
+        if config.delete:
+            rows = noise.delete(rows, config.delete, generator)
+        if config.infill:
+            rows = noise.infill(rows, config.infill, generator, token=self.token)
+        if config.mask:
+            rows = noise.mask(rows, config.mask, generator, token=self.token)
+        return rows
+
+    def _pad(self, rows: Ragged, *, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Rows of at most `longest` tokens, each ended by the boundary, as [B, T] and their lengths."""
+        lengths = np.minimum(rows.lengths, longest)
+        padded = gather_rows(rows.tokens, rows.starts, lengths, fill=self.padding)
+        padded = np.concatenate([padded, np.full((len(padded), 1), self.padding)], axis=1)
+        padded[np.arange(len(padded)), lengths] = self.boundary
+        return padded, lengths + 1
+
+    def loss(self, model: Model, batch: Batch, state: State = None) -> tuple[Loss, State]:
+        """Smoothed while the model is in training, plain when it is judged."""
+        return target_loss(model, batch, smoothing=self.config.smoothing), None
+
+    def flops(self, model: Model, loader: Loader) -> float:
+        """The damaged source is counted as long as the text."""
+        return model.flops(loader.window) * loader.tokens_per_step

@@ -1,0 +1,214 @@
+"""Masked language modelling: hide some tokens of a text and predict them from all the others, left and right.
+
+Devlin et al. 2019 (BERT); dynamic masking and full sentences: Liu et al. 2019 (RoBERTa); sentence order: Lan et al.
+2020 (ALBERT); spans: Joshi et al. 2020 (SpanBERT).
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field, ValidationInfo, field_validator
+from torch import Tensor
+
+from lmlab.config import Config
+from lmlab.data.corpus import Split
+from lmlab.data.loaders import Loader
+from lmlab.data.pairs import PairSplit
+from lmlab.data.rows import Frame, LengthSchedule, RowLoader, Rows, TextRows
+from lmlab.data.sentence_pairs import SentencePairs
+from lmlab.data.translation_rows import TranslationRows
+from lmlab.models.model import Model, State
+from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
+from lmlab.objectives.objective import IGNORE, Batch, Loss, Term
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.pieces import describe_pieces
+
+
+class BlanksConfig(Config):
+    """How rows are made, and which of their tokens are chosen."""
+
+    share: float = Field(0.15, gt=0, lt=1, description="share of the tokens of a row that are chosen")
+    unit: Unit = Field("token", description="what is chosen: single tokens, whole words, or spans of words")
+    dynamic: bool = Field(True, description="choose anew each time a text is seen; false: always the same (static)")
+    short: int | None = Field(
+        None, ge=5, description="tokens in a row during the first part of the run, which are fewer than train.window"
+    )
+    short_share: float = Field(0.9, gt=0, lt=1, description="how much of the run that part is")
+
+
+class MaskedConfig(BlanksConfig):
+    """What is hidden, and what else is asked."""
+
+    mask_share: float = Field(0.8, ge=0, le=1, description="share of the chosen tokens that become [MASK]")
+    random_share: float = Field(0.1, ge=0, le=1, description="share that become a random token; the rest are kept")
+    pairs: Literal["none", "next-sentence", "sentence-order"] = Field(
+        "none",
+        description="rows of two segments, and the question whether the second follows, or whether they are in order",
+    )
+
+    @field_validator("random_share")
+    @classmethod
+    def _shares_fit(cls, random_share: float, info: ValidationInfo) -> float:
+        mask_share = info.data.get("mask_share", 0.0)
+        if mask_share + random_share > 1 + 1e-9:
+            raise ValueError(
+                f"mask_share = {mask_share:g} and random_share = {random_share:g} are more than 1 together"
+            )
+        return random_share
+
+
+class Blanks:
+    """What objectives over rows with blanks have in common: the rows, and which of their tokens are chosen."""
+
+    roles: tuple[str, ...] = ("pad", "cls", "sep", "mask")
+    likelihood: bool = False
+    config: BlanksConfig
+
+    def __init__(self, config: BlanksConfig, tokenizer: Tokenizer) -> None:
+        self.config = config
+        self.pieces = describe_pieces(tokenizer)
+        self.frame = Frame(cls=tokenizer.role("cls"), sep=tokenizer.role("sep"), pad=tokenizer.role("pad"))
+        self.mask = tokenizer.role("mask")
+
+    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+        """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
+        if streams:
+            raise ValueError("a model that fills blanks carries no state from row to row; set train.order to shuffled")
+        rows = self._rows(data, batch=batch, window=window, seed=seed)
+        short = self.config.short
+        if short is None:
+            return rows
+        if short >= window:
+            raise ValueError(
+                f"objective.short = {short} is not shorter than the window of {window} tokens; "
+                f"lower it, raise train.window, or set it to none"
+            )
+        more = max(1, batch * window // short)
+        return LengthSchedule(
+            self._rows(data, batch=more, window=short, seed=seed), rows, share=self.config.short_share
+        )
+
+    def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:
+        fixed = not self.config.dynamic
+        return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
+
+    def _corrupt(self, raw: Rows, generator: np.random.Generator, **shares: float) -> tuple[Corrupted, Draws]:
+        draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
+        blanks = corrupt(
+            raw, draws, pieces=self.pieces, mask=self.mask, unit=self.config.unit, share=self.config.share, **shares
+        )
+        return blanks, draws
+
+    def chosen_per_step(self, loader: Loader) -> float:
+        """How many tokens are predicted in a batch, on average."""
+        if isinstance(loader, LengthSchedule):
+            short, long = self.chosen_per_step(loader.short), self.chosen_per_step(loader.long)
+            return loader.share * short + (1 - loader.share) * long
+        return count_chosen(self.config.share, loader.window) * loader.tokens_per_step / loader.window
+
+    def encoder_flops(self, model: Model, loader: Loader) -> float:
+        """Floating-point operations of reading one batch, on average; longer rows cost more for each token."""
+        if isinstance(loader, LengthSchedule):
+            short, long = self.encoder_flops(model, loader.short), self.encoder_flops(model, loader.long)
+            return loader.share * short + (1 - loader.share) * long
+        return model.flops(loader.window) * loader.tokens_per_step
+
+
+class Masked(Blanks):
+    """Cross-entropy of the chosen tokens given the corrupted row, and with pairs that of the pair's label."""
+
+    Config: ClassVar[type[Config]] = MaskedConfig
+    config: MaskedConfig
+
+    def __init__(self, config: MaskedConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tokenizer)
+
+    def _rows(self, data: Split | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
+        """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
+        if isinstance(data, PairSplit):
+            if self.config.pairs != "none":
+                raise ValueError("translation pairs have no next sentence: set objective.pairs=none")
+            return TranslationRows(data, frame=self.frame, batch=batch, window=window, seed=seed)
+        if self.config.pairs == "none":
+            return super()._rows(data, batch=batch, window=window, seed=seed)
+        return SentencePairs(
+            data,
+            pieces=self.pieces,
+            kind=self.config.pairs,
+            frame=self.frame,
+            batch=batch,
+            window=window,
+            seed=seed,
+            fixed=not self.config.dynamic,
+        )
+
+    def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
+        shares = {"mask_share": self.config.mask_share, "random_share": self.config.random_share}
+        blanks, _ = self._corrupt(raw, generator, **shares)
+        return make_batch(raw, blanks)
+
+    def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
+        """The mean over chosen tokens, plus that over pairs; accuracies are measured in evaluation only."""
+        hidden = model(**batch.inputs).hidden
+        chosen, targets = at_blanks(hidden, batch)
+        total = model.total_nll(chosen, targets)
+        terms, measures = {}, {}
+        if not model.training:
+            measures["accuracy"] = count_right(model.logits(chosen), targets)
+        if "pair" in batch.labels:
+            label = batch.labels["pair"]
+            scores = model.pair_logits(hidden).float()
+            terms["pair"] = Term(F.cross_entropy(scores, label, reduction="sum"), len(label))
+            measures["pair_accuracy"] = count_right(scores, label)
+        return Loss(total, len(targets), terms, measures), None
+
+    def flops(self, model: Any, loader: Loader) -> float:
+        """Those of reading the batch, and those of the output layer at the chosen tokens."""
+        return self.encoder_flops(model, loader) + float(model.output.flops()) * self.chosen_per_step(loader)
+
+
+def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
+    """The arrays as tensors; `kept` among the labels names the targets there are, where some row has fewer."""
+    inputs = {"tokens": blanks.tokens}
+    if raw.segments is not None:
+        inputs["segments"] = raw.segments
+    if raw.pair is not None:
+        labels["pair"] = raw.pair
+    if raw.lengths is not None:
+        inputs["lengths"] = raw.lengths
+    if raw.positions is not None:
+        inputs["positions"] = raw.positions
+    if (blanks.targets == IGNORE).any():
+        labels["kept"] = np.flatnonzero(blanks.targets != IGNORE)
+    return Batch(
+        inputs={name: torch.from_numpy(value) for name, value in inputs.items()},
+        targets=torch.from_numpy(blanks.targets),
+        places=torch.from_numpy(blanks.places),
+        labels={name: torch.from_numpy(value) for name, value in labels.items()},
+        tokens=raw.tokens.size if raw.lengths is None else int(raw.lengths.sum()),
+    )
+
+
+def flat_places(batch: Batch) -> Tensor:
+    """The places [N] of the targets among the B · T tokens of a batch."""
+    assert batch.places is not None
+    rows, window = batch.inputs["tokens"].shape
+    places = batch.places + window * torch.arange(rows, device=batch.places.device)[:, None]
+    kept = batch.labels.get("kept")
+    return places.flatten() if kept is None else places.flatten()[kept]
+
+
+def at_blanks(hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The hidden vectors [N, D] at the chosen places, and their targets [N]."""
+    kept = batch.labels.get("kept")
+    targets = batch.targets.flatten() if kept is None else batch.targets.flatten()[kept]
+    return hidden.flatten(0, 1).index_select(0, flat_places(batch)), targets
+
+
+def count_right(scores: Tensor, targets: Tensor) -> tuple[Tensor, int]:
+    """How many of the highest scores [N, V] are those of the targets [N], of how many."""
+    return (scores.detach().argmax(-1) == targets).sum(), len(targets)

@@ -1,0 +1,100 @@
+"""The five ways in which BART damages a text (Lewis et al. 2020, section 2.2), each for a whole batch at once.
+
+A batch is `Ragged`: all its rows after each other, and their lengths. Each function gives a new one.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+SPAN = 3.0
+"""The mean of the Poisson distribution from which the lengths of infilled spans come."""
+
+
+class Ragged(NamedTuple):
+    """Rows of different lengths, without padding."""
+
+    tokens: NDArray[np.int64]  # [N], row after row
+    lengths: NDArray[np.int64]  # [B], which sum to N
+
+    @property
+    def row(self) -> NDArray[np.int64]:
+        """The row of each token."""
+        return np.repeat(np.arange(len(self.lengths)), self.lengths)
+
+    @property
+    def place(self) -> NDArray[np.int64]:
+        """The place of each token in its row."""
+        return np.arange(len(self.tokens)) - np.repeat(self.starts, self.lengths)
+
+    @property
+    def starts(self) -> NDArray[np.int64]:
+        """Where each row begins."""
+        return np.cumsum(self.lengths) - self.lengths
+
+
+def permute_sentences(rows: Ragged, begins: NDArray[np.bool_], generator: np.random.Generator) -> Ragged:
+    """The sentences of each row in random order; `begins` [N] is true at the first token of each."""
+    sentence = np.cumsum(begins | (rows.place == 0)) - 1
+    key = generator.random(int(sentence[-1]) + 1 if len(sentence) else 0)
+    order = np.lexsort((np.arange(len(sentence)), key[sentence], rows.row))
+    return rows._replace(tokens=rows.tokens[order])
+
+
+def rotate(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:
+    """A share of the rows begins at a token that is chosen at random, and ends with what stood before it."""
+    chosen = generator.random(len(rows.lengths)) < share
+    offset = chosen * (generator.random(len(rows.lengths)) * rows.lengths).astype(np.int64)
+    length, row = rows.lengths, rows.row
+    return rows._replace(tokens=rows.tokens[rows.starts[row] + (rows.place + offset[row]) % length[row]])
+
+
+def delete(rows: Ragged, share: float, generator: np.random.Generator) -> Ragged:
+    """Without a share of the tokens; where they stood must be found out."""
+    kept = generator.random(len(rows.tokens)) >= share
+    lengths = np.bincount(rows.row[kept], minlength=len(rows.lengths))
+    return Ragged(rows.tokens[kept], lengths)
+
+
+def mask(rows: Ragged, share: float, generator: np.random.Generator, *, token: int) -> Ragged:
+    """With the mask `token` in place of a share of the tokens, as in BERT."""
+    hidden = generator.random(len(rows.tokens)) < share
+    return rows._replace(tokens=np.where(hidden, token, rows.tokens))
+
+
+def infill(rows: Ragged, share: float, generator: np.random.Generator, *, token: int) -> Ragged:
+    """With one mask `token` in place of each of some spans, which hold a share of the tokens together.
+
+    The lengths of the spans come from Poisson(3), the last one cut so that the share is met (rounded up or down by
+    chance). A span of no tokens inserts a mask. How many tokens are missing must be found out. All ways to lay the
+    spans of a row, without overlap, are equally likely: a row of n tokens of which k spans take m is a sequence of
+    n − m + k slots, and k of these are chosen.
+    """
+    hidden = np.floor(rows.lengths * share + generator.random(len(rows.lengths))).astype(np.int64)
+    spans = _draw_spans(hidden, generator)
+    number = (spans >= 0).sum(1)
+    slots = Ragged(np.zeros(0, np.int64), rows.lengths - hidden + number)
+    row = slots.row
+    order = np.lexsort((generator.random(len(row)), row))
+    rank = np.empty(len(row), np.int64)
+    rank[order] = np.arange(len(row)) - np.repeat(slots.starts, slots.lengths)
+    chosen = rank < number[row]
+    taken = np.ones(len(row), np.int64)
+    taken[chosen] = spans[row[chosen], rank[chosen]]
+    tokens = np.full(len(row), token, np.int64)
+    tokens[~chosen] = rows.tokens[(np.cumsum(taken) - taken)[~chosen]]
+    return Ragged(tokens, slots.lengths)
+
+
+def _draw_spans(hidden: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+    """Lengths of spans [B, K] that sum to `hidden` [B] in each row; −1 after the last span of a row."""
+    columns = int(hidden.max(initial=0) / SPAN) + 8
+    spans = generator.poisson(SPAN, (len(hidden), columns))
+    while (spans.sum(1) < hidden).any():
+        spans = np.concatenate([spans, generator.poisson(SPAN, spans.shape)], axis=1)
+    before = np.cumsum(spans, axis=1) - spans
+    left = hidden[:, None] - before
+    return np.where(left > 0, np.minimum(spans, left), -1)

@@ -1,0 +1,118 @@
+"""Replaced token detection: a small masked model fills blanks, another model tells which tokens are not the author's.
+
+Clark et al. 2020 (ELECTRA), section 2.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from lmlab.config import Config
+from lmlab.data.loaders import Loader
+from lmlab.data.rows import Rows
+from lmlab.models.model import State
+from lmlab.objectives.masked import Blanks, BlanksConfig, at_blanks, count_right, flat_places, make_batch
+from lmlab.objectives.objective import Batch, Loss, Term
+from lmlab.tokenizers import Tokenizer
+
+
+class ReplacedConfig(BlanksConfig):
+    """What the generator fills, and how much the discriminator's loss weighs."""
+
+    weight: float = Field(50.0, ge=0, description="weight of the detection loss against the generator's")
+
+
+class Replaced(Blanks):
+    """L = L_MLM(x, θ_G) + λ L_Disc(x, θ_D), λ = 50.
+
+    The generator sees [MASK] at the chosen tokens; what it draws there from its own distribution stands in the text
+    that the discriminator reads, which tells for every token whether it was replaced. A token that happens to be drawn
+    right counts as original. No gradient passes through the drawing. The main term is the generator's nats per blank.
+    """
+
+    Config: ClassVar[type[Config]] = ReplacedConfig
+    config: ReplacedConfig
+
+    def __init__(self, config: ReplacedConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config, tokenizer)
+
+    def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
+        blanks, draws = self._corrupt(raw, generator, mask_share=1.0, random_share=0.0)
+        sample = np.take_along_axis(draws.sample, blanks.places, axis=1)
+        return make_batch(raw, blanks, sample=sample.astype(np.float32))
+
+    def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
+        """Both losses; accuracies, and how many tokens were original, are measured in evaluation only."""
+        generator = _generator(model)
+        chosen, targets = at_blanks(generator(**batch.inputs).hidden, batch)
+        scores = generator.logits(chosen).float()
+        total = F.cross_entropy(scores, targets, reduction="sum")
+
+        tokens, replaced = self._fill(scores.detach(), targets, batch)
+        detected = model.detect(model(**{**batch.inputs, "tokens": tokens}).hidden).float()
+        losses = F.binary_cross_entropy_with_logits(detected, replaced.float(), reduction="none")
+        real = _real(batch)
+        detection = losses.sum() if real is None else (losses * real).sum()
+        terms = {"detection": Term(detection, batch.tokens, self.config.weight)}
+        measures: dict[str, tuple[Tensor, int]] = {}
+        if not model.training:
+            right = (detected > 0) == replaced
+            right = right if real is None else right & real
+            found = int(replaced.sum())
+            measures = {
+                "accuracy": count_right(scores, targets),
+                "detection_accuracy": (right.sum(), batch.tokens),
+                "detection_recall": ((right & replaced).sum(), found),
+                "original_share": (torch.tensor(batch.tokens - found), batch.tokens),
+            }
+        return Loss(total, len(targets), terms, measures), None
+
+    def _fill(self, scores: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+        """The rows [B, T] with drawn tokens at the blanks, and which of their tokens are not the original ones."""
+        kept = batch.labels.get("kept")
+        numbers = batch.labels["sample"].flatten()
+        drawn = sample_tokens(scores, numbers if kept is None else numbers[kept])
+        tokens = batch.inputs["tokens"].flatten()
+        places = flat_places(batch)
+        filled = tokens.index_copy(0, places, drawn)
+        replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
+        shape = batch.inputs["tokens"].shape
+        return filled.view(shape), replaced.view(shape)
+
+    def flops(self, model: Any, loader: Loader) -> float:
+        """Those of the generator, of its output layer at the chosen tokens, and of the discriminator."""
+        return self.encoder_flops(model, loader) + float(_generator(model).output.flops()) * self.chosen_per_step(
+            loader
+        )
+
+
+def sample_tokens(scores: Tensor, numbers: Tensor) -> Tensor:
+    """One token [N] from softmax(scores [N, V]) for each even number [N] in [0, 1), by the inverse of its distribution.
+
+    One random number for each token, made with the batch, rather than one for each token and word: drawing N · V
+    numbers costs more than the scores themselves on a CPU.
+    """
+    reached = scores.softmax(-1).cumsum(-1)
+    drawn = torch.searchsorted(reached, (numbers * reached[:, -1])[:, None], right=True)[:, 0]
+    return drawn.clamp_(max=scores.shape[-1] - 1)
+
+
+def _generator(model: Any) -> Any:
+    generator = getattr(model, "generator", None)
+    if generator is None or model.discriminator is None:
+        raise ValueError("replaced token detection trains a generator and a discriminator; set model.parts to both")
+    return generator
+
+
+def _real(batch: Batch) -> Tensor | None:
+    """Which tokens [B, T] are not padding; None where none is."""
+    lengths = batch.inputs.get("lengths")
+    if lengths is None:
+        return None
+    return torch.arange(batch.inputs["tokens"].shape[1], device=lengths.device) < lengths[:, None]

@@ -1,0 +1,142 @@
+"""Sequence to sequence: predict each token of a target text from its source and from the target's tokens before it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor
+
+from lmlab.config import Config
+from lmlab.data.loaders import Loader
+from lmlab.data.pair_batches import PairBatches, PairRows
+from lmlab.data.pairs import PairSplit
+from lmlab.layers.softmax import Softmax
+from lmlab.models.model import Model, State
+from lmlab.objectives.objective import IGNORE, Batch, Loss
+from lmlab.tokenizers import Tokenizer
+
+JUDGED = 2**24
+"""About how many scores are looked at together when a model is judged."""
+
+
+class Seq2SeqConfig(Config):
+    """How a translator is taught."""
+
+    smoothing: float = Field(
+        0.0, ge=0, lt=1, description="share of the target's probability that goes evenly to all tokens, in training"
+    )
+    reverse_source: bool = Field(False, description="the source is read from its last word to its first")
+
+
+class Seq2Seq:
+    """−log P(y | x) = −Σ_t log P(y_t | y_1 .. y_t-1, x) (Sutskever et al. 2014; Cho et al. 2014).
+
+    The source ends with the boundary; the target begins and ends with it. Reversing the source brings its first words
+    near to those of the target, which helps where there is no attention (Sutskever et al. 2014, section 3.3).
+    """
+
+    Config: ClassVar[type[Config]] = Seq2SeqConfig
+    roles: tuple[str, ...] = ()
+    likelihood: bool = True
+
+    def __init__(self, config: Seq2SeqConfig | None = None, tokenizer: Tokenizer | None = None) -> None:
+        self.config = config or Seq2SeqConfig()
+
+    def loader(self, data: PairSplit, *, batch: int, window: int, seed: int, streams: bool) -> PairBatches:
+        """Batches of at most `batch` × `window` tokens per side; a row has at most `window`.
+
+        So `batch` is the number of rows where all are as long as they may be; of shorter ones there are more.
+        """
+        return PairBatches(data, tokens=batch * window, longest=window, seed=seed)
+
+    def batch(self, raw: PairRows, generator: np.random.Generator | None = None) -> Batch:
+        """Source rows x1 .. xn b; target rows b y1 .. ym, to be followed by y1 .. ym b."""
+        source = reverse(raw.source, raw.source_lengths) if self.config.reverse_source else raw.source
+        return pair_batch(source, raw.source_lengths, raw.target, raw.target_lengths)._replace(
+            tokens=int(raw.source_lengths.sum() + raw.target_lengths.sum())
+        )
+
+    def loss(self, model: Model, batch: Batch, state: State = None) -> tuple[Loss, State]:
+        """Smoothed while the model is in training, plain when it is judged."""
+        return target_loss(model, batch, smoothing=self.config.smoothing), None
+
+    def flops(self, model: Model, loader: Loader) -> float:
+        assert isinstance(loader, PairBatches)
+        return model.flops(loader.window) * loader.targets_per_step
+
+
+def reverse(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Each row [x1 .. xn b] as [xn .. x1 b]; padding stays where it is."""
+    places = np.arange(rows.shape[1])
+    words = lengths[:, None] - 1
+    return np.take_along_axis(rows, np.where(places < words, words - 1 - places, places), axis=1)
+
+
+def pair_batch(source: np.ndarray, lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray) -> Batch:
+    """A batch of padded sources [B, S] and of padded targets [B, T + 1], which begin and end with the boundary."""
+    predicted = np.arange(target.shape[1] - 1) < target_lengths[:, None]
+    return Batch(
+        inputs={
+            "tokens": torch.from_numpy(target[:, :-1].copy()),
+            "source": torch.from_numpy(source),
+            "lengths": torch.from_numpy(lengths),
+        },
+        targets=torch.from_numpy(np.where(predicted, target[:, 1:], IGNORE)),
+    )
+
+
+def target_loss(model: Model, batch: Batch, *, smoothing: float) -> Loss:
+    """The loss of an encoder-decoder at the places that have a target.
+
+    A model whose targets begin with another token than the boundary says so in its config (`start`).
+    """
+    inputs = batch.inputs
+    start: int | None = getattr(model.config, "start", None)
+    if start is not None:
+        first = torch.full_like(inputs["tokens"][:, :1], start)
+        inputs = {**inputs, "tokens": torch.cat([first, inputs["tokens"][:, 1:]], dim=1)}
+    hidden, _ = model(**inputs)
+    predicted = batch.targets != IGNORE
+    hidden, targets = hidden[predicted], batch.targets[predicted]
+    if not model.training:
+        return judge(model, hidden, targets)
+    if smoothing == 0:
+        return Loss(model.total_nll(hidden, targets), len(targets))
+    total, plain = smoothed_nll(model, hidden, targets, smoothing=smoothing)
+    return Loss(total, len(targets), measures={"nats": (plain.detach(), len(targets))})
+
+
+def judge(model: Model, hidden: Tensor, targets: Tensor) -> Loss:
+    """The plain loss of hidden vectors [N, D], and how many of the targets [N] have the highest score."""
+    total = torch.zeros((), device=hidden.device)
+    right = torch.zeros((), dtype=torch.int64, device=hidden.device)
+    for h, y in _chunks(model, hidden, targets):
+        scores = model.logits(h).float()
+        total += F.cross_entropy(scores, y, reduction="sum")
+        right += (scores.argmax(-1) == y).sum()
+    return Loss(total, len(targets), measures={"accuracy": (right, len(targets))})
+
+
+def smoothed_nll(model: Model, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+    """The sum of (1 − ε) −log P(y) + ε · mean over all w of −log P(w), and the sum of −log P(y).
+
+    Label smoothing: Szegedy et al. 2016, section 7; Vaswani et al. 2017 take ε = 0.1.
+    """
+    if isinstance(model.output, Softmax):
+        return model.output.smoothed(hidden, targets, smoothing=smoothing)
+    total = plain = hidden.new_zeros(())
+    for h, y in _chunks(model, hidden, targets):
+        logarithms = model.logits(h).float().log_softmax(-1)
+        nll = F.nll_loss(logarithms, y, reduction="sum")
+        total = total + (1 - smoothing) * nll - smoothing * logarithms.mean(-1).sum()
+        plain = plain + nll
+    return total, plain
+
+
+def _chunks(model: Model, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
+    rows = max(1, JUDGED // model.vocabulary)
+    return zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)

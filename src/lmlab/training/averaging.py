@@ -1,0 +1,72 @@
+"""Averaging checkpoints: one model whose weights are the mean of those of several evaluations.
+
+Near the end of training the weights wander around a good place, and their mean is nearer to it than any of them.
+Vaswani et al. 2017, section 6.1, average the last 5 checkpoints of their base model, and 20 of the big one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from lmlab.checkpoint import DamagedError, read_tensors, write_bytes, write_json, write_manifest, write_tensors
+from lmlab.training.resume import kept_checkpoints
+
+COPIED = ("config.json", "tokenizer.json", "source_tokenizer.json", "recipe.json")
+
+
+def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
+    """Make a run directory with the mean of the `last` kept weights of a run; give the steps they are from."""
+    run, output = Path(run), Path(output)
+    if last < 1:
+        raise ValueError(f"last = {last}: average at least 1 checkpoint")
+    if not (run / "config.json").is_file():
+        raise ValueError(f"{run} is not a run directory: it has no config.json")
+    if output.exists():
+        raise ValueError(f"{output} exists already; choose another name with -o, or remove it first")
+    kept = kept_checkpoints(run)
+    if len(kept) < last:
+        raise ValueError(
+            f"{run} has kept the weights of {len(kept)} evaluations, not {last}: "
+            + (f"give --last {len(kept)}, or train" if kept else "train")
+            + f" with --set train.keep={last} (and at least so many evaluations)"
+        )
+    chosen = kept[-last:]
+    tensors = average_tensors([path for _, path in chosen])
+    steps = [step for step, _ in chosen]
+    output.mkdir(parents=True)
+    for name in COPIED:
+        if (run / name).is_file():
+            shutil.copyfile(run / name, output / name)
+    write_tensors(output / "model.safetensors", tensors)
+    write_json(output / "average.json", {"run": run.name, "steps": steps})
+    write_bytes(output / "README.md", _card(run, steps).encode())
+    write_manifest(output)
+    return steps
+
+
+def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
+    """The mean of each tensor over several files, summed in float64; what is not a float is the last one's."""
+    total: dict[str, Tensor] = {}
+    last: dict[str, Tensor] = {}
+    for path in paths:
+        last = read_tensors(path)
+        if total and {name: tensor.shape for name, tensor in last.items()} != {n: t.shape for n, t in total.items()}:
+            raise DamagedError(f"{path} does not hold the same weights as {paths[0]}, so they have no mean")
+        for name, tensor in last.items():
+            total[name] = total[name] + tensor.double() if name in total else tensor.double()
+    return {
+        name: (total[name] / len(paths)).to(tensor.dtype) if torch.is_floating_point(tensor) else tensor
+        for name, tensor in last.items()
+    }
+
+
+def _card(run: Path, steps: list[int]) -> str:
+    return (
+        f"# The mean of {len(steps)} checkpoints\n\nThe weights are the mean of those of {run.name} after steps "
+        f"{', '.join(map(str, steps))} (`lmlab average`); everything else is as in that run.\n"
+    )

@@ -1,0 +1,136 @@
+"""Alignments against attention computed by hand from the model's own queries and keys."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from torch import nn
+
+import lmlab
+from lmlab.analysis.alignment import Alignment, align, attention_modules, cross_attention
+from lmlab.analysis.alignment_page import MOST, draw_matrix, make_page, save_png
+from translators import write_translator
+
+SOURCES = ["the cat sat on the mat .", "a dog"]
+TARGETS = ["die katze sass .", "ein hund lief zum baum ."]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return lmlab.load(write_translator(tmp_path_factory.mktemp("run"), seed=5))
+
+
+@torch.inference_mode()
+def by_hand(model, source, target, layer):
+    """softmax(QKᵀ/√d) [H, T, S] of one decoder block, from what goes into it."""
+    (row,), (text,) = model.translator.source_rows([source]), model.translator.target_rows([target])
+    block, seen = model.model.decoder.blocks[layer].cross_attention, {}
+    hook = block.register_forward_hook(lambda module, inputs, output: seen.update(y=inputs[0], known=inputs[1]))
+    model.model(torch.tensor([text[:-1]]), source=torch.tensor([row]))
+    hook.remove()
+    heads, width = block.heads, block.head_width
+    queries = block.query(seen["y"])[0].view(-1, heads, width)
+    keys = seen["known"][0, :, 0]  # [H, S, d]
+    return torch.stack([(queries[:, h] @ keys[h].T / math.sqrt(width)).softmax(-1) for h in range(heads)])
+
+
+@pytest.mark.parametrize("layer", [-1, 0, 1])
+@pytest.mark.parametrize("head", [None, 0, 1])
+def test_weights_are_those_of_the_block_and_head_that_was_asked_for(model, layer, head):
+    found = model.alignments(SOURCES, TARGETS, layer=layer, head=head)
+    for source, target, alignment in zip(SOURCES, TARGETS, found, strict=True):
+        weights = by_hand(model, source, target, layer)
+        expected = weights.mean(0) if head is None else weights[head]
+        torch.testing.assert_close(torch.tensor(alignment.weights), expected, atol=1e-5, rtol=1e-4)
+        assert alignment.source == [*source.split(), "<eos>"]
+        assert alignment.target == [*target.split(), "<eos>"]
+        assert [sum(row) for row in alignment.weights] == pytest.approx([1.0] * len(alignment.target))
+
+
+def test_looking_changes_nothing_and_leaves_no_trace(model):
+    before = model.translate(SOURCES, beams=3)
+    model.alignments(SOURCES[0], TARGETS[0])
+    assert not any(module._forward_hooks for module in model.model.modules())
+    assert model.translate(SOURCES, beams=3) == before
+
+
+def test_batches_change_nothing(model):
+    one, all_ = (model.alignments(SOURCES, TARGETS, batch=batch) for batch in (1, 8))
+    for a, b in zip(one, all_, strict=True):
+        torch.testing.assert_close(torch.tensor(a.weights), torch.tensor(b.weights))
+
+
+def test_a_source_that_is_read_backwards_is_shown_forwards(tmp_path):
+    runs = [write_translator(tmp_path / name, reverse=name == "back") for name in ("back", "forth")]
+    back, forth = map(lmlab.load, runs)
+    (found,) = back.alignments("the cat sat", "die katze")
+    (turned,) = forth.alignments("sat cat the", "die katze")
+    assert found.source == ["the", "cat", "sat", "<eos>"]
+    for ours, theirs in zip(found.weights, turned.weights, strict=True):
+        assert ours == pytest.approx([*theirs[2::-1], theirs[3]], abs=1e-6)
+
+
+class Recurrent(nn.Module):
+    """A decoder that looks once for each token, through a module called `alignment`, with weights [B, 1, S]."""
+
+    device = torch.device("cpu")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alignment = nn.Identity()
+
+    def forward(self, tokens, *, source, lengths=None):
+        for place in range(tokens.shape[1]):
+            self.alignment((torch.ones(len(source), 1, source.shape[1]) * (place + 1)).softmax(-1))
+
+
+def test_a_decoder_that_looks_token_by_token_is_put_together():
+    assert len(attention_modules(Recurrent())) == 1
+    (found,) = align(Recurrent(), [[3, 4, 0]], [[0, 5, 6, 0]], show_source=str, show_target=str)
+    assert found == Alignment(["3", "4", "0"], ["5", "6", "0"], [[pytest.approx(1 / 3)] * 3] * 3)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"), [({"layer": 2}, "layer = 2: .* 0 to 1"), ({"head": 2}, "head = 2: there are 2")]
+)
+def test_what_is_not_there_is_refused(model, options, message):
+    with pytest.raises(ValueError, match=message):
+        model.alignments(SOURCES, TARGETS, **options)
+
+
+def test_pairs_must_be_pairs_and_attention_must_be_there(model):
+    with pytest.raises(ValueError, match="2 sources and 1 targets"):
+        model.alignments(SOURCES, TARGETS[:1])
+    with pytest.raises(ValueError, match="no attention from the target"):
+        cross_attention(nn.Linear(2, 2), torch.zeros(1, 1), source=torch.zeros(1, 1))  # type: ignore[arg-type]
+
+
+def test_the_page_has_each_weight_and_runs_nothing(model):
+    import re
+
+    found = model.alignments(SOURCES, [*TARGETS[:1], "<hund> & baum"])
+    page = make_page(found, model="en-de", what="Which weights.")
+    shown = [float(each) for each in re.findall(r"--w:([\d.]+)", page)]
+    assert shown == pytest.approx([w for each in found for row in each.weights for w in row], abs=6e-4)
+    assert "Which weights." in page
+    assert "<script" not in page
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+    odd = Alignment(["<b>", "e"], ["&amp;", "e"], [[1.0, 0.0], [0.5, 0.5]])
+    assert "<b>" not in draw_matrix(odd)
+    many = make_page([odd] * (MOST + 1))
+    assert many.count("<svg") == MOST
+    assert f"first {MOST} of {MOST + 1}" in many
+
+
+def test_png_is_written_or_says_what_is_missing(model, tmp_path):
+    (found,) = model.alignments(SOURCES[0], TARGETS[0])
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError:
+        with pytest.raises(ValueError, match=r"lmlab\[report\]"):
+            save_png(found, tmp_path / "a.png")
+    else:
+        save_png(found, tmp_path / "a.png")
+        assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,137 @@
+"""The verbs translate, evaluate and average, and the traces of searches, as a user types them."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+import sys
+
+import pytest
+
+import lmlab
+from standins import write_run
+from translators import write_translator
+
+SOURCES = ["the cat sat on the mat .", "", "a dog ran .", "the log and the mat ."]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    write_translator(folder / "en-de", seed=2)
+    (folder / "gpt").mkdir()
+    write_run(folder / "gpt", "gpt2", spec="characters")
+    (folder / "test.en").write_text("\n".join(SOURCES) + "\n")
+    return folder
+
+
+def test_lines_go_in_and_lines_come_out(runs, run_command, tmp_path):
+    expected = lmlab.load(runs / "en-de").translate(SOURCES, beams=3, tokens=8, length_penalty=1.0)
+    options = ("--beams", "3", "--tokens", "8", "--length-penalty", "1", "-o", "out.de")
+    said = run_command("translate", str(runs / "en-de"), str(runs / "test.en"), *options)
+    assert said.code == 0, said.err
+    assert said.out == ""
+    assert (tmp_path / "out.de").read_text() == "".join(f"{line}\n" for line in expected)
+    assert expected[1] == ""
+    assert len(set(expected)) > 2
+
+
+def test_standard_input_and_n_best(runs, run_command, monkeypatch, tmp_path):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a dog\r\n\nthe cat")))
+    options = ("--beams", "4", "--nbest", "2", "--tokens", "6", "-o", "n.txt")
+    assert run_command("translate", str(runs / "en-de"), *options).code == 0
+    found = lmlab.load(runs / "en-de").translator.translate(["a dog", "", "the cat"], beams=4, tokens=6)
+    lines = (tmp_path / "n.txt").read_text().splitlines()
+    assert lines == [f"{i} ||| {t.text} ||| {t.score:.4f}" for i, each in enumerate(found) for t in each[:2]]
+    assert [line[0] for line in lines] == ["0", "0", "2", "2"]
+
+
+def test_traces_and_alignments_of_translations(runs, run_command, tmp_path):
+    files = ("--trace", "t.html", "--alignments", "a.html")
+    said = run_command("translate", str(runs / "en-de"), str(runs / "test.en"), "--tokens", "5", *files)
+    assert said.code == 0, said.err
+    assert "wrote t.html wrote a.html" in said.err
+    assert (tmp_path / "t.html").read_text().count("<svg") == 3
+    page = (tmp_path / "a.html").read_text()
+    assert page.count("<svg") == 3
+    assert "mean over all heads of the last block" in page
+    one = ("--alignments", "b.html", "--layer", "0", "--head", "1")
+    assert run_command("translate", str(runs / "en-de"), str(runs / "test.en"), "--tokens", "5", *one).code == 0
+    assert "those of head 1 of block 0" in (tmp_path / "b.html").read_text()
+
+
+def test_a_search_of_any_model_can_be_watched(runs, run_command, tmp_path):
+    arguments = ("generate", str(runs / "gpt"), "the ", "--tokens", "5", "--beams", "3")
+    for name in ("t.html", "t.json"):
+        assert run_command(*arguments, "--trace", name).code == 0
+    (tree,) = json.loads((tmp_path / "t.json").read_text())["searches"]
+    found = lmlab.load(runs / "gpt").generate("the ", tokens=5, beams=3, samples=3)
+    assert [result["text"] for result in tree["results"]] == found
+    assert tree["prompt"] == "the "
+    assert 'data-beams="3"' in (tmp_path / "t.html").read_text()
+    said = run_command(*arguments, "--trace", "-")
+    assert "3 beams, 5 steps" in said.out
+    best = {node["id"]: node for node in tree["candidates"]}[tree["results"][0]["path"][-1]]
+    assert f"{best['total']:.2f} ★ {tree['results'][0]['score']:.2f}" in said.out
+    assert "✗" in said.out
+
+
+def test_evaluation_is_what_sacrebleu_says(runs, run_command, tmp_path):
+    sacrebleu = pytest.importorskip("sacrebleu")
+    sources = [line for line in SOURCES if line]
+    hypotheses = lmlab.load(runs / "en-de").translate(sources, beams=2)
+    references = [hypotheses[0], "ein hund lief .", "der baum"]
+    for name, lines in (("s", sources), ("t", references)):
+        (tmp_path / name).write_text("".join(f"{line}\n" for line in lines))
+    options = ("--source", "s", "--target", "t", "--beams", "2", "-o", "h")
+    said = run_command("evaluate", str(runs / "en-de"), *options, "--json")
+    assert said.code == 0, said.err
+    values = json.loads(said.out)
+    assert (tmp_path / "h").read_text().splitlines() == hypotheses
+    assert values["bleu"] == pytest.approx(sacrebleu.corpus_bleu(hypotheses, [references]).score)
+    assert values["chrf"] == pytest.approx(sacrebleu.corpus_chrf(hypotheses, [references]).score)
+    assert "tok:13a" in values["bleu_signature"]
+    assert values["exact_match"] == pytest.approx(1 / 3)
+    nats = lmlab.load(runs / "en-de").translator.score(sources, references)
+    assert values["loss"] == pytest.approx(sum(part.sum() for part in nats) / sum(map(len, nats)), rel=1e-6)
+    assert values["perplexity"] == pytest.approx(math.exp(values["loss"]))
+    plain = run_command("evaluate", str(runs / "en-de"), *options)
+    assert f"{values['bleu']:.2f} BLEU" in plain.out
+    assert values["chrf_signature"] in plain.out
+
+
+def test_averaging_needs_kept_checkpoints(runs, run_command):
+    said = run_command("average", str(runs / "en-de"), "--last", "3")
+    assert said.code == 2
+    assert "--set train.keep=3" in said.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("translate", "{gpt}", "{text}"), "reads no source"),
+        (("translate", "{run}", "{text}", "--nbest", "9"), "--nbest 9 with --beams 5"),
+        (("translate", "{run}", "{text}", "--trace", "t.txt"), ".html (a page) or .json"),
+        (("translate", "{run}", "{text}", "--trace", "no/t.html"), "there is no folder"),
+        (("translate", "{run}", "{text}", "--alignments", "a.svg"), ".html (a page) or .png"),
+        (("translate", "{run}", "{text}", "--alignments", "a.html", "--head", "5"), "head = 5"),
+        (("translate", "{run}", "missing.en"), "missing.en"),
+        (("translate", "{run}", "binary"), "is not UTF-8"),
+        (("translate", "{run}", "empty"), "no line to translate"),
+        (("generate", "{gpt}", "a", "--trace", "t.html"), "give --beams too"),
+        (("generate", "{run}", "a"), "try lmlab translate"),
+        (("evaluate", "{gpt}"), "lmlab score"),
+        (("evaluate", "{run}"), "--source FILE and --target FILE"),
+        (("evaluate", "{run}", "--source", "{text}", "--target", "short"), "short"),
+        (("evaluate", "{run}", "--source", "{text}", "--target", "nothere"), "nothere does not exist"),
+    ],
+)
+def test_mistakes_are_told_clearly(runs, run_command, tmp_path, arguments, message):
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "short").write_text("ein hund\n")
+    names = {"run": runs / "en-de", "gpt": runs / "gpt", "text": runs / "test.en"}
+    said = run_command(*(argument.format(**names) for argument in arguments))
+    assert said.code == 2
+    assert message in said.err

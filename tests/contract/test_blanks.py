@@ -1,0 +1,133 @@
+"""What every system of the lineage that fills blanks must do, whatever it is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_tensors
+from lmlab.config import build
+from lmlab.models import LINEAGE, load_class
+from lmlab.models.model import EncoderModel
+
+VOCABULARY = 23
+MASK = VOCABULARY - 1
+WINDOW = 24
+SMALL: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "window": WINDOW, "dropout": 0.0, "embedding_width": 8}
+SYSTEMS = [name for name, system in LINEAGE.items() if system.predicts == "blanks"]
+
+
+@pytest.fixture(params=SYSTEMS)
+def model(request: pytest.FixtureRequest) -> Any:
+    torch.set_num_threads(1)
+    cls = load_class(request.param)
+    values = {**cls.SIZES["tiny"], "vocabulary": VOCABULARY, **SMALL}
+    known = {key: value for key, value in values.items() if key in cls.Config.model_fields}
+    torch.manual_seed(0)
+    return cls(build(cls.Config, known, where="model")).eval()
+
+
+def filler(model: Any) -> Any:
+    """The part that fills blanks: ELECTRA has another one for what it is used for."""
+    return getattr(model, "generator", model)
+
+
+def tokens(*shape: int, seed: int = 1) -> Tensor:
+    return torch.randint(0, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
+
+
+def test_meets_the_contract(model: Any) -> None:
+    assert isinstance(model, EncoderModel)
+    assert model.vocabulary == VOCABULARY
+    assert model.window == WINDOW
+    assert model(tokens(3, 5)).hidden.shape == (3, 5, 16)
+    assert model(tokens(3, 5)).state is None
+    part = filler(model)
+    assert part.logits(part(tokens(3, 5)).hidden).shape == (3, 5, VOCABULARY)
+    assert {"tiny", "small", "base"} <= model.SIZES.keys()
+    assert model.OBJECTIVE["kind"] in ("masked", "replaced")
+
+
+@torch.no_grad()
+def test_rows_do_not_mix(model: Any) -> None:
+    text = tokens(3, 9)
+    together = model(text).hidden
+    for row in range(3):
+        torch.testing.assert_close(model(text[row : row + 1]).hidden[0], together[row], atol=1e-5, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_padding_changes_nothing(model: Any) -> None:
+    text, lengths = tokens(5, WINDOW), torch.tensor([4, WINDOW, 1, 4, 11])
+    hidden = model(text, lengths=lengths).hidden
+    for row, length in enumerate(lengths.tolist()):
+        alone = model(text[row : row + 1, :length]).hidden[0]
+        torch.testing.assert_close(hidden[row, :length], alone, atol=1e-5, rtol=1e-5)
+        assert not hidden[row, length:].any()
+
+
+@torch.no_grad()
+def test_both_sides_matter(model: Any) -> None:
+    text = tokens(1, 12)
+    before = model(text).hidden
+    for place in (0, 11):
+        changed = text.clone()
+        changed[0, place] = (changed[0, place] + 1) % VOCABULARY
+        assert ((model(changed).hidden - before).abs().amax(2) > 1e-6).all()
+
+
+def test_overfits_eight_sequences(model: Any) -> None:
+    """Each is known from what is left of it, so the loss at the blanks must fall far below that of guessing."""
+    part = filler(model).train()
+    periods = [[i % 22, (5 * i + 3) % 22, (7 * i + 1) % 22] for i in range(1, 9)]
+    text = torch.tensor([(period * 8)[:21] for period in periods])
+    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-2)
+    generator = torch.Generator().manual_seed(5)
+    losses = []
+    for _ in range(250):
+        places = torch.rand(text.shape, generator=generator).argsort(1)[:, :3]
+        hidden = part(text.scatter(1, places, MASK)).hidden
+        chosen = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
+        loss = part.total_nll(chosen.flatten(0, 1), text.gather(1, places).flatten()) / places.numel()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert np.mean(losses[-10:]) < 0.25 * np.log(VOCABULARY)
+
+
+@torch.no_grad()
+def test_saved_and_loaded_is_bit_equal(model: Any, tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, model_tensors(model))
+    torch.manual_seed(99)
+    other = type(model)(model.config).eval()
+    load_weights(other, read_tensors(path), source=path)
+    text = tokens(2, 10)
+    assert torch.equal(model(text).hidden, other(text).hidden)
+    ours, theirs = filler(model), filler(other)
+    assert torch.equal(ours.logits(ours(text).hidden), theirs.logits(theirs(text).hidden))
+    stored = sum(tensor.numel() for tensor in read_tensors(path).values())
+    assert stored == sum(p.numel() for p in model.parameters()), "tied tensors are stored once"
+
+
+def test_flops_are_counted_as_torch_counts_them(model: Any) -> None:
+    """The encoder's for every token, the head's for each predicted one."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    text, part = tokens(8, WINDOW), filler(model)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        if part is not model:
+            model.detect(model(text).hidden)
+        hidden = part(text).hidden
+    assert model.flops(WINDOW) * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
+    with FlopCounterMode(display=False) as counter:
+        part.logits(hidden[:, :3])
+    assert part.output.flops() * 24 == pytest.approx(counter.get_total_flops(), rel=1e-6)

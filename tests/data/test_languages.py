@@ -1,0 +1,119 @@
+"""Texts in several languages: labels, shares, turns, one vocabulary."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lmlab.data.languages import LanguageSplit, Mixed, by_language, prepare_languages, shares_of
+from lmlab.recipe import make_recipe
+from lmlab.run import resume, start
+
+ENGLISH = "".join(f"the cat number {i} sat on the mat and looked at the moon.\n" for i in range(400))
+GERMAN = "".join(f"die Katze Nummer {i} saß auf der Matte.\n" for i in range(60))
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> dict[str, Path]:
+    paths = {"en": tmp_path / "english.txt", "de": tmp_path / "german.txt"}
+    for path, text in zip(paths.values(), (ENGLISH, GERMAN), strict=True):
+        path.write_text(text, encoding="utf-8")
+    return paths
+
+
+def test_labels_are_told_from_file_names(tmp_path: Path) -> None:
+    odd = tmp_path / "en=odd.txt"
+    odd.write_text("a file may have such a name")
+    assert by_language(["en=a.txt", "de=b/", "en=c.txt"]) == {"en": ["a.txt", "c.txt"], "de": ["b/"]}
+    assert by_language(["a.txt", "-", "builtin"]) is None
+    assert by_language(None) is None
+    with pytest.raises(ValueError, match=r"b\.txt has no language.*en=b\.txt"):
+        by_language(["en=a.txt", "b.txt"])
+
+
+def test_shares_are_smoothed() -> None:
+    """XLM's example by hand: sizes 9 and 1 give 3/4 and 1/4 with α = 0.5."""
+    assert shares_of({"a": 9, "b": 1}, alpha=0.5) == {"a": 0.75, "b": 0.25}
+    assert shares_of({"a": 9, "b": 1}, alpha=1.0) == {"a": 0.9, "b": 0.1}
+    assert shares_of({"a": 9, "b": 1}, alpha=0.0) == {"a": 0.5, "b": 0.5}
+
+
+class Numbered:
+    """A loader that gives its name and the number asked for."""
+
+    batch_size, window, steps_per_epoch, tokens_per_step = 2, 3, 5.0, 6.0
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def batch(self, step: int) -> Any:
+        return self.name, step
+
+    def restarts(self, step: int) -> bool:
+        return False
+
+
+def test_each_language_has_its_turns_and_loses_no_batch() -> None:
+    mixed = Mixed({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
+    seen = [mixed.batch(step) for step in range(512)]
+    assert Counter(name for name, _ in seen) == {"a": 384, "b": 128}
+    for name in "ab":
+        assert [number for other, number in seen if other == name] == list(range(384 if name == "a" else 128))
+    assert [mixed.batch(step) for step in (500, 7, 300)] == [seen[500], seen[7], seen[300]], "a function of the step"
+    switches = [step for step in range(1, 512) if seen[step][0] != seen[step - 1][0]]
+    assert [step for step in range(1, 512) if mixed.restarts(step)] == switches
+
+
+def test_a_corpus_in_two_languages(texts: dict[str, Path], tmp_path: Path) -> None:
+    sources = {name: [str(path)] for name, path in texts.items()}
+    corpus = prepare_languages(sources, tokenizer="bpe:320", alpha=0.5, cache=tmp_path / "cache")
+    train: Any = corpus.train
+    assert isinstance(train, LanguageSplit)
+    assert list(train.parts) == ["en", "de"]
+    for name, text in (("en", ENGLISH), ("de", GERMAN)):
+        part = train.parts[name]
+        assert text.startswith(corpus.tokenizer.decode(part.tokens.tolist()))
+        assert 0.85 < part.bytes / len(text.encode()) < 0.95
+    sizes = np.array([len(part.tokens) for part in train.parts.values()], dtype=float)
+    assert list(train.shares.values()) == pytest.approx((sizes**0.5 / (sizes**0.5).sum()).tolist())
+    everything = corpus.tokenizer.decode(train.tokens.tolist())
+    assert everything.endswith(corpus.tokenizer.decode(train.parts["de"].tokens.tolist()))
+    for document, place in zip(("the cat", "die Katze"), train.documents.tolist(), strict=True):
+        assert corpus.tokenizer.decode(train.tokens[place : place + 12].tolist()).startswith(document)
+    again = prepare_languages(sources, tokenizer="bpe:320", alpha=0.5, cache=tmp_path / "cache")
+    assert again.fingerprint == corpus.fingerprint
+
+
+def test_the_languages_of_validation_must_be_those_of_the_text(texts: dict[str, Path]) -> None:
+    sources = {name: [str(path)] for name, path in texts.items()}
+    with pytest.raises(ValueError, match="--valid has en, the text has en, de"):
+        prepare_languages(sources, tokenizer="bytes", alpha=0.5, valid={"en": sources["en"]})
+
+
+def test_a_model_learns_two_languages_and_goes_on_exactly(texts: dict[str, Path], tmp_path: Path) -> None:
+    def recipe(budget: str) -> Any:
+        return make_recipe(
+            {
+                "data": {"text": [f"{name}={path}" for name, path in texts.items()], "alpha": 0.3},
+                "tokenizer": {"spec": "bpe:300"},
+                "model": {"kind": "gpt2", "size": "tiny"},
+                "train": {"budget": budget, "batch": 4, "window": 16, "save_seconds": 0},
+            }
+        )
+
+    whole = start(recipe("12steps"), tmp_path / "whole")
+    measures = whole.progress.best_measures
+    assert {"en_loss", "de_loss"} <= measures.keys()
+    assert whole.progress.best == pytest.approx((measures["en_loss"] + measures["de_loss"]) / 2)
+    start(recipe("12steps"), tmp_path / "part", interrupted=_after(5))
+    resumed = resume(tmp_path / "part")
+    assert resumed.progress.best == whole.progress.best
+
+
+def _after(steps: int) -> Any:
+    calls = iter(range(1000))
+    return lambda: next(calls) >= steps

@@ -1,0 +1,193 @@
+"""Models of `transformers` of random shape and weights, and runs of ours, for the tests of the conversion."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmlab.checkpoint import model_tensors, write_config, write_manifest, write_tensors
+from lmlab.models import create
+from lmlab.models.model import Model
+from lmlab.tokenizers import Tokenizer, train
+
+transformers: Any = pytest.importorskip("transformers")
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
+
+TEXT = [f"The planet Mars goes round the sun {number} times, and so does Venus.\n" for number in range(40)]
+ROLES = ("pad", "cls", "sep", "mask")
+
+
+class Draw:
+    """Odd sizes: widths that are no multiple of 8, one to five heads, any vocabulary and window."""
+
+    def __init__(self, seed: int) -> None:
+        self.chance = random.Random(seed)
+        self.heads = self.chance.randint(1, 5)
+        self.width = self.heads * self.chance.choice([2, 3, 4, 5, 7, 8])
+        self.layers = self.chance.choice([1, 1, 1, 1, 2, 3])
+        self.vocabulary = self.chance.randint(12, 99)
+        self.window = self.chance.randint(5, 23)
+        self.inner = self.chance.randint(3, 61)
+
+    def choose(self, *values: Any) -> Any:
+        return self.chance.choice(values)
+
+    @property
+    def decoder(self) -> dict[str, Any]:
+        names = ("n_embd", "n_head", "n_layer", "n_positions", "vocab_size")
+        values = (self.width, self.heads, self.layers, self.window, self.vocabulary)
+        return {**dict(zip(names, values, strict=True)), "bos_token_id": None, "eos_token_id": None}
+
+    @property
+    def encoder(self) -> dict[str, Any]:
+        return {
+            "vocab_size": self.vocabulary,
+            "hidden_size": self.width,
+            "num_attention_heads": self.heads,
+            "num_hidden_layers": self.layers,
+            "intermediate_size": self.inner,
+            "max_position_embeddings": self.window,
+            "type_vocab_size": self.choose(1, 2),
+            "layer_norm_eps": self.choose(1e-12, 1e-5),
+            "pad_token_id": 0,
+        }
+
+    @property
+    def both(self) -> dict[str, Any]:
+        values = {
+            "vocab_size": self.vocabulary,
+            "d_model": self.width,
+            "encoder_layers": self.layers,
+            "decoder_layers": self.chance.choice([1, 1, 2]),
+            "max_position_embeddings": self.window,
+            "scale_embedding": self.choose(True, False),
+            "activation_function": self.choose("gelu", "relu", "swish"),
+            "pad_token_id": 1,
+            "bos_token_id": 0,
+            "eos_token_id": 2,
+            "forced_eos_token_id": 2,
+            "decoder_start_token_id": 2,
+        }
+        for side in ("encoder", "decoder"):
+            values |= {f"{side}_attention_heads": self.heads, f"{side}_ffn_dim": self.inner}
+        return values
+
+
+def _bert(draw: Draw) -> Any:
+    names = ("BertForPreTraining", "BertForMaskedLM", "BertForNextSentencePrediction", "BertModel")
+    act = draw.choose("gelu", "gelu_new")
+    return draw.choose(*names), transformers.BertConfig(**draw.encoder, hidden_act=act)
+
+
+def _roberta(draw: Draw, name: str = "Roberta") -> Any:
+    pad = draw.choose(0, 1, 3)
+    values = {**draw.encoder, "pad_token_id": pad, "max_position_embeddings": draw.window + pad + 1}
+    config = getattr(transformers, f"{name}Config")(**values, bos_token_id=None, eos_token_id=None)
+    return draw.choose(f"{name}ForMaskedLM", f"{name}Model"), config
+
+
+def _albert(draw: Draw) -> Any:
+    values = {**draw.encoder, "embedding_size": draw.chance.randint(1, 30), "bos_token_id": None, "eos_token_id": None}
+    config = transformers.AlbertConfig(**values, hidden_act=draw.choose("gelu", "gelu_new"))
+    return draw.choose("AlbertForPreTraining", "AlbertForMaskedLM", "AlbertModel"), config
+
+
+def _electra(draw: Draw) -> Any:
+    config = transformers.ElectraConfig(**draw.encoder, embedding_size=draw.choose(draw.width, 3, 17))
+    return draw.choose("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraModel"), config
+
+
+FAMILIES: dict[str, Callable[[Draw], Any]] = {
+    "gpt2": lambda draw: (draw.choose("GPT2LMHeadModel", "GPT2Model"), transformers.GPT2Config(**draw.decoder)),
+    "openai-gpt": lambda draw: (
+        draw.choose("OpenAIGPTLMHeadModel", "OpenAIGPTModel"),
+        transformers.OpenAIGPTConfig(**draw.decoder),
+    ),
+    "bert": _bert,
+    "roberta": _roberta,
+    "xlm-roberta": lambda draw: _roberta(draw, "XLMRoberta"),
+    "albert": _albert,
+    "electra": _electra,
+    "bart": lambda draw: (
+        draw.choose("BartForConditionalGeneration", "BartModel"),
+        transformers.BartConfig(**draw.both),
+    ),
+    "marian": lambda draw: (draw.choose("MarianMTModel", "MarianModel"), transformers.MarianConfig(**draw.both)),
+}
+
+
+def random_reference(family: str, seed: int, architecture: str | None = None) -> Any:
+    """A model of `transformers`; its architecture is drawn too, unless given."""
+    chosen, config = FAMILIES[family](Draw(seed))
+    torch.manual_seed(seed)
+    return randomise(getattr(transformers, architecture or chosen)(config).eval())
+
+
+def randomise(model: Any) -> Any:
+    """Weights that are not trivial: biases and norms too, and the bias of the scores where it is no parameter."""
+    for name, parameter in model.named_parameters():
+        if not (model.config.model_type == "marian" and "embed_positions" in name):
+            nn.init.normal_(parameter, std=0.3)
+    if model.config.model_type == "marian" and hasattr(model, "final_logits_bias"):
+        model.final_logits_bias.normal_()
+    return model
+
+
+def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """Everything that both models compute for the same tokens: its name, theirs and ours."""
+    config = reference.config
+    torch.manual_seed(seed)
+    tokens = torch.randint(4, config.vocab_size, (3, model.window or config.max_position_embeddings))
+    lengths = torch.tensor([tokens.shape[1], 1, 3])
+    real = torch.arange(tokens.shape[1]) < lengths[:, None]
+    if hasattr(config, "decoder_layers"):
+        target = tokens[:, :-1].flip(0)
+        theirs = reference(input_ids=tokens, attention_mask=real.long(), decoder_input_ids=target)
+        hidden = model(target, source=tokens, lengths=lengths).hidden
+        real = real | True
+    elif hasattr(config, "type_vocab_size"):
+        kinds = torch.randint(config.type_vocab_size, tokens.shape)
+        theirs = reference(tokens, attention_mask=real.long(), token_type_ids=kinds)
+        hidden = model(tokens, segments=kinds, lengths=lengths).hidden
+    else:
+        theirs, hidden, real = reference(tokens), model(tokens).hidden, real | True
+    name = type(reference).__name__
+    ours: dict[str, Callable[[], Tensor]] = {
+        "last_hidden_state": lambda: hidden,
+        "pooler_output": lambda: model.pool(hidden),
+        "prediction_logits": lambda: model.logits(hidden),
+        "seq_relationship_logits": lambda: model.pair_logits(hidden),
+        "sop_logits": lambda: model.pair_logits(hidden),
+        "logits": lambda: model.logits(hidden),
+    }
+    if name == "ElectraForPreTraining":
+        ours["logits"] = lambda: model.detect(hidden)
+    elif name == "BertForNextSentencePrediction":
+        ours["logits"] = lambda: model.pair_logits(hidden)
+    for key, compute in ours.items():
+        if getattr(theirs, key, None) is not None:
+            given, found = getattr(theirs, key), compute()
+            places = real[:, : given.shape[1]] if given.shape[:2] == hidden.shape[:2] else slice(None)
+            yield key, given[places], found[places]
+
+
+def make_run(path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any) -> tuple[Model, Tokenizer]:
+    """A run of ours with random weights, as training leaves it."""
+    tokenizer = train(spec, TEXT).with_roles(roles)
+    torch.manual_seed(1)
+    model = create(kind, {"vocabulary": tokenizer.vocabulary, **values}, size="tiny").eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=0.2)
+    path.mkdir(parents=True)
+    tokenizer.save(path / "tokenizer.json")
+    write_tensors(path / "model.safetensors", model_tensors(model))
+    write_config(path, kind, model.config.model_dump())
+    write_manifest(path)
+    return model, tokenizer

@@ -1,0 +1,167 @@
+"""Both parts of ELECTRA against Hugging Face's implementation, what they share, and the published sizes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from encoders import batch_of, block_weights, embedding_weights, head_weights, random_shapes, renamed
+from lmlab.checkpoint import model_tensors, read_tensors, write_tensors
+from lmlab.config import build
+from lmlab.models import create
+from lmlab.models.electra import Electra, ElectraConfig
+
+transformers = pytest.importorskip("transformers")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+    torch.manual_seed(1)
+
+
+def make(**values: Any) -> Electra:
+    fields = {"vocabulary": 97, "width": 24, "heads": 4, "layers": 2, "window": 20, "generator": 0.5, **values}
+    return Electra(ElectraConfig.model_validate(fields))
+
+
+def reference_of(cls: Any, shape: dict[str, int], embedding_width: int) -> nn.Module:
+    config = transformers.ElectraConfig(
+        vocab_size=shape["vocabulary"],
+        embedding_size=embedding_width,
+        hidden_size=shape["width"],
+        num_attention_heads=shape["heads"],
+        num_hidden_layers=shape["layers"],
+        max_position_embeddings=shape["window"],
+        intermediate_size=shape["inner"],
+        type_vocab_size=shape["segments"],
+    )
+    reference: nn.Module = cls(config).eval()
+    for parameter in reference.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    return reference
+
+
+def encoder_weights(theirs: dict[str, Tensor], layers: int) -> dict[str, Tensor]:
+    weights = embedding_weights(theirs, "electra.embeddings")
+    if "electra.embeddings_project.weight" in theirs:
+        weights |= renamed(theirs, {"projection": "electra.embeddings_project"})
+    for i in range(layers):
+        weights |= block_weights(theirs, f"blocks.{i}", f"electra.encoder.layer.{i}")
+    return weights
+
+
+@pytest.mark.parametrize("number", range(22))
+@torch.no_grad()
+def test_parts_agree_with_transformers(number: int) -> None:
+    """The generator's scores and the discriminator's, with and without padding, for random configurations."""
+    shape = random_shapes(22, seed=14)[number]
+    embedding_width = shape["width"] if number % 3 == 0 else 1 + 5 * number % 13
+    tokens, segments, lengths, real = batch_of(shape)
+    for part, cls in (
+        ("generator", transformers.ElectraForMaskedLM),
+        ("discriminator", transformers.ElectraForPreTraining),
+    ):
+        reference = reference_of(cls, shape, embedding_width)
+        theirs = reference.state_dict()
+        weights = encoder_weights(theirs, shape["layers"])
+        if part == "generator":
+            weights |= head_weights(theirs, "generator_predictions.dense", "generator_predictions.LayerNorm")
+            weights["output.softmax.bias"] = theirs["generator_lm_head.bias"]
+        else:
+            head = "discriminator_predictions"
+            weights |= renamed(theirs, {"detector": f"{head}.dense", "verdict": f"{head}.dense_prediction"})
+        model = make(**shape, embedding_width=embedding_width, generator=1.0, parts=part).eval()
+        model.load_state_dict({f"{part}.{name}": weight for name, weight in weights.items()})
+        for given, mask in ((None, None), (lengths, real)):
+            expected = reference(tokens, token_type_ids=segments, attention_mask=mask).logits
+            hidden = model(tokens, segments=segments, lengths=given).hidden
+            found = model.logits(hidden) if part == "generator" else model.detect(hidden)
+            kept = torch.ones_like(real).bool() if mask is None else mask.bool()
+            torch.testing.assert_close(found[kept], expected[kept], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("size", "discriminator", "generator_width"),
+    [("14M", 13_549_057, 64), ("110M", 109_483_009, 256), ("335M", 335_142_913, 256)],
+)
+def test_published_parameter_counts(size: str, discriminator: int, generator_width: int) -> None:
+    with torch.device("meta"):
+        model = create("electra", {"vocabulary": 30522, "parts": "discriminator"}, size=size)
+        both = create("electra", {"vocabulary": 30522}, size=size)
+    assert sum(parameter.numel() for parameter in model.parameters()) == discriminator
+    assert discriminator == pytest.approx(float(size.removesuffix("M")) * 1e6, rel=0.04)
+    assert isinstance(both, Electra)
+    assert both.generator is not None
+    assert both.generator.config.width == generator_width
+
+
+def test_parts_share_their_tables(tmp_path: Path) -> None:
+    model = make(embedding_width=10)
+    assert model.generator is not None
+    assert model.discriminator is not None
+    assert model.generator.config.width == 12
+    assert model.generator.config.heads == 2
+    for name in ("embedding", "positions", "segments"):
+        assert getattr(model.generator, name).weight is getattr(model.discriminator, name).weight
+    assert model.generator.output.softmax.weight is model.discriminator.embedding.weight
+    assert model.generator.embedding_norm.weight is not model.discriminator.embedding_norm.weight
+    path = tmp_path / "model.safetensors"
+    write_tensors(path, model_tensors(model))
+    stored = read_tensors(path)
+    assert sum(tensor.numel() for tensor in stored.values()) == sum(p.numel() for p in model.parameters())
+    assert [name for name in stored if name.endswith(("embedding.weight", "softmax.weight"))] == [
+        "discriminator.embedding.weight"
+    ]
+
+
+@pytest.mark.parametrize("embedding_width", [10, None])
+def test_gradients_reach_every_parameter(embedding_width: int | None) -> None:
+    model = make(embedding_width=embedding_width).train()
+    assert model.generator is not None
+    tokens, segments = torch.randint(97, (4, 20)), torch.randint(2, (4, 20))
+    generated = model.generator(tokens, segments=segments).hidden
+    loss = model.generator.total_nll(generated[:, :3].flatten(0, 1), tokens[:, :3].flatten())
+    (loss + model.detect(model(tokens, segments=segments).hidden).sum()).backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
+
+
+def test_each_part_says_what_it_cannot_do() -> None:
+    tokens = torch.randint(97, (2, 5))
+    both = make()
+    hidden = both(tokens).hidden
+    assert hidden.shape == (2, 5, 24)
+    assert both.detect(hidden).shape == (2, 5)
+    with pytest.raises(ValueError, match="fills no blanks: its generator does"):
+        both.logits(hidden)
+    alone = make(parts="generator")
+    hidden = alone(tokens).hidden
+    assert hidden.shape == (2, 5, 12)
+    assert alone.logits(hidden).shape == (2, 5, 97)
+    with pytest.raises(ValueError, match="only its generator, which detects nothing"):
+        alone.detect(hidden)
+    assert make(parts="discriminator").generator is None
+
+
+def test_the_generator_needs_whole_heads() -> None:
+    with pytest.raises(ValueError, match=r"model\.generator = 0\.3: 2 heads do not divide the width 5"):
+        build(ElectraConfig, {"vocabulary": 9, "width": 18, "heads": 6, "generator": 0.3}, where="model")
+
+
+def test_flops_as_torch_counts_them() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    model = make(embedding_width=10, inner=50).eval()
+    assert model.generator is not None
+    for module in model.modules():
+        if hasattr(module, "probabilities"):
+            module.probabilities.register_forward_hook(lambda *_: None)  # torch does not count the fused kernel
+    tokens = torch.randint(97, (3, 20))
+    with FlopCounterMode(display=False) as counter:
+        model.generator(tokens)
+        model.detect(model(tokens).hidden)
+    assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())

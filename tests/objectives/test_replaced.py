@@ -1,0 +1,211 @@
+"""Replaced token detection, against transformers' two ELECTRAs and by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from test_masked import TEXTS, attention_mask, split_of, tokenizer_of
+from torch import Tensor, nn
+
+from lmlab.data.corpus import Split
+from lmlab.data.rows import Rows
+from lmlab.models.electra import Electra, ElectraConfig
+from lmlab.models.model import Output
+from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.objectives.replaced import Replaced, ReplacedConfig, sample_tokens
+from lmlab.tokenizers import Tokenizer
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return tokenizer_of("wordpiece:120")
+
+
+@pytest.fixture(scope="module")
+def data(tokenizer: Tokenizer) -> Split:
+    return split_of(tokenizer, TEXTS)
+
+
+def first_batch(tokenizer: Tokenizer, data: Split, *, step: int = 0, **settings: Any) -> tuple[Replaced, Rows, Batch]:
+    objective = Replaced(ReplacedConfig(**settings), tokenizer)
+    raw = objective.loader(data, batch=16, window=64, seed=1, streams=False).batch(step)
+    return objective, raw, objective.batch(raw, np.random.default_rng(step))
+
+
+def test_every_chosen_token_is_masked(tokenizer: Tokenizer, data: Split) -> None:
+    for unit in ("token", "word", "span"):
+        _, raw, batch = first_batch(tokenizer, data, unit=unit)
+        tokens, places = batch.inputs["tokens"], batch.places
+        assert places is not None
+        assert places.shape == batch.targets.shape == batch.labels["sample"].shape == (16, 10)
+        assert (tokens.gather(1, places) == tokenizer.role("mask")).all()
+        assert (tokens == tokenizer.role("mask")).sum() == 160
+        assert torch.equal(tokens.scatter(1, places, batch.targets), torch.from_numpy(raw.tokens))
+        assert set(batch.inputs) == {"tokens"}
+
+
+def test_tokens_are_drawn_from_the_softmax() -> None:
+    torch.manual_seed(0)
+    scores = torch.randn(7) * 2
+    numbers = torch.rand(40_000)
+    drawn = sample_tokens(scores.expand(40_000, 7), numbers)
+    share = torch.bincount(drawn, minlength=7) / 40_000
+    wanted = scores.softmax(0)
+    assert (abs(share - wanted) < 4.5 * (wanted * (1 - wanted) / 40_000).sqrt()).all()
+    edges = wanted.cumsum(0)
+    by_hand = [(edges <= number).sum().item() for number in numbers[:200]]
+    assert drawn[:200].tolist() == by_hand
+
+
+def test_tokens_without_probability_are_never_drawn() -> None:
+    scores = torch.tensor([[-torch.inf, 0.0, -torch.inf, 0.0, -torch.inf]]).expand(5, 5)
+    assert sample_tokens(scores, torch.tensor([0.0, 0.49, 0.51, 0.999, 0.5])).tolist() == [1, 1, 3, 3, 3]
+
+
+class Theirs(nn.Module):
+    """ElectraForMaskedLM and ElectraForPreTraining with the methods that an objective asks for."""
+
+    class Generator(nn.Module):
+        def __init__(self, config: Any) -> None:
+            super().__init__()
+            from transformers import ElectraForMaskedLM
+
+            self.electra = ElectraForMaskedLM(config)
+
+        def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Output:
+            return Output(self.electra.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0], None)
+
+        def logits(self, hidden: Tensor) -> Tensor:
+            return self.electra.generator_lm_head(self.electra.generator_predictions(hidden))
+
+    def __init__(self, vocabulary: int) -> None:
+        super().__init__()
+        from transformers import ElectraConfig as TheirConfig
+        from transformers import ElectraForPreTraining
+
+        torch.manual_seed(0)
+        sizes: dict[str, Any] = {
+            "vocab_size": vocabulary, "embedding_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+            "intermediate_size": 32, "max_position_embeddings": 64, "initializer_range": 0.3,
+        }  # fmt: skip
+        self.generator = self.Generator(TheirConfig(hidden_size=16, **sizes))
+        self.discriminator = ElectraForPreTraining(TheirConfig(hidden_size=32, **sizes))
+        self.eval()
+
+    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Output:
+        return Output(self.discriminator.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0], None)
+
+    def detect(self, hidden: Tensor) -> Tensor:
+        return self.discriminator.discriminator_predictions(hidden)
+
+
+@pytest.mark.parametrize("padded", [False, True])
+def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: Split, padded: bool) -> None:
+    pytest.importorskip("transformers")
+    model = Theirs(tokenizer.vocabulary)
+    objective, raw, batch = first_batch(tokenizer, data)
+    if padded:
+        lengths = np.array([64, 40, 30, 64] * 4)
+        tokens = np.where(np.arange(64) < lengths[:, None], raw.tokens, tokenizer.role("pad"))
+        raw = raw._replace(tokens=tokens, lengths=lengths)
+        batch = objective.batch(raw, np.random.default_rng(0))
+    with torch.no_grad():
+        loss, _ = objective.loss(model, batch)
+
+        tokens, places = batch.inputs["tokens"], batch.places
+        mask = attention_mask(tokens, batch.inputs.get("lengths"))
+        assert places is not None
+        labels = torch.full_like(tokens, IGNORE)
+        for row in range(16):
+            kept = batch.targets[row] != IGNORE
+            labels[row, places[row, kept]] = batch.targets[row, kept]
+        generator = model.generator.electra(tokens, attention_mask=mask, labels=labels)
+        filled = torch.from_numpy(raw.tokens).clone()
+        for row in range(16):
+            for k in range(places.shape[1]):
+                if batch.targets[row, k] != IGNORE:
+                    edges = generator.logits[row, places[row, k]].softmax(0).cumsum(0)
+                    filled[row, places[row, k]] = (edges <= batch.labels["sample"][row, k] * edges[-1]).sum()
+        replaced = filled != torch.from_numpy(raw.tokens)
+        discriminator = model.discriminator(filled, attention_mask=mask, labels=replaced.long())
+
+    real = torch.ones_like(replaced) if mask is None else mask.bool()
+    assert loss.total / loss.count == pytest.approx(generator.loss.item(), rel=1e-4)
+    term = loss.terms["detection"]
+    assert term.count == real.sum()
+    assert (term.total / term.count).item() == pytest.approx(discriminator.loss.item(), rel=1e-4)
+    assert loss.mean.item() == pytest.approx(generator.loss.item() + 50 * discriminator.loss.item(), rel=1e-4)
+    told = discriminator.logits > 0
+    assert loss.measures["accuracy"] == ((generator.logits.argmax(-1) == labels).sum(), (labels != IGNORE).sum())
+    assert loss.measures["detection_accuracy"] == (((told == replaced) & real).sum(), real.sum())
+    assert loss.measures["detection_recall"] == ((told & replaced).sum(), replaced.sum())
+    assert loss.measures["original_share"] == ((~replaced & real).sum(), real.sum())
+    assert 0 < replaced.sum() < batch.targets.numel() + 1
+
+
+@pytest.fixture
+def electra(tokenizer: Tokenizer) -> Electra:
+    torch.manual_seed(0)
+    return Electra(
+        ElectraConfig(
+            vocabulary=tokenizer.vocabulary, width=32, heads=2, layers=2, window=64, generator=0.5, dropout=0.0
+        )
+    )
+
+
+def test_no_gradient_of_detection_reaches_the_generator(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
+    assert electra.generator is not None
+    objective, _, batch = first_batch(tokenizer, data)
+    loss, _ = objective.loss(electra.train(), batch)
+    loss.terms["detection"].total.backward(retain_graph=True)
+    own = {name for name, _ in electra.generator.blocks.named_parameters()}
+    assert own
+    assert all(p.grad is None for p in electra.generator.blocks.parameters())
+    assert all(p.grad is None for p in electra.generator.output.transform.parameters())
+    loss.total.backward()
+    assert all(p.grad is not None for p in electra.generator.blocks.parameters())
+    assert not loss.measures, "nothing is measured in training"
+
+
+def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
+    assert electra.generator is not None
+    objective, raw, batch = first_batch(tokenizer, data, weight=7.0)
+    with torch.no_grad():
+        loss, _ = objective.loss(electra.eval(), batch)
+        again, _ = objective.loss(electra, batch)
+        scores = electra.generator.logits(electra.generator(batch.inputs["tokens"]).hidden)
+        labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(1, batch.places, batch.targets)
+        masked = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
+        at_places = scores.gather(1, batch.places[:, :, None].expand(-1, -1, scores.shape[-1]))
+        drawn = sample_tokens(at_places.flatten(0, 1), batch.labels["sample"].flatten()).view(16, 10)
+        original = torch.from_numpy(raw.tokens)
+        filled = original.scatter(1, batch.places, drawn)
+        detection = F.binary_cross_entropy_with_logits(
+            electra.detect(electra(filled).hidden), (filled != original).float()
+        )
+    assert again.mean == loss.mean, "a batch brings its own random numbers"
+    assert loss.mean.item() == pytest.approx((masked + 7 * detection).item(), rel=1e-5)
+
+
+def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
+    assert electra.generator is not None
+    objective = Replaced(ReplacedConfig(), tokenizer)
+    loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
+    head = electra.generator.output.flops()
+    assert objective.flops(electra, loader) == pytest.approx(electra.flops(64) * 256 + head * 40)
+
+
+def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: Split) -> None:
+    objective, _, batch = first_batch(tokenizer, data)
+    for parts in ("generator", "discriminator"):
+        model = Electra(
+            ElectraConfig(
+                vocabulary=tokenizer.vocabulary, width=32, heads=2, layers=1, window=64, generator=0.5, parts=parts
+            )
+        )
+        with pytest.raises(ValueError, match=r"set model\.parts to both"):
+            objective.loss(model, batch)
