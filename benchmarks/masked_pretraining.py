@@ -74,12 +74,12 @@ def main() -> None:
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/masked"))
     parser.add_argument("--text", choices=["wikitext2", "builtin"], default="wikitext2")
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
-    parser.add_argument("--size", default="small")
+    parser.add_argument("--size", help="a preset of every model; by default that of each")
     parser.add_argument("--budget", default="10min")
     arguments = parser.parse_args()
     folder = arguments.folder / arguments.text
     data = write_articles(folder / "articles") if arguments.text == "wikitext2" else {"text": "builtin"}
-    print(f"{arguments.text}, {arguments.size}, {arguments.budget} each, {clock()}\n")
+    print(f"{arguments.text}, {arguments.size or 'default sizes'}, {arguments.budget} each, {clock()}\n")
     print(
         "| system | seconds | tokens | perplexity of blanks | of a unigram | accuracy | pairs | detector | majority |"
     )

@@ -135,7 +135,7 @@ def contestants(row: str, texts: str, dropout: float) -> tuple[dict[str, Callabl
     count = len(wanted)
 
     def our_loss() -> Tensor:
-        hidden = ours(inputs, source=source, lengths=lengths).hidden.flatten(0, 1)
+        hidden = ours(inputs, source=source, lengths=lengths, target_lengths=sizes).hidden.flatten(0, 1)
         return ours.total_nll(hidden.index_select(0, wanted), targets.flatten()[wanted]) / count
 
     def their_loss(model: nn.Module) -> Tensor:

@@ -23,7 +23,7 @@ LAYERS = {
     "decoding": {"config", "layers", "models", "tokenizers"},
     "analysis": {"config", "layers", "models", "tokenizers"},
     "interop": {"config", "layers", "models", "tokenizers", "checkpoint"},
-    "costs": {"config", "layers", "models"},
+    "costs": {"config", "layers", "models", "objectives", "tokenizers"},
     "training": {"config", "layers", "models", "objectives", "data", "checkpoint", "costs", "tokenizers"},
     "recipe": {"config", "models", "objectives", "training", "checkpoint"},
     "jobs": {

@@ -25,13 +25,14 @@ def write_translator(
     source_spec: str | None = None,
     reverse: bool = False,
     seed: int = 0,
+    size: dict[str, Any] = SIZE,
     **settings: Any,
 ) -> Path:
     """A run directory of an untrained translator whose weights are large enough for texts to differ."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = train(spec, [GERMAN] if source_spec else [ENGLISH, GERMAN])
     tokenizer.save(folder / "tokenizer.json")
-    fields: dict[str, Any] = {"vocabulary": tokenizer.vocabulary, **SIZE, **settings}
+    fields: dict[str, Any] = {"vocabulary": tokenizer.vocabulary, **size, **settings}
     if source_spec is not None:
         source = train(source_spec, [ENGLISH])
         source.save(folder / "source_tokenizer.json")

@@ -6,7 +6,7 @@ import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -22,11 +22,20 @@ C = TypeVar("C", bound=Config)
 
 def build(cls: type[C], values: Mapping[str, Any], *, where: str) -> C:
     """Validate `values` as a `cls`; a ValueError says which setting of `where` is wrong and what is allowed."""
+    given = {
+        name: "none" if value is None and "none" in get_args(_annotation(cls, name)) else value
+        for name, value in values.items()
+    }  # `none` on the command line is nothing, but for a setting whose own values include it
     try:
-        return cls.model_validate(dict(values))
+        return cls.model_validate(given)
     except ValidationError as error:
         lines = [_explain(cls, dict(item), where) for item in error.errors()]
         raise ValueError("\n".join(lines)) from None
+
+
+def _annotation(cls: type[Config], name: str) -> Any:
+    field = cls.model_fields.get(name)
+    return None if field is None else field.annotation
 
 
 def _explain(cls: type[Config], item: dict[str, Any], where: str) -> str:

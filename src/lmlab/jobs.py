@@ -155,7 +155,7 @@ class Training:
         )
         steps, _ = plan_steps(self.model, self.objective, self.loader, self.settings)
         if hasattr(self.loader, "total_steps"):
-            self.loader.total_steps = steps
+            self.loader.total_steps = steps if steps is None else steps * self.settings.accumulate
         self.evaluate = None
         if corpus.valid is not None:
             self.evaluate = validation(

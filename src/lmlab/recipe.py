@@ -39,6 +39,7 @@ class DataConfig(Config):
     test_source: list[str] | None = Field(None, description="source sentences for the final score")
     test_target: list[str] | None = Field(None, description="target sentences for the final score")
     test_pairs: list[str] | None = Field(None, description="pairs for the final score")
+    languages: list[str] | None = Field(None, description="of JSONL pairs: the names of the source and the target text")
     longest: int | None = Field(250, ge=1, description="pairs with more tokens than this on a side are left out")
     ratio: float | None = Field(None, gt=1, description="pairs of which one side is so many times longer are left out")
 
@@ -101,7 +102,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if kind is None:
         raise ValueError("no system is named; give model.kind (lmlab list shows all)")
     cls = load_class(str(kind))
-    size = size or ("small" if "small" in cls.SIZES else next(iter(cls.SIZES)))
+    size = size or cls.DEFAULT_SIZE
     if size not in cls.SIZES:
         raise ValueError(f"unknown size {size!r} of {kind}{suggest(str(size), cls.SIZES)}")
     for name in model:

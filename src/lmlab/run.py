@@ -26,6 +26,7 @@ from lmlab.training.loop import Progress
 PAIR_FIELDS = {
     *(f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")),
     "split",
+    "languages",
     "longest",
     "ratio",
 }

@@ -6,10 +6,9 @@ import math
 
 import pytest
 import torch
-from torch import nn
 
 import lmlab
-from lmlab.analysis.alignment import Alignment, align, attention_modules, cross_attention
+from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.alignment_page import MOST, draw_matrix, make_page, save_png
 from translators import write_translator
 
@@ -72,24 +71,21 @@ def test_a_source_that_is_read_backwards_is_shown_forwards(tmp_path):
         assert ours == pytest.approx([*theirs[2::-1], theirs[3]], abs=1e-6)
 
 
-class Recurrent(nn.Module):
-    """A decoder that looks once for each token, through a module called `alignment`, with weights [B, 1, S]."""
-
-    device = torch.device("cpu")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alignment = nn.Identity()
-
-    def forward(self, tokens, *, source, lengths=None):
-        for place in range(tokens.shape[1]):
-            self.alignment((torch.ones(len(source), 1, source.shape[1]) * (place + 1)).softmax(-1))
-
-
-def test_a_decoder_that_looks_token_by_token_is_put_together():
-    assert len(attention_modules(Recurrent())) == 1
-    (found,) = align(Recurrent(), [[3, 4, 0]], [[0, 5, 6, 0]], show_source=str, show_target=str)
-    assert found == Alignment(["3", "4", "0"], ["5", "6", "0"], [[pytest.approx(1 / 3)] * 3] * 3)
+@pytest.mark.parametrize("feeding", [False, True])
+@pytest.mark.parametrize("attention", ["dot", "additive"])
+def test_a_recurrent_decoder_may_look_token_by_token(tmp_path, attention, feeding):
+    settings = {"width": 12, "hidden": 8, "layers": 1, "attention": attention, "feeding": feeding}
+    run = write_translator(tmp_path, kind="seq2seq", size=settings)
+    model, looked = lmlab.load(run), []
+    alignment = model.model.alignment
+    hook = alignment.register_forward_hook(lambda module, inputs, output: looked.append(inputs))
+    found = model.alignments(SOURCES[0], TARGETS[0])[0]
+    hook.remove()
+    assert len(looked) == (len(found.target) if feeding else 1)
+    with torch.inference_mode():
+        expected = torch.cat([alignment.scores(s, keys).softmax(-1)[0] for s, keys, *_ in looked])
+    assert (len(found.target), len(found.source)) == expected.shape
+    torch.testing.assert_close(torch.tensor(found.weights), expected, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -100,11 +96,12 @@ def test_what_is_not_there_is_refused(model, options, message):
         model.alignments(SOURCES, TARGETS, **options)
 
 
-def test_pairs_must_be_pairs_and_attention_must_be_there(model):
+def test_pairs_must_be_pairs_and_attention_must_be_there(model, tmp_path):
     with pytest.raises(ValueError, match="2 sources and 1 targets"):
         model.alignments(SOURCES, TARGETS[:1])
+    run = write_translator(tmp_path, kind="seq2seq", size={"width": 8, "hidden": 8, "attention": "none"})
     with pytest.raises(ValueError, match="no attention from the target"):
-        cross_attention(nn.Linear(2, 2), torch.zeros(1, 1), source=torch.zeros(1, 1))  # type: ignore[arg-type]
+        lmlab.load(run).alignments(SOURCES, TARGETS)
 
 
 def test_the_page_has_each_weight_and_runs_nothing(model):

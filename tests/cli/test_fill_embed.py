@@ -19,7 +19,7 @@ from lmlab.models import load_class
 from lmlab.tokenizers import train
 from standins import TEXT, write_run
 
-pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 KINDS: dict[str, dict[str, Any]] = {
     "bert": {"width": 16, "heads": 2, "layers": 2, "window": 16, "dropout": 0.0},
     "electra": {"width": 16, "heads": 2, "layers": 2, "window": 16, "dropout": 0.0, "generator": 0.5},

@@ -264,9 +264,9 @@ def test_a_masked_run_from_elsewhere_joins_the_masked_table(masked: Published, b
     assert entry["masked_accuracy"] is not None, "it reads the same tokenizer, special tokens and all"
     assert entry["curve"]
     assert [entry["name"] for entry in done.board["entries"]] == ["ngram"]
-    run.start(make_recipe({**recipe, "tokenizer": {"spec": "words"}}), tmp_path / "words")
-    with pytest.raises(ValueError, match="loses part of the text"):
-        add([tmp_path / "words"], folder)
+    run.start(make_recipe({**recipe, "tokenizer": {"spec": "bytes"}}), tmp_path / "bytes")
+    with pytest.raises(ValueError, match="bytes, is not that of the other masked systems, and the finer the tokens"):
+        add([tmp_path / "bytes"], folder)
 
 
 @pytest.mark.usefixtures("short_part")

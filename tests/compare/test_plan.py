@@ -72,6 +72,14 @@ def test_a_lossy_tokenizer_is_refused_unless_all_have_it(book: Path) -> None:
     check_corpora(prepare_corpora(apart, Unwatched()), apart)  # they are not compared with each other
 
 
+def test_masked_systems_are_compared_with_one_tokenizer_only(book: Path) -> None:
+    """Even without loss: hidden bytes are easier to guess from their neighbours than hidden words."""
+    different = small(book, models="bert,roberta", tokenizers=["bpe:300", "bert=bytes"])
+    with pytest.raises(ValueError, match="bert and roberta would read different tokenizers: the finer the tokens"):
+        check_corpora(prepare_corpora(different, Unwatched()), different)
+    assert len(set(choose_tokenizers(MASKED, ["own"]).values())) == 1
+
+
 @pytest.mark.parametrize("spec", sorted({*OWN.values(), OTHERS}))
 @pytest.mark.filterwarnings("ignore")
 def test_no_tokenizer_of_its_own_loses_text(spec: str) -> None:

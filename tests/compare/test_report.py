@@ -183,7 +183,7 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert headline(masked) == "a fills blanks best: 2.000 bits per byte of pseudo-log-likelihood."
     assert "31% of the hidden tokens at the first try" in verdict(masked)
     assert "shrunk" not in verdict(masked)
-    tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=None)
+    tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
     assert headline(tied) == "a and b lead in filling blanks: 2.000 bits per byte of pseudo-log-likelihood."
     assert headline(Ranking("blanks", [], [], [], [], {})) == "No system could be trained and scored."
 

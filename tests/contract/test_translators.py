@@ -122,6 +122,47 @@ def test_padding_changes_nothing(model: Any) -> None:
         torch.testing.assert_close(alone[0], expected[row], atol=1e-5, rtol=1e-5)
 
 
+def test_padding_of_the_target_changes_nothing(model: Any) -> None:
+    """Told or not how long each target is, a model says and learns the same from what is not padding."""
+    source, lengths, target = batch()
+    sizes = torch.tensor([3, 7, 5, 1])
+    real = torch.arange(7) < sizes[:, None]
+    gradients = []
+    for told in (None, sizes):
+        hidden = model(target[:, :-1], source=source, lengths=lengths, target_lengths=told).hidden
+        model.zero_grad()
+        nats = model.nll(hidden[real], target[:, 1:][real])
+        nats.sum().backward()
+        gradients.append([nats.detach(), *(parameter.grad for parameter in model.parameters())])
+    for plain, spared in zip(*gradients, strict=True):
+        torch.testing.assert_close(spared, plain, atol=1e-4, rtol=1e-4)
+
+
+@torch.no_grad()
+def test_being_watched_changes_nothing(model: Any) -> None:
+    """A hook on any part sees padded rows, and the numbers stay the same."""
+    source, lengths, target = batch()
+    sizes = torch.tensor([3, 8, 5, 1])
+    inputs = {"source": source, "lengths": lengths, "target_lengths": sizes}
+    expected = model(target, **inputs).hidden
+    shapes = set()
+    for name, module in model.named_modules():
+        if name.endswith(("feed_forward", "attention_norm")):
+            module.register_forward_hook(lambda _, __, output: shapes.add(tuple(output.shape[:2])))
+    seen: list[Tensor] = []
+    for name, module in model.named_modules():
+        if name.endswith(("cross_attention.probabilities", "alignment.probabilities")):
+            module.register_forward_hook(lambda _, __, weights: seen.append(weights))
+    real = torch.arange(8) < sizes[:, None]
+    torch.testing.assert_close(model(target, **inputs).hidden[real], expected[real], atol=1e-5, rtol=1e-5)
+    assert shapes <= {(4, 9), (4, 8)}
+    for weights in seen:
+        assert weights.shape[0] == 4
+        assert weights.shape[2:] == (8, 9)
+        torch.testing.assert_close(weights.sum(-1), torch.ones(weights.shape[:3]))
+        assert weights[1, :, :, 3:].abs().max() == 0
+
+
 @torch.no_grad()
 def test_order_of_the_batch_changes_nothing(model: Any) -> None:
     source, lengths, target = batch()

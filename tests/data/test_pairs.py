@@ -312,7 +312,7 @@ def test_a_text_that_changes_meanwhile_is_told(
         ({"valid_target": "x"}, "valid_target was given without valid_source"),
         ({"pairs": "x", "target": "y"}, "give one or the other"),
         ({"pairs": "missing.tsv"}, "missing.tsv does not exist"),
-        ({"pairs": []}, "no text was given"),
+        ({"pairs": []}, "no file was given"),
         ({"pairs": "builtin"}, "no parallel text"),
         ({"pairs": "x", "longest": 0}, "longest = 0 is not allowed"),
         ({"pairs": "x", "ratio": 0.5}, r"ratio = 0\.5 is not allowed"),

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 import tokenizers as hf
 import torch
-from tokenizers import AddedToken, decoders, models, pre_tokenizers
+from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
 from bert_pair import bert_pair
-from lmlab.decoding.filling import encode_blanks, fill
+from lmlab.decoding.blanks import encode_blanks
+from lmlab.decoding.filling import fill
 from lmlab.language_model import LanguageModel
 from lmlab.models import create
 from lmlab.models.model import EncoderModel, ModelConfig, Output
@@ -188,20 +189,35 @@ def test_electra_fills_with_its_generator(tokenizer: Tokenizer) -> None:
 # The text
 
 
-def metaspace() -> Tokenizer:
-    """As ALBERT and XLM-R cut: a space becomes ▁, and one is added before the text; punctuation stays with its word."""
-    pieces = ["<unk>", "▁", *"abcdehlmnorstw,.!-", "▁the", "▁cat", "▁mat", "cat", "▁sat", "▁on", "▁the▁"]
-    engine = hf.Tokenizer(models.Unigram([(piece, -1.0 * len(pieces) / len(piece)) for piece in pieces], unk_id=0))
-    engine.pre_tokenizer = pre_tokenizers.Metaspace()
+PIECES = ["<unk>", "▁", *"abcdehlmnorstw,.!-", "▁the", "▁cat", "▁mat", "cat", "▁sat", "▁on", "▁the▁"]
+
+
+def published(name: str) -> Tokenizer:
+    """Tokenizers that add a space to the beginning of a text, in each of the ways that are in use."""
+    engine = hf.Tokenizer(models.Unigram([(piece, -1.0 * len(PIECES) / len(piece)) for piece in PIECES], unk_id=0))
     engine.decoder = decoders.Metaspace()
+    if name == "t5":
+        engine.pre_tokenizer = pre_tokenizers.Metaspace()
+    elif name == "xlm-r":
+        engine.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace()])
+    elif name == "llama":
+        engine.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
+        replace = decoders.Replace("▁", " ")
+        engine.decoder = decoders.Sequence([replace, decoders.Fuse(), decoders.Strip(" ", left=1, right=0)])
+    else:
+        engine = hf.Tokenizer.from_str(train("bpe:300", [TEXT]).engine.to_str())
+        engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
     return Tokenizer(engine).with_roles(ROLES)
 
 
-TOKENIZERS = ["characters", "bytes", "words", "bpe:300", "unigram:300", "wordpiece:120", "metaspace"]
+CARRY = ["bpe:300", "unigram:300", "t5", "xlm-r", "llama", "prefixed"]
+TOKENIZERS = ["characters", "bytes", "words", "wordpiece:120", *CARRY]
 
 
 def tokenizer_of(spec: str) -> Tokenizer:
-    return metaspace() if spec == "metaspace" else train(spec, [TEXT]).with_roles(ROLES)
+    if spec in ("t5", "xlm-r", "llama", "prefixed"):
+        return published(spec)
+    return train(spec, [TEXT]).with_roles(ROLES)
 
 
 @pytest.mark.parametrize("spec", TOKENIZERS)
@@ -220,7 +236,7 @@ def test_the_parts_have_the_tokens_of_the_whole_text(spec: str, text: str) -> No
     tokenizer = tokenizer_of(spec)
     text = text.replace(".", " .") if spec == "words" else text
     word = "c" if spec in ("characters", "bytes") else "cat"
-    carries = spec in ("bpe:300", "unigram:300", "metaspace")
+    carries = spec in CARRY
     parts, filled, spans = text.split("[MASK]"), "", []
     for part in parts[:-1]:
         filled += part
@@ -292,7 +308,10 @@ class Says(EncoderModel):
         ("words", "cat", "the [MASK]  sat", "the cat  sat"),
         ("words", "<eos>", "the [MASK] sat", "the\n sat"),
         ("characters", " ", "a[MASK]cat", "a cat"),
-        ("metaspace", "▁cat", "the [MASK]. [MASK]", "the cat. cat"),
+        ("t5", "▁cat", "the [MASK]. [MASK]", "the cat. cat"),
+        ("xlm-r", "▁cat", "the [MASK]. [MASK]", "the cat. cat"),
+        ("llama", "cat", "the [MASK]. [MASK]", "thecat.cat"),
+        ("prefixed", "Ġcat", "[MASK], the [MASK].", "cat, the cat."),
     ],
 )
 def test_the_filled_text_is_the_users_own(spec: str, piece: str, text: str, expected: str) -> None:

@@ -33,8 +33,18 @@ def by_steps(model, source, target):
     return nats
 
 
+KINDS = {
+    "transformer": {},
+    "bart": {"window": 40},
+    "seq2seq": {"size": {"width": 8, "hidden": 8, "attention": "additive", "feeding": True}},
+    "seq2seq without attention": {"size": {"width": 8, "hidden": 8, "attention": "none", "cell": "gru"}},
+}
+
+
 @pytest.mark.parametrize("batch", [1, 2, 32])
-def test_lines_keep_their_order_and_are_as_if_alone(model, batch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_lines_keep_their_order_and_are_as_if_alone(kind, batch, tmp_path):
+    model = lmlab.load(write_translator(tmp_path, kind=kind.split()[0], seed=3, **KINDS[kind]))
     found = model.translator.translate(LINES, beams=3, tokens=12, batch=batch)
     assert [len(each) for each in found] == [3, 0, 3, 3, 0, 3, 3]
     for line, each in zip(LINES, found, strict=True):

@@ -178,7 +178,9 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
             yield key, given[places], found[places]
 
 
-def make_run(path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any) -> tuple[Model, Tokenizer]:
+def make_run(
+    path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any
+) -> tuple[Model, Tokenizer]:
     """A run of ours with random weights, as training leaves it."""
     tokenizer = train(spec, TEXT).with_roles(roles)
     torch.manual_seed(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +53,9 @@ def test_random_configurations_compute_the_same(family: str, tmp_path: Path) -> 
         folder.mkdir()
         reference.config.architectures = [type(reference).__name__]
         reference.config.save_pretrained(folder)
-        save_file({name: tensor.clone() for name, tensor in reference.state_dict().items()}, folder / "model.safetensors")
+        save_file(
+            {name: tensor.clone() for name, tensor in reference.state_dict().items()}, folder / "model.safetensors"
+        )
         assert agree(reference, folder, seed=seed) >= 1
         seen.add(type(reference).__name__)
     assert seen == {architecture.name for architecture in TABLES[family].architectures}
@@ -130,7 +133,7 @@ def test_an_electra_without_its_detector(tmp_path: Path) -> None:
 def test_different_dropouts_are_told(tmp_path: Path) -> None:
     config = transformers.GPT2Config(vocab_size=30, n_embd=6, n_head=2, n_layer=1, n_positions=8, attn_pdrop=0.3)
     transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path)
-    with pytest.warns(UserWarning, match=r"attn_pdrop = 0\.3 differs from resid_pdrop = 0\.1"):
+    with pytest.warns(UserWarning, match=r"attn_pdrop = 0\.3 beside resid_pdrop = 0\.1"):
         assert read_model(tmp_path).config.dropout == 0.1
 
 
@@ -161,7 +164,9 @@ def test_a_run_from_vocabulary_and_merges(tmp_path: Path) -> None:
     score = model.score("ab ba")
     with torch.inference_mode():
         logits = reference(torch.tensor([[12, 11, 10, 1, 0]])).logits[0].double().log_softmax(-1)
-    assert score.nats == pytest.approx(-sum(logits[i, token].item() for i, token in enumerate([11, 10, 1, 0])), abs=1e-4)
+    assert score.nats == pytest.approx(
+        -sum(logits[i, token].item() for i, token in enumerate([11, 10, 1, 0])), abs=1e-4
+    )
 
 
 @pytest.mark.parametrize("lower", [True, False])
@@ -202,6 +207,26 @@ def test_the_first_gpt_needs_no_further_token(tmp_path: Path) -> None:
     assert (model.tokenizer.boundary, model.tokenizer.vocabulary) == (6, 7)
     assert model.tokenizer.encode("AB a") == [5, 3]
     assert model.score("ab a").tokens == 2
+
+
+def test_the_published_vocabularies_of_gpt_and_gpt2(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
+    """As many tokens as the published models have rows, and the numbers that `transformers` gives."""
+    text = "Hello, World! It's naïve:\n 3 cafés…"
+    for kind, name, files, rows in (
+        ("gpt1", "OpenAIGPT", ("encoder_bpe_40000.json", "vocab_40000.bpe"), 40478),
+        ("gpt2", "GPT2", ("encoder.json", "vocab.bpe"), 50257),
+    ):
+        config = getattr(transformers, f"{name}Config")(vocab_size=rows, n_embd=4, n_head=2, n_layer=1, n_positions=8)
+        folder = tmp_path / kind
+        getattr(transformers, f"{name}LMHeadModel")(config).save_pretrained(folder)
+        for file, usual in zip(files, ("vocab.json", "merges.txt"), strict=True):
+            (folder / usual).write_bytes((shared_data("tokenizers") / kind / file).read_bytes())
+        import_run(folder, tmp_path / f"{kind}-run")
+        tokenizer = lmlab.load(tmp_path / f"{kind}-run").tokenizer
+        assert tokenizer.vocabulary == rows
+        vocabulary, merges = (str(folder / file) for file in ("vocab.json", "merges.txt"))
+        reference = getattr(transformers, f"{name}Tokenizer")(vocab=vocabulary, merges=merges)
+        assert tokenizer.encode(text) == reference(text)["input_ids"]
 
 
 def test_another_tokenizer_can_be_given(tmp_path: Path) -> None:

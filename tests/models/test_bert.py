@@ -102,12 +102,12 @@ def test_every_layer_agrees_with_transformers() -> None:
     assert torch.equal(layers[-1], model(tokens, segments=segments, lengths=lengths).hidden)
 
 
-@pytest.mark.parametrize(("size", "parameters"), [("110M", 109_482_240), ("340M", 335_141_888)])
+@pytest.mark.parametrize(("size", "parameters"), [("base", 109_482_240), ("large", 335_141_888)])
 def test_published_parameter_counts(size: str, parameters: int) -> None:
     """The paper rounds, and leaves out the heads that only pre-training needs."""
     with torch.device("meta"):
         model = create("bert", {"vocabulary": 30522}, size=size)
-        multilingual = create("mbert", {"vocabulary": 119_547}, size="178M")
+        multilingual = create("mbert", {"vocabulary": 119_547}, size="base")
     heads = ("output.transform", "output.norm", "output.softmax.bias", "pair")
     counted = {name: p.numel() for name, p in model.named_parameters() if not name.startswith(heads)}
     assert sum(counted.values()) == parameters

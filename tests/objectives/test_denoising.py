@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from lmlab.config import build
 from lmlab.data.corpus import prepare
 from lmlab.data.passages import PassageRows
+from lmlab.models.bart import Bart, BartConfig
 from lmlab.objectives import noise
 from lmlab.objectives.denoising import Denoising, DenoisingConfig
 from lmlab.objectives.noise import Ragged
@@ -214,6 +216,28 @@ def test_the_loader_finds_sentences_of_documents(tmp_path: Path) -> None:
     dogs = {source.strip() for source in sources if "dog" in source}
     assert dogs == {"A cat. A dog. A fox.", "A cat. A fox. A dog.", "A dog.A cat. A fox.", "A dog. A fox.A cat.",
                     "A fox.A cat. A dog.", "A fox. A dog.A cat."}  # fmt: skip
+
+
+def test_a_small_bart_learns_to_restore_words(tmp_path: Path) -> None:
+    """Six words, of which some letters are masked: after a few steps the loss is a fraction of the first one."""
+    words = ["stone", "river", "cloud", "plant", "horse", "light"]
+    (tmp_path / "t").write_text("".join(f"{words[i % 6]}\n" for i in range(60)))
+    corpus = prepare([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
+    denoising = objective(mask=0.3)
+    loader = denoising.loader(corpus.train, batch=32, window=8, seed=0, streams=False)
+    torch.manual_seed(0)
+    config = {"vocabulary": TOKENIZER.vocabulary, "width": 32, "heads": 2, "layers": 1, "inner": 64, "window": 8}
+    model = Bart(build(BartConfig, {**config, "dropout": 0.0}, where="model"))
+    optimizer = torch.optim.Adam(model.parameters(), 1e-2)
+    losses = []
+    for step in range(60):
+        loss, _ = denoising.loss(model, denoising.batch(loader.batch(step), generator(step)))
+        optimizer.zero_grad()
+        loss.mean.backward()
+        optimizer.step()
+        losses.append(loss.mean.item())
+    assert losses[-1] < 0.3 * losses[0]
+    assert denoising.flops(model, loader) == pytest.approx(model.flops(6) * loader.tokens_per_step)
 
 
 def test_bart_is_the_default_and_something_must_be_damaged() -> None:

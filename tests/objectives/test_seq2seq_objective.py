@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -12,8 +13,10 @@ from torch import Tensor, nn
 
 from lmlab.config import build
 from lmlab.data.pair_batches import PairRows
+from lmlab.data.pairs import prepare_pairs
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.model import EncoderDecoder, Output, State
+from lmlab.models.transformer import Transformer, TransformerConfig
 from lmlab.objectives.objective import IGNORE
 from lmlab.objectives.seq2seq import Seq2Seq, Seq2SeqConfig, reverse, smoothed_nll
 
@@ -146,6 +149,42 @@ def test_smoothing_under_autocast_is_near() -> None:
         actual, _ = layer.smoothed(hidden, targets, smoothing=0.1)
     assert actual.dtype == torch.float32
     torch.testing.assert_close(actual, expected, rtol=2e-2, atol=0)
+
+
+def test_a_small_transformer_learns_a_dictionary(tmp_path: Path) -> None:
+    """Word for word: after a few steps the loss of 40 pairs is a fraction of the first one."""
+    words = {"a": "uno", "b": "due", "c": "tre", "d": "sei"}
+    pairs = [(a, b) for a in words for b in words]
+    lines = [f"{a} {b}\t{words[a]} {words[b]}\n" for a, b in pairs * 3]
+    (tmp_path / "p.tsv").write_text("".join(lines))
+    corpus = prepare_pairs(
+        pairs=tmp_path / "p.tsv", tokenizer="words", source_tokenizer="words", split=(1,), cache=tmp_path
+    )
+    assert corpus.source_tokenizer is not None
+    objective = Seq2Seq(Seq2SeqConfig(smoothing=0.1))
+    loader = objective.loader(corpus.train, batch=16, window=4, seed=0, streams=False)
+    torch.manual_seed(0)
+    sizes = {"width": 32, "heads": 2, "layers": 1, "inner": 64, "dropout": 0.0}
+    vocabularies = {
+        "vocabulary": corpus.tokenizer.vocabulary,
+        "source_vocabulary": corpus.source_tokenizer.vocabulary,
+    }
+    model = Transformer(build(TransformerConfig, {**sizes, **vocabularies}, where="model"))
+    optimizer = torch.optim.Adam(model.parameters(), 3e-3)
+    losses = []
+    for step in range(120):
+        loss, _ = objective.loss(model, objective.batch(loader.batch(step)))
+        optimizer.zero_grad()
+        loss.mean.backward()
+        optimizer.step()
+        losses.append(loss.measures["nats"][0].item() / loss.count)
+    assert losses[-1] < 0.15 * losses[0]
+    model.eval()
+    with torch.inference_mode():
+        judged, _ = objective.loss(model, objective.batch(loader.batch(0)))
+    right, count = judged.measures["accuracy"]
+    assert int(right) == count
+    assert objective.flops(model, loader) == pytest.approx(model.flops(3) * loader.targets_per_step)
 
 
 def test_settings_are_bounded() -> None:

@@ -147,8 +147,9 @@ def test_wordpiece_continues_words() -> None:
 def test_tokens_can_be_read() -> None:
     tokenizer = trained("bytes")
     assert [tokenizer.show(i) for i in (0x61, 0x20, 0x0A, 0xC3, 256)] == ["a", " ", "\\n", "\\xc3", "<|endoftext|>"]
-    with pytest.raises(ValueError, match="257"):
-        tokenizer.show(257)
+    assert tokenizer.show(257) == "[257]", "imported models may have rows without a token"
+    with pytest.raises(ValueError, match="-1"):
+        tokenizer.show(-1)
 
 
 def test_pairs_merged_are_the_most_frequent() -> None:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from lmlab.models.model import EncoderDecoder
 
-PLACES = ("cross_attention.probabilities", "alignment")
+PLACES = ("cross_attention.probabilities", "alignment.probabilities")
 """How the modules are called through which attention from target to source passes its weights."""
 
 
@@ -64,9 +64,7 @@ def cross_attention(
         raise ValueError(f"layer = {layer}: the decoder has attention in {len(modules)}, 0 to {len(modules) - 1}")
     with _watching(modules[layer]) as seen:
         model(tokens, source=source, lengths=lengths)
-    weights = torch.cat(seen, dim=-2)  # a recurrent decoder may look once for each token
-    if weights.ndim == 3:
-        weights = weights[:, None]
+    weights = torch.cat(seen, dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token
     if head is not None and not 0 <= head < weights.shape[1]:
         raise ValueError(f"head = {head}: there are {weights.shape[1]}, 0 to {weights.shape[1] - 1}")
     return weights.mean(1) if head is None else weights[:, head]

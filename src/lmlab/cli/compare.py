@@ -35,7 +35,7 @@ def compare(
         str, typer.Option(help="What each system may spend: 60s, 10min, 5Mtokens, 300steps, 3epochs or 1e13flops.")
     ] = BUDGET,
     size: Annotated[
-        str | None, typer.Option(help="The preset of every system: tiny, small, base. (default: small)")
+        str | None, typer.Option(help="The preset of every system, such as tiny. (default: that of each, mostly small)")
     ] = None,
     tokenizer: Annotated[
         list[str] | None,

@@ -17,21 +17,23 @@ def cost(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A system of the lineage, or a published one: transformer, bert, roberta, xlm-r, albert, electra, "
-            "bart, gpt3.",
+            help="A system of the lineage (lmlab list), or gpt3.",
         ),
     ],
     size: Annotated[str | None, typer.Option(help="A preset, such as 124M of gpt2 or large of bert.")] = None,
     tokens: Annotated[
         str | None,
-        typer.Option(help="Tokens to train on: 5M, 300B, 1e9; as published, or 20 per parameter, if not given."),
+        typer.Option(
+            help="Tokens to train on: 5M, 300B, 1e9; as published, or 20 per parameter, if not given. With an encoder "
+            "and a decoder, pairs of a source and a target token (a budget of lmlab train counts both)."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any setting of the model, or of training, e.g. --set model.layers=3."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Number of token types; as published, or 4096, if not given.")
+        int | None, typer.Option(help="Number of token types; as published, or the default tokenizer's, if not given.")
     ] = None,
     batch: Annotated[
         int | None, typer.Option(help="Rows that a device works on at a time; as in training, or 8, if not given.")
@@ -76,13 +78,13 @@ def cost(
         raise ValueError(f"--vocabulary {vocabulary}: give at least 2 token types")
     if batch is not None and batch < 1:
         raise ValueError(f"--batch {batch}: give at least one row")
-    design, train, own = _design(model, size, settings or [], vocabulary, batch)
+    design, train = _design(model, size, settings or [], vocabulary, batch)
     moments = 2 if train.optimizer != "sgd" else int(train.momentum > 0)
     speed, rows = None, train.batch
     if hardware is not None and hardware.strip().lower() == THIS:
         if utilisation is not None:
             raise ValueError("--utilisation is measured with --hardware this; leave it out")
-        speed, rows = _measure(design, own, train, moments)
+        speed, rows = _measure(design, train, moments)
     result = estimate(
         design,
         tokens=wanted,
@@ -103,8 +105,8 @@ def cost(
 
 def _design(
     name: str, size: str | None, settings: list[str], vocabulary: int | None, batch: int | None
-) -> tuple[Design, TrainConfig, dict[str, Any] | None]:
-    """The design, the settings of its training and, where it has a file, those of the model."""
+) -> tuple[Design, TrainConfig]:
+    """The design, and the settings of its training."""
     from lmlab.config import apply_settings, build, suggest
     from lmlab.costs.design import describe
     from lmlab.models import LINEAGE, load_class
@@ -118,13 +120,12 @@ def _design(
     defaults = cls.TRAINING if cls is not None else {"batch": 8}
     values = {**defaults, **groups.get("train", {}), **({"batch": batch} if batch is not None else {})}
     train = build(TrainConfig, values, where="train")
-    own = groups.get("model", {})
-    design = describe(name, size=size, settings=own, vocabulary=vocabulary, window=train.window)
-    has_file = cls is not None and design.size in cls.SIZES
-    return design, train, own if has_file else None
+    return describe(
+        name, size=size, settings=groups.get("model", {}), vocabulary=vocabulary, window=train.window
+    ), train
 
 
-def _measure(design: Design, own: dict[str, Any] | None, train: TrainConfig, moments: int) -> tuple[Any, int]:
+def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int]:
     """Train the model for some seconds on this machine."""
     import torch
 
@@ -133,9 +134,9 @@ def _measure(design: Design, own: dict[str, Any] | None, train: TrainConfig, mom
     from lmlab.training.loop import choose_device
     from lmlab.training.trial import affordable_rows, machine_memory, matrix_rate, try_here
 
-    if own is None:
+    if design.settings is None:
         raise ValueError(
-            f"{design.name} has no file yet, so it cannot be tried here; reckon with other --hardware, such as a100"
+            f"{design.name} has no file, so it cannot be tried here; reckon with other --hardware, such as a100"
         )
     device = choose_device(train.device)
     affordable_rows(
@@ -143,7 +144,7 @@ def _measure(design: Design, own: dict[str, Any] | None, train: TrainConfig, mom
     )
     torch.manual_seed(train.seed)
     with counting("measuring this machine"):
-        model = create(design.name, {**own, "vocabulary": design.vocabulary}, size=design.size).to(device)
+        model = create(design.name, design.settings, size=design.size).to(device)
         return try_here(model, design, train, moments=moments)
 
 
@@ -175,12 +176,17 @@ def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:
     design = result.design
     parameters = design.parameters
     pairs = "" if design.unit == "token" else f"; one is a {design.unit}"
+    extra = f"and {design.thrown_away:,} that only pre-training needs" if design.thrown_away else ""
     rows = [
         ("parameters", f"{parameters.total:,}", design.basis),
         ("  embedding", f"{parameters.embedding:,}", f"vocabulary {design.vocabulary:,}"),
-        ("  other", f"{parameters.non_embedding:,}", ""),
+        ("  other", f"{parameters.non_embedding:,}", extra),
         ("tokens", f"{result.tokens:.3g}", result.tokens_from + pairs),
-        ("forward", f"{_scaled(design.forward_flops, 'FLOPs')}", f"per token, in rows of {design.mean_window}"),
+        (
+            "forward",
+            f"{_scaled(design.forward_flops, 'FLOPs')}",
+            f"per {design.unit.split()[0]}, in rows of {design.mean_window}",
+        ),
         ("training", f"{result.training_flops:.3g} FLOPs", result.flops_from),
     ]
     if result.training_flops != result.counted_flops:
@@ -240,13 +246,15 @@ def _parts(memory: Memory) -> list[float]:
 def _published(result: Estimate) -> str:
     published = result.design.published
     assert published is not None
-    million = published.parameters < 1e9
-    parts = [f"{published.parameters / (1e6 if million else 1e9):.4g}{'M' if million else 'B'} parameters"]
+    parts = []
+    if published.parameters is not None:
+        million = published.parameters < 1e9
+        parts.append(f"{published.parameters / (1e6 if million else 1e9):.4g}{'M' if million else 'B'} parameters")
     if published.flops is not None:
         parts.append(f"{published.flops:.3g} training FLOPs")
     if published.hardware is not None and published.hours is not None:
         parts.append(f"{_duration(3600 * published.hours)} on {published.hardware}")
-    return f"{', '.join(parts)} ({published.source})"
+    return f"{', '.join(parts) or f'a vocabulary of {published.vocabulary:,}'} ({published.source})"
 
 
 def _scaled(value: float, unit: str) -> str:

@@ -156,11 +156,13 @@ def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     return Tests(whole, shorten(whole, characters=math.ceil(PART_TOKENS * characters / max(1, tokens))))
 
 
-def measure(model: LanguageModel, path: Path, tests: Tests, *, predicts: str) -> Record:
+def measure(
+    model: LanguageModel, path: Path, tests: Tests, *, predicts: str, progress: Callable[[int, int], None] | None = None
+) -> Record:
     """The scores of a run, by what it predicts."""
     if predicts == "blanks":
-        return {**evaluate_blanks(model, tests), **read_measures(path)}
-    return evaluate(model, tests.whole)
+        return {**evaluate_blanks(model, tests, progress=progress), **read_measures(path)}
+    return evaluate(model, tests.whole, progress=progress)
 
 
 def _enter(
@@ -185,6 +187,10 @@ def _enter(
     watcher.begin(entrant, "training")
     outcome = _train(recipe, folder / entrant.name, _Told(entrant, watcher), interrupted)
     watcher.begin(entrant, "scoring")
+
+    def scoring(done: int, total: int) -> None:
+        watcher.begin(entrant, f"scoring {done / max(1, total):.0%}")
+
     model, predicts = load(folder / entrant.name), outcome.predicts
     record = {
         "name": entrant.name,
@@ -198,7 +204,7 @@ def _enter(
         "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
         "energy_method": outcome.progress.energy_method,
         "curve": read_curve(folder / entrant.name, predicts=predicts),
-        **measure(model, folder / entrant.name, tests, predicts=predicts),
+        **measure(model, folder / entrant.name, tests, predicts=predicts, progress=scoring),
     }
     write_record(folder, entrant.name, record)
     return record

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lmlab.compare.evaluation import Tests, score_units
 from lmlab.decoding.filling import fill, filler_of
+from lmlab.decoding.scoring import Progress
 from lmlab.language_model import LanguageModel
 from lmlab.models.model import EncoderModel
 from lmlab.tokenizers import Tokenizer
@@ -29,10 +30,10 @@ WHY = (
 )
 
 
-def evaluate_blanks(model: LanguageModel, tests: Tests) -> dict[str, Any]:
+def evaluate_blanks(model: LanguageModel, tests: Tests, *, progress: Progress | None = None) -> dict[str, Any]:
     """As JSON: the pseudo-log-likelihood of the part, blanks all over the test text, and one sentence filled."""
     return {
-        **score_units(model, tests.part),
+        **score_units(model, tests.part, progress=progress),
         **fill_test(model, tests.whole.texts)._asdict(),
         **fill_cloze(model, tests.whole.cloze.text),
     }

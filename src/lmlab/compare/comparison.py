@@ -68,7 +68,11 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
             names = {entrant.system for entrant in results.entrants} | {entrant.name for entrant in results.entrants}
             here = {name for name, record in added.items() if Path(record["run"]).resolve() == path.resolve()}
             record = joining.join(
-                path, description=results.description, tests=results.tests, names=names | (added.keys() - here)
+                path,
+                description=results.description,
+                tests=results.tests,
+                names=names | (added.keys() - here),
+                joined=[added[name] for name in added.keys() - here],
             )
             write_record(folder, record["name"], record)
             added[record["name"]] = record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +13,7 @@ from lmlab.checkpoint import digest, read_json
 from lmlab.compare.arena import measure
 from lmlab.compare.curves import read_curve
 from lmlab.compare.evaluation import Tests, TestText
-from lmlab.compare.plan import check_comparable
+from lmlab.compare.plan import SAME_TOKENS, check_comparable
 from lmlab.compare.records import Record
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.corpus import Corpus
@@ -36,13 +36,15 @@ class Provenance(NamedTuple):
     same_text: bool
 
 
-def join(path: Path, *, description: dict[str, Any], tests: Tests, names: set[str]) -> Record:
-    """Score a run on the test text of a comparison; a ValueError says why it cannot be compared."""
+def join(
+    path: Path, *, description: dict[str, Any], tests: Tests, names: set[str], joined: Sequence[Record] = ()
+) -> Record:
+    """Score a run on the test text of a comparison, which others have `joined`; a ValueError says why it cannot be."""
     model = load(path)
     system = read_json(path / "config.json")["kind"]
     check_comparable(system)
     predicts = find(system).predicts
-    _check_tokenizer(model, path, description, predicts=predicts)
+    _check_tokenizer(model, path, predicts, _rivals(predicts, description, joined))
     provenance = examine(path, description=description, test=tests.whole)
     return {
         "name": _free_name(path.resolve().name, names),
@@ -70,13 +72,27 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _check_tokenizer(model: LanguageModel, path: Path, description: dict[str, Any], *, predicts: str) -> None:
-    """Among systems that predict the same, tokenizers differ only where none of them loses text."""
-    rivals = [system for system in description["systems"] if find(system).predicts == predicts]
-    if all(description["fingerprints"][system] == model.tokenizer.fingerprint for system in rivals):
+def _rivals(predicts: str, description: dict[str, Any], joined: Sequence[Record]) -> dict[str, bool]:
+    """The fingerprints of the tokenizers of all that predict the same, and whether they lose text."""
+    own = {
+        description["fingerprints"][system]: description["lossy"][description["tokenizers"][system]]
+        for system in description["systems"]
+        if find(system).predicts == predicts
+    }
+    return own | {each["tokenizer"]: each["lossy"] for each in joined if find(each["system"]).predicts == predicts}
+
+
+def _check_tokenizer(model: LanguageModel, path: Path, predicts: str, rivals: dict[str, bool]) -> None:
+    """Tokenizers may differ only where none of them loses text, and where each token is predicted from those before."""
+    if rivals.keys() <= {model.tokenizer.fingerprint}:
         return
+    if predicts == "blanks":
+        raise ValueError(
+            f"{path} cannot join: its tokenizer, {model.tokenizer.spec}, is not that of the other masked systems, and "
+            f"{SAME_TOKENS}"
+        )
     lossy = f"{path} reads {model.tokenizer.spec}, which" if model.tokenizer.lossy else ""
-    if not lossy and any(description["lossy"][description["tokenizers"][system]] for system in rivals):
+    if not lossy and any(rivals.values()):
         lossy = "the comparison's tokenizer"
     if lossy:
         raise ValueError(

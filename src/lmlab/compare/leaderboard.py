@@ -75,7 +75,7 @@ def verdict(ranking: Ranking) -> str:
     said = []
     if ranking.predicts == "next token":
         said.append(f"With it, the text could be shrunk to {best['bits_per_byte'] / 8:.0%} of its size.")
-    elif best["masked_accuracy"] is not None:
+    else:
         said.append(f"It guesses {best['masked_accuracy']:.0%} of the hidden tokens at the first try.")
     rest = [entry for entry in ranking.ranked if entry["name"] not in leaders]
     if len(leaders) > 1:

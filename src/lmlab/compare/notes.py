@@ -88,7 +88,8 @@ def _of_blanks(results: Results, ranking: Ranking) -> Iterator[str]:
             "beginnings of documents from all over it"
         )
         + f", the same for all masked systems. Masked perplexity and accuracy are those of {SHARE:.0%} of the tokens "
-        "of the whole test text, each hidden behind [MASK]: the same tokens for all that read the same tokenizer."
+        "of the whole test text, each hidden behind [MASK], the same for all. All read the same tokenizer, because the "
+        "finer the tokens, the easier a hidden one is to guess from what stands beside it."
     )
     kinds = {entry["kind"] for entry in ranking.ranked}
     if any("pair_accuracy" in entry or "detection_accuracy" in entry for entry in ranking.ranked):
@@ -105,21 +106,21 @@ def _of_blanks(results: Results, ranking: Ranking) -> Iterator[str]:
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
     seeds = results.description["seeds"]
-    for ranking in rankings:
-        test = results.tests.of(ranking.predicts)
-        yield (
-            f"Intervals (95%) and ties{' of masked systems' * (ranking.predicts == 'blanks')} come from a paired "
-            f"bootstrap over {len(test.sizes)} {test.unit} of the test text"
-            + ("" if test.unit == "documents" else " (there are too few documents to draw from)")
-            + (
-                f" and over {len(seeds)} seeds; p-values are corrected for the number of pairs (Holm)."
-                if len(seeds) > 1
-                else "; p-values are corrected for the number of pairs (Holm). One seed each: the luck of a single "
-                "training is not in the intervals (--seeds 3 would show it)."
-            )
+    over = {each.predicts: f"{each.units['count']} {each.units['kind']}" for each in rankings}
+    drawn = " (masked systems: ".join(dict.fromkeys(over.values()))
+    yield (
+        f"Intervals (95%) and ties come from a paired bootstrap over {drawn}{')' * (drawn.count('('))} of the test text"
+        + (" (there are too few documents to draw from)" if "blocks" in drawn else "")
+        + (f" and over {len(seeds)} seeds" if len(seeds) > 1 else "")
+        + "; p-values are corrected for the number of pairs (Holm)."
+        + (
+            ""
+            if len(seeds) > 1
+            else " One seed each: the luck of a single training is not in the intervals (--seeds 3 would show it)."
         )
-        if len(ranking.ranked) > 1 and len(test.sizes) < FEWEST_UNITS:
-            yield "The test text has too few parts to say which differences are real."
+    )
+    if any(len(ranking.ranked) > 1 and ranking.units["count"] < FEWEST_UNITS for ranking in rankings):
+        yield "The test text has too few parts to say which differences are real."
     size = results.tests.whole.sizes.sum()
     if size < SHORT_TEST:
         yield f"The test text is short ({int(size):,} bytes), so intervals are wide."
@@ -156,10 +157,9 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
     for ranking in rankings:
         names = [entry["name"] for entry in (*ranking.ranked, *ranking.apart)]
         runs = {name: joined.get(name, []) for name in names}
-        whose = "masked systems" if ranking.predicts == "blanks" else "systems"
         if len(tokenizers_of(conditions, runs)) > 1:
             yield (
-                f"The {whose} do not all read the same tokens, so only bits per byte are compared; perplexities per "
+                "The systems do not all read the same tokens, so only bits per byte are compared; perplexities per "
                 "token would mean different things."
             )
         elif any(entry["lossy"] for entry in ranking.ranked):

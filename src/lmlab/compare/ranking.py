@@ -60,7 +60,7 @@ def rank(predicts: str, every: dict[str, list[Record]], results: Results) -> Ran
     bootstrap = Bootstrap(
         {name: [np.array(each["bits"]) for each in records] for name, records in ranked.items()}, test.sizes
     )
-    entries = [_entry(name, records, bootstrap, perplexity=one_tokenizer) for name, records in ranked.items()]
+    entries = [_entry(name, records, bootstrap, comparable=one_tokenizer) for name, records in ranked.items()]
     entries.sort(key=lambda entry: (entry[SCORES[predicts]], entry["name"]))
     differences = bootstrap.differences()
     failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
@@ -85,7 +85,7 @@ def _bits(records: Sequence[Record], test: TestText) -> float:
     return float(np.mean([sum(each["bits"]) / test.sizes.sum() for each in records]))
 
 
-def _entry(name: str, records: Sequence[Record], bootstrap: Bootstrap, *, perplexity: bool) -> Entry:
+def _entry(name: str, records: Sequence[Record], bootstrap: Bootstrap, *, comparable: bool) -> Entry:
     first, estimate = records[0], bootstrap.estimate(name)
     predicts = find(first["system"]).predicts
     training = {key: mean([each["training"][key] for each in records]) for key in COSTS if first["training"]}
@@ -99,7 +99,7 @@ def _entry(name: str, records: Sequence[Record], bootstrap: Bootstrap, *, perple
         SCORES[predicts]: estimate.value,
         "low": estimate.low,
         "high": estimate.high,
-        **(_of_blanks if predicts == "blanks" else _of_next_token)(records, perplexity=perplexity),
+        **(_of_blanks(records) if predicts == "blanks" else _of_tokens(records, comparable=comparable)),
         "parameters": first["parameters"],
         "embedding_parameters": first["embedding_parameters"],
         "training": training,
@@ -120,19 +120,19 @@ def _entry(name: str, records: Sequence[Record], bootstrap: Bootstrap, *, perple
     return entry
 
 
-def _of_next_token(records: Sequence[Record], *, perplexity: bool) -> Entry:
+def _of_tokens(records: Sequence[Record], *, comparable: bool) -> Entry:
+    """Perplexity per token, where all have the same tokens."""
     nats = float(np.mean([sum(each["bits"]) / each["tokens"] for each in records])) * math.log(2)
-    return {"perplexity": _exp(nats) if perplexity else None}
+    return {"perplexity": _exp(nats) if comparable else None}
 
 
-def _of_blanks(records: Sequence[Record], *, perplexity: bool) -> Entry:
-    """Of the hidden tokens: perplexity and accuracy, both of a token, so of one tokenizer only; what else there is."""
+def _of_blanks(records: Sequence[Record]) -> Entry:
+    """Perplexity and accuracy of the hidden tokens, and what else the objective measures."""
     nats = float(np.mean([each["masked_nats"] / each["blanks"] for each in records]))
-    right = float(np.mean([each["masked_right"] / each["blanks"] for each in records]))
     measured = {name: float(np.mean([each[name] for each in records])) for name in MEASURES if name in records[0]}
     return {
-        "masked_perplexity": _exp(nats) if perplexity else None,
-        "masked_accuracy": right if perplexity else None,
+        "masked_perplexity": _exp(nats),
+        "masked_accuracy": float(np.mean([each["masked_right"] / each["blanks"] for each in records])),
         "blanks": records[0]["blanks"],
         **measured,
         "filled": records[0]["filled"],

@@ -87,7 +87,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> s
         else ", ".join(f"{share:g}" for share in data["split"]),
         "tokenizer": tokenizer,
         "budget of each system": conditions["budget"],
-        "size": conditions["size"] or "small",
+        "size": conditions["size"] or "the default of each system",
         "parameters": f"matched to {conditions['matched_parameters']:,}"
         if conditions["matched_parameters"]
         else "as the size has them",

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from lmlab.config import suggest
+from lmlab.config import build, suggest
+from lmlab.costs.activations import Activations, blank_filler
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.costs.shapes import PUBLISHED, SHAPES, Published
+from lmlab.costs.published import PUBLISHED, Published
+from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, load_class
-from lmlab.models.model import Model, detach_state
+from lmlab.models.model import EncoderDecoder, EncoderModel, Model
+from lmlab.objectives import load_objective
+from lmlab.tokenizers import parse
 
-VOCABULARY = 4096
-"""That of lmlab's default tokenizer, bpe:4096."""
-VOCABULARIES = {"gpt": 40478, "gpt2": 50257, "transformer-xl": 267735}
-"""Those of the published sizes; of Transformer-XL's on WikiText-103."""
-OWN_SIZES = ("tiny", "small", "base")
-"""Presets that every file has and no paper."""
 SEGMENT = 64
 """Tokens in a row of a model without a window, as in training by default."""
+SENTENCE = 30
+"""Tokens in the mean sentence that a translator learns from, about what sentences of WMT have."""
+BARE = {"head": False, "pairs": False, "parts": "discriminator"}
+"""Settings of an encoder with which it is what pre-training leaves: without heads and without ELECTRA's generator."""
 
 
 class Design(NamedTuple):
@@ -32,6 +32,7 @@ class Design(NamedTuple):
     name: str
     size: str
     basis: str  # where the numbers come from
+    settings: dict[str, Any] | None  # with which the model is made; None where there is no file to make it from
     parameters: Parameters
     thrown_away: int  # parameters that only training needs: prediction heads, ELECTRA's generator
     block: int  # parameters of the largest block, what FSDP gathers at a time
@@ -53,8 +54,8 @@ def describe(
     vocabulary: int | None = None,
     window: int | None = None,
 ) -> Design:
-    """A system of the lineage from its own file, or a published one that has no file yet from its shape."""
-    if name in LINEAGE and (size is None or size in load_class(name).SIZES or name not in SHAPES):
+    """A system of the lineage from its own file, or a published one that has no file from its shape."""
+    if name in LINEAGE:
         return _from_file(name, size, dict(settings or {}), vocabulary, window)
     if name in SHAPES:
         return _from_shape(name, size, dict(settings or {}), vocabulary, window)
@@ -71,76 +72,76 @@ def _from_file(
             f"{name} is counted, not trained: its parameters are the different n-grams of the text, which no sum on "
             f"paper knows, and one pass takes seconds; try it: lmlab train {name} TEXT -o RUN"
         )
-    size = size or ("small" if "small" in cls.SIZES else next(iter(cls.SIZES)))
-    if vocabulary is None:
-        vocabulary = settings.get("vocabulary") or (
-            VOCABULARY if size in OWN_SIZES else VOCABULARIES.get(name, VOCABULARY)
-        )
+    if settings.get("parts", "both") != "both":
+        raise ValueError(f"model.parts = {settings['parts']!r}: {name} is pre-trained with both parts; leave it out")
+    size = size or cls.DEFAULT_SIZE
+    paper = PUBLISHED.get((name, size))
+    known = _vocabularies(cls, paper, settings, vocabulary)
     with torch.device("meta"):
-        model = create(name, {**settings, "vocabulary": vocabulary}, size=size).train()
-    window = min(window or model.window or SEGMENT, model.window or window or SEGMENT)
-    blocks = [sum(p.numel() for p in block.parameters()) for block in getattr(model, "blocks", [])]
-    parameters = count_parameters(model)
+        model = create(name, {**settings, **known}, size=size).train()
+        bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
+        left = create(name, {**settings, **known, **bare}, size=size) if isinstance(model, EncoderModel) else model
+    length = min(window or model.window or SEGMENT, model.window or window or SEGMENT)
+    mean = length if window is not None or paper is None else paper.mean_window or length
+    if window is None and paper is None and cls.OBJECTIVE["kind"] == "seq2seq":
+        mean = min(length, SENTENCE)
+    predicted = _predicted(cls.OBJECTIVE)
+    parameters = count_parameters(left)
+    as_published = paper is not None and not settings and known["vocabulary"] == paper.vocabulary
     return Design(
         name=name,
         size=size,
         basis=f"counted on models/{LINEAGE[name].where.split(':')[0].rsplit('.', 1)[-1]}.py",
+        settings={**settings, **known},
         parameters=parameters,
-        thrown_away=0,
-        block=max(blocks, default=parameters.total),
-        vocabulary=vocabulary,
-        window=window,
-        mean_window=window,
-        predicted=1.0,
-        forward_flops=model.flops(window),
-        activations=_Activations(model, window),
-        unit="token",
-        published=_published(name, size, parameters.total) if not settings else None,
+        thrown_away=count_parameters(model).total - parameters.total,
+        block=max(_blocks(model), default=parameters.total),
+        vocabulary=known["vocabulary"],
+        window=length,
+        mean_window=mean,
+        predicted=predicted,
+        forward_flops=_forward_flops(model, mean, predicted),
+        activations=Activations(model, length, predicted=predicted),
+        unit="pair of a source and a target token" if isinstance(model, EncoderDecoder) else "token",
+        published=paper if as_published else None,
     )
 
 
-class _Activations:
-    """Bytes by rows: some are there once and the others for each row, so two passes tell them all."""
+def _vocabularies(
+    cls: type[Model], paper: Published | None, settings: Mapping[str, Any], given: int | None
+) -> dict[str, Any]:
+    """As given, else as published, else that of the tokenizer which the system has by default."""
+    found = given or settings.get("vocabulary")
+    if found is not None:
+        return {"vocabulary": found}
+    if paper is None:
+        return {"vocabulary": parse(cls.TOKENIZER).size}
+    known: dict[str, Any] = {"vocabulary": paper.vocabulary}
+    if paper.source_vocabulary is not None and "source_vocabulary" not in settings:
+        known["source_vocabulary"] = paper.source_vocabulary
+    return known
 
-    def __init__(self, model: Model, window: int) -> None:
-        self._model, self._window = model, window
 
-    def __call__(self, rows: int) -> float:
-        one, two = self._measured
-        return one + (rows - 1) * (two - one)
-
-    @cached_property
-    def _measured(self) -> tuple[float, float]:
-        return _saved_bytes(self._model, 1, self._window), _saved_bytes(self._model, 2, self._window)
+def _predicted(objective: Mapping[str, Any]) -> float:
+    """The share of the tokens that are predicted: all, or those at which an objective makes blanks."""
+    values = dict(objective)
+    config = build(load_objective(values.pop("kind")).Config, values, where="objective")
+    return float(getattr(config, "share", 1.0))
 
 
-def _saved_bytes(model: Model, rows: int, window: int) -> float:
-    """Bytes of what autograd keeps of one forward pass, each storage once, the weights left out.
+def _blocks(model: Model) -> list[int]:
+    """The parameters of each block, of every stack that the model has."""
+    found = [getattr(module, "blocks", None) for module in model.modules()]
+    stacks = [stack for stack in found if isinstance(stack, nn.ModuleList)]
+    return [sum(weight.numel() for weight in block.parameters()) for stack in stacks for block in stack]
 
-    A memory is filled first. The T x T weights of a windowed model are left out: its fused attention does not keep them
-    (on torch's meta device there is no fused one).
-    """
-    known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
-    kept: dict[int, Tensor] = {}
 
-    def keep(tensor: Tensor) -> Tensor:
-        kept.setdefault(tensor.untyped_storage()._cdata, tensor)
-        return tensor
-
-    tokens = torch.zeros(rows, window, dtype=torch.long, device="meta")
-    state = model.start(rows) if model.carries else None
-    for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
-        state = detach_state(model(tokens, state=state).state)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(tokens, state=state)
-    fused = model.window is not None
-    return float(
-        sum(
-            tensor.untyped_storage().nbytes()
-            for key, tensor in kept.items()
-            if key not in known and not (fused and tensor.ndim > 2 and tensor.shape[-2:] == (window, window))
-        )
-    )
+def _forward_flops(model: Model, window: int, predicted: float) -> float:
+    """Of training, per token; models that fill blanks compute scores only at these, and count them apart."""
+    if not isinstance(model, EncoderModel):
+        return model.flops(window)
+    head: Any = blank_filler(model).output
+    return model.flops(window) + predicted * float(head.flops())
 
 
 def _from_shape(
@@ -154,26 +155,20 @@ def _from_shape(
         settings["vocabulary"] = vocabulary
     shape = sizes[size].changed(settings)
     length = window or shape.window
-    mean = window or shape.mean_window
     return Design(
         name=name,
         size=size,
         basis=f"formulas over the shape in {shape.source}",
+        settings=None,
         parameters=shape.parameters(),
-        thrown_away=shape.thrown_away(),
-        block=shape.block(),
+        thrown_away=0,
+        block=shape.block,
         vocabulary=shape.vocabulary,
         window=length,
-        mean_window=mean,
-        predicted=shape.predicted,
-        forward_flops=shape.forward_flops(mean),
+        mean_window=length,
+        predicted=1.0,
+        forward_flops=shape.forward_flops(length),
         activations=lambda rows: rows * shape.activation_bytes(length),
-        unit=shape.unit,
-        published=_published(name, size, shape.parameters().total) if not settings else None,
+        unit="token",
+        published=PUBLISHED[name, size] if shape == sizes[size] else None,
     )
-
-
-def _published(name: str, size: str, parameters: int) -> Published | None:
-    """What was published of this size; nothing, if a file has come to use the size's name for something else."""
-    found = PUBLISHED.get((name, size))
-    return found if found is not None and abs(parameters / found.parameters - 1) < 0.15 else None

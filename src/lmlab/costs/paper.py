@@ -95,6 +95,7 @@ class Estimate(NamedTuple):
             "parameters": design.parameters.total,
             "embedding_parameters": design.parameters.embedding,
             "non_embedding_parameters": design.parameters.non_embedding,
+            "thrown_away_parameters": design.thrown_away,
             "vocabulary": design.vocabulary,
             "window": design.window,
             "mean_window": design.mean_window,

@@ -252,8 +252,10 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Any) -> list[Al
     """The files as they belong together; each is taken as often as it is given."""
 
     def all_of(files: Files) -> list[Source]:
-        items = [files] if isinstance(files, (str, Path)) else list(files or ())
-        found = [text for item in items or [""] for text in find([item] if item else [], spool=spool)]
+        items = [files] if isinstance(files, (str, Path)) else files or ()
+        found = [text for item in items for text in find([item], spool=spool)]
+        if not found:
+            raise ValueError("no file was given; give source and target files, or pairs (TSV or JSONL)")
         if any(text.path is None for text in found):
             raise ValueError("the built-in corpus is no parallel text; give files of your own")
         return found

@@ -67,9 +67,8 @@ def _begins_sentence(tokens: NDArray[np.integer], pieces: Pieces) -> Flags:
     blank = np.logical_and.reduceat((pieces.white | pieces.special)[tokens], words)
     lines[1:] &= ~blank[:-1]
     begins[words[lines]] = True
-    final = np.append(pieces.special[tokens][words[1:]], True)  # the next word is a boundary
-    begins[words[blank & final & ~pieces.newline[tokens[words]]]] = False
-    begins[words[blank & final & ~pieces.special[tokens[words]]]] = False
+    final = np.append(pieces.special[tokens[words[1:]]], True)  # white space before a boundary is no sentence
+    begins[words[blank & final & ~(pieces.special & pieces.newline)[tokens[words]]]] = False
     return begins
 
 

@@ -7,27 +7,21 @@ Shapes: K fillings at once, T tokens, N blanks, D width, V vocabulary.
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, cast
 
-import tokenizers as hf
 import torch
 from torch import Tensor
 
+from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
 from lmlab.layers.masked_head import NoHead
 from lmlab.models.model import EncoderDecoder, EncoderModel
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.tokenizer import ROLES
 
 Order = Literal["left-to-right", "confident"]
 ORDERS: tuple[Order, ...] = ("left-to-right", "confident")
 BEAMS = 16
-CONTEXT = 8
-"""Tokens before a blank that are decoded with what fills it, to see whether there is a space between them."""
 
 
 def find_order(name: str) -> Order:
@@ -91,70 +85,6 @@ def filler_of(model: object) -> EncoderModel:
     return cast(EncoderModel, filler)
 
 
-class Blanked(NamedTuple):
-    """A text with blanks as the model reads it."""
-
-    tokens: list[int]  # [CLS] … [SEP], with a mask at each blank
-    places: list[int]  # of the blanks in the tokens
-    parts: list[str]  # of the text, around the blanks
-
-
-def encode_blanks(text: str, tokenizer: Tokenizer) -> Blanked:
-    """Read a text in which `[MASK]`, `<mask>` or the tokenizer's own mask is a blank.
-
-    The parts around a blank get the tokens that they have in the whole text. Where tokens carry the space before them,
-    as in byte-level BPE, the space before a blank belongs to it, so that it can be a new word; a blank right after
-    letters goes on with their word. A tokenizer that adds a space to the beginning of a text adds it there only.
-    """
-    mask = tokenizer.role("mask")
-    names = {*ROLES["mask"], str(tokenizer.engine.id_to_token(mask))}
-    parts = re.split("|".join(map(re.escape, sorted(names, key=len, reverse=True))), text)
-    if len(parts) == 1:
-        raise ValueError(
-            'the text has no blank: write [MASK] where a token is missing, as in "The [MASK] sat on the mat."'
-        )
-    eats, engine = _carries_space(tokenizer), _inside_a_text(tokenizer)
-    tokens, places = [tokenizer.role("cls")], []
-    for number, part in enumerate(parts):
-        before_blank = number < len(parts) - 1
-        piece = part.removesuffix(" ") if eats and before_blank else part
-        if number == 0 or engine is None:
-            tokens += tokenizer.encode(piece)
-        else:
-            tokens += engine.encode(piece, add_special_tokens=False).ids
-        if before_blank:
-            places.append(len(tokens))
-            tokens.append(mask)
-    return Blanked([*tokens, tokenizer.role("sep")], places, parts)
-
-
-def _carries_space(tokenizer: Tokenizer) -> bool:
-    """Whether the space before a word is part of its first token."""
-    pieces = tokenizer.engine.encode("a a", add_special_tokens=False).tokens
-    return tokenizer.kind != "bytes" and any(piece[0] in "Ġ▁" for piece in pieces)
-
-
-def _inside_a_text(tokenizer: Tokenizer) -> hf.Tokenizer | None:
-    """The engine without the space that it adds to a text's beginning; None where it adds none."""
-    if tokenizer.engine.encode("a", add_special_tokens=False).tokens[0][0] not in "Ġ▁":
-        return None
-    settings = json.loads(tokenizer.engine.to_str())
-
-    def visit(part: Any) -> None:
-        if isinstance(part, list):
-            for inner in part:
-                visit(inner)
-        elif isinstance(part, dict):
-            off = {"prepend_scheme": "never", "add_prefix_space": False, "prepend": ""}
-            part.update({key: value for key, value in off.items() if key in part})
-            visit(list(part.values()))
-
-    visit([settings["pre_tokenizer"], settings["normalizer"]])
-    engine = hf.Tokenizer.from_str(json.dumps(settings))
-    engine.encode_special_tokens = True
-    return engine
-
-
 @torch.inference_mode()
 def fill(
     model: object,
@@ -192,7 +122,7 @@ def fill(
     return Filled(
         fillings=[
             Filling(
-                text=_write(blanked.parts, row, tokenizer),
+                text=write_blanks(blanked.parts, row, tokenizer),
                 tokens=tuple(map(tokenizer.show, row)),
                 independent=math.exp(product),
                 joint=math.exp(chained),
@@ -273,25 +203,3 @@ def _best_products(alone: Tensor, top: int) -> Tensor:
         totals, flat = sums.flatten().topk(min(top, sums.numel()))
         fillings = torch.cat([fillings[flat // len(best)], token[flat % len(best)][:, None]], dim=1)
     return fillings
-
-
-def _write(parts: Sequence[str], filling: Sequence[int], tokenizer: Tokenizer) -> str:
-    """The user's own text with tokens in its blanks, spaces as the tokens want them."""
-    carries, plain = _carries_space(tokenizer), tokenizer.kind in ("characters", "bytes")
-    text = parts[0]
-    for token, after in zip(filling, parts[1:], strict=True):
-        context = tokenizer.encode(text)[-CONTEXT:]
-        before, both = tokenizer.decode(context), tokenizer.decode([*context, token])
-        piece = both[len(before) :] if both.startswith(before) else ""
-        if not piece:  # a special token, or half a character
-            text += tokenizer.show(token)
-        elif plain:
-            text += piece
-        elif carries:
-            text = text.removesuffix(" ") + piece
-        elif piece.startswith(" ") or not context:
-            text += piece.removeprefix(" ")
-        else:
-            text = text.rstrip() + piece
-        text += after
-    return text

@@ -78,8 +78,8 @@ def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: 
     if others:
         told = ", ".join(f"{name} = {other!r}" for name, other in others.items())
         warnings.warn(
-            f"{where}: {told} differs from {setting.theirs} = {value!r}; lmlab has one setting for them, "
-            f"{setting.ours}, and takes the latter (it matters only for training)",
+            f"{where}: {told} beside {setting.theirs} = {value!r}: lmlab has one setting for them, "
+            f"{setting.ours}, and takes the last one (it matters only for training)",
             stacklevel=2,
         )
 

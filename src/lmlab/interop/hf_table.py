@@ -137,6 +137,8 @@ class Family:
     """Other kinds of ours that are the same network."""
     specials: tuple[str, ...] = ()
     """The special tokens of its vocabulary files."""
+    boundary: str | None = None
+    """The token that will stand between documents, in a vocabulary that has none for that."""
     template: tuple[str, ...] = ()
     """The roles around a text, and then around a pair: what their tokenizer adds by itself."""
     adaptation: Adaptation | None = None

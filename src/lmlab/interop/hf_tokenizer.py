@@ -14,6 +14,7 @@ from tokenizers import models, normalizers, processors
 from lmlab.checkpoint import read_json, write_json
 from lmlab.interop.hf_table import Family
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.engines import BOUNDARY
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "source.spm")
@@ -22,7 +23,7 @@ SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "
 def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
     """The tokenizer of a checkpoint: its `tokenizer.json`, or the vocabulary files of older ones."""
     if (folder / "tokenizer.json").is_file():
-        return Tokenizer.load(folder / "tokenizer.json")
+        return _with_boundary(Tokenizer.load(folder / "tokenizer.json"), family)
     old = (("vocab.txt",), ("vocab.json", "merges.txt"))
     if not any(all((folder / name).is_file() for name in names) for names in old):
         pieces = [name for name in SENTENCEPIECE if (folder / name).is_file()]
@@ -43,7 +44,19 @@ def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
             handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
         )
     engine.add_special_tokens(_specials(settings, engine, family))
-    return Tokenizer(engine)
+    return _with_boundary(Tokenizer(engine), family)
+
+
+def _with_boundary(tokenizer: Tokenizer, family: Family) -> Tokenizer:
+    """The tokenizer with the family's token as its boundary, in place of one that had to be added."""
+    content = json.loads(tokenizer.engine.to_str())
+    vocabulary = content["model"]["vocab"]
+    if not isinstance(vocabulary, dict) or family.boundary not in vocabulary or BOUNDARY in vocabulary:
+        return tokenizer
+    for token in content["added_tokens"]:
+        if token["content"] == BOUNDARY:
+            token["id"] = vocabulary[BOUNDARY] = vocabulary.pop(family.boundary)
+    return Tokenizer(hf.Tokenizer.from_str(json.dumps(content)))
 
 
 def write_tokenizer(tokenizer: Tokenizer, folder: Path, family: Family, *, window: int | None) -> dict[str, Any]:

@@ -93,14 +93,15 @@ def read_model(folder: Path) -> Model:
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Configuration and weights of a folder of theirs, in our terms; a ValueError says what does not fit."""
-    main, ours = _read_folder(folder), _ours(folder)
-    others = ours.get("folders", [])
+    main, whole = _read_folder(folder), _ours(folder).get("whole")
+    if not whole:
+        return main
+    config = build(load_class(main.kind).Config, whole, where=str(folder / OURS))
+    others = [name for name in family_of_kind(main.kind).folders(config.model_dump()) if name]
     missing = [name for name in others if not (folder / name / "config.json").is_file()]
     if missing:
         warnings.warn(f"{folder} has lost its folder {missing[0]}: only the rest of the model is read", stacklevel=3)
-    if not others or missing:
         return main
-    config = build(load_class(main.kind).Config, ours["whole"], where=str(folder / OURS))
     tensors = dict(main.tensors)
     for name in others:
         tensors |= _read_folder(folder / name).tensors
@@ -141,7 +142,7 @@ def write_checkpoint(model: Model, kind: str, tokenizer: Tokenizer, folder: Path
         values = {**whole, **change}
         names = expected_tensors(kind, build(type(model.config), values, where="model"))
         tensors = {name: state[name].detach().cpu() for name in names}
-        several = {} if name or len(folders) == 1 else {"whole": whole, "folders": [name for name in folders if name]}
+        several = {} if name or len(folders) == 1 else {"whole": whole}
         (folder / name).mkdir(exist_ok=True)
         _write_folder(family, kind, values, tensors, tokenizer, folder / name, window=model.window, also=several)
 
@@ -228,10 +229,11 @@ def _ours(folder: Path) -> dict[str, Any]:
     if not (folder / OURS).is_file():
         return {}
     ours = read_json(folder / OURS)
+    tables = ("model", "whole", "tokenizer", "adaptation")
     if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
-        raise DamagedError(
-            f"{folder / OURS} is damaged: it names no kind and settings; without it the rest can be read"
-        )
+        raise DamagedError(f"{folder / OURS} is damaged: it names no kind and settings; remove it to read the rest")
+    if wrong := [name for name in tables if not isinstance(ours.get(name, {}), dict)]:
+        raise DamagedError(f"{folder / OURS} is damaged: {wrong[0]} is no table; remove it to read the rest")
     return ours
 
 

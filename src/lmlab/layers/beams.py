@@ -10,14 +10,16 @@ Shapes: B sources, K texts for each, H heads, T new tokens, S slots, D width, d 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmlab.layers.attention import MultiHeadAttention
+from lmlab.layers.attention import MultiHeadAttention, attend
+from lmlab.layers.packing import Whole
 
+WHOLE = Whole()
 FIRST = 64
 """Slots of a new store; it doubles when full."""
 
@@ -93,12 +95,23 @@ class BeamCache(NamedTuple):
 
 
 class BeamAttention(MultiHeadAttention):
-    """Causal multi-head self-attention; with slots, of texts in the writing."""
+    """Causal multi-head self-attention of whole texts, or with slots of texts in the writing."""
 
-    def forward(self, x: Tensor, slots: Slots | None = None) -> Tensor:  # type: ignore[override]
-        """x [B * K, T, D], whole texts, or with slots the next tokens of each -> [B * K, T, D]."""
-        if slots is None:
-            return super().forward(x)
+    def forward(self, x: Tensor, slots: Slots | None = None, texts: Whole = WHOLE) -> Tensor:  # type: ignore[override]
+        """x [B, T, D] or packed; with slots [B * K, T, D], the next tokens of each text -> the same shape."""
+        if slots is not None:
+            return self._write(x, slots)
+        return cast(Tensor, self.projection(texts.each_text(self._read, self.query_key_value(x))))
+
+    def _read(self, parts: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries, keys and values [B, T, 3D] of whole texts -> [B, T, D]; padding is later than all that counts."""
+        parts = parts.view(*parts.shape[:2], 3, self.heads, self.head_width)
+        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+        watch = self.probabilities if self.probabilities._forward_hooks else None
+        z = attend(q, k, v, causal=True, dropout=self.dropout if self.training else 0.0, watch=watch)
+        return z.transpose(1, 2).flatten(2)
+
+    def _write(self, x: Tensor, slots: Slots) -> Tensor:
         texts, length, width = x.shape
         keys_values, first, mask, bias = slots
         sources, _, new, used = mask.shape

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from lmlab.layers.attention import attend, attention_weights, head_width
 from lmlab.layers.dropout import dropout as drop
 from lmlab.layers.linear import Linear
+from lmlab.layers.packing import Whole
 
+WHOLE = Whole()
 FEW = 16
 """Up to so many queries the weights are computed in the open when nothing is learnt: a kernel would copy all keys."""
 
@@ -34,15 +36,16 @@ class CrossAttention(nn.Module):
         self.projection = Linear(width, width)
         self.probabilities = nn.Identity()
 
-    def remember(self, x: Tensor) -> Tensor:
-        """Encoded sources [B, S, D] -> keys and values [B, H, 2, S, d]."""
-        parts: Tensor = self.key_value(x).view(*x.shape[:2], 2, self.heads, self.head_width)
-        return parts.permute(0, 3, 2, 1, 4)
+    def remember(self, x: Tensor, texts: Whole = WHOLE) -> Tensor:
+        """Encoded sources [B, S, D], or packed, -> keys and values [B, H, 2, S, d]."""
+        parts = texts.unpack(self.key_value(x))
+        return parts.view(*parts.shape[:2], 2, self.heads, self.head_width).permute(0, 3, 2, 1, 4)
 
-    def forward(self, y: Tensor, keys_values: Tensor, mask: Tensor | None = None) -> Tensor:
-        """y [B * K, T, D], keys and values [B, H, 2, S, d], mask [B, 1, 1, S] False at padding -> [B * K, T, D]."""
-        rows, length, width = y.shape
-        q = self.query(y).view(len(keys_values), -1, self.heads, self.head_width).transpose(1, 2)  # [B, H, K * T, d]
+    def forward(self, y: Tensor, keys_values: Tensor, mask: Tensor | None = None, texts: Whole = WHOLE) -> Tensor:
+        """y [B * K, T, D] or packed, keys and values [B, H, 2, S, d], mask [B, 1, 1, S] False at padding -> as y."""
+        q = texts.unpack(self.query(y))
+        rows, length, width = q.shape
+        q = q.view(len(keys_values), -1, self.heads, self.head_width).transpose(1, 2)  # [B, H, K * T, d]
         k, v = keys_values.unbind(2)
         dropout = self.dropout if self.training else 0.0
         few = q.shape[2] <= FEW and not torch.is_grad_enabled()
@@ -52,7 +55,7 @@ class CrossAttention(nn.Module):
             z = attention_weights(q, k, mask=mask) @ v
         else:
             z = attend(q, k, v, mask=mask, dropout=dropout)
-        return cast(Tensor, self.projection(z.transpose(1, 2).reshape(rows, length, width)))
+        return cast(Tensor, self.projection(texts.pack(z.transpose(1, 2).reshape(rows, length, width))))
 
     def _show(self, weights: Tensor, length: int) -> Tensor:
         """Pass weights [B, H, K * T, S] through `probabilities`, each text as a row of its own."""

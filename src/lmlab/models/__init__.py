@@ -56,14 +56,21 @@ LINEAGE: dict[str, System] = {
             predicts="target text",
         ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "post-norm Transformer decoder"),
-        System("bert", "lmlab.models.bert:Bert", 2018, "Devlin et al. 2019", "looks both ways, fills blanks", "blanks"),
+        System(
+            "bert",
+            "lmlab.models.bert:Bert",
+            2018,
+            "Devlin et al. 2019",
+            "looks both ways, fills blanks",
+            predicts="blanks",
+        ),
         System(
             "mbert",
             "lmlab.models.mbert:MultilingualBert",
             2018,
             "Devlin et al. 2018, release notes",
             "BERT over one vocabulary for many languages",
-            "blanks",
+            predicts="blanks",
         ),
         System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "pre-norm Transformer decoder"),
         System(
@@ -79,7 +86,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Liu et al. 2019",
             "BERT trained better, without sentence pairs",
-            "blanks",
+            predicts="blanks",
         ),
         System(
             "xlm-r",
@@ -87,7 +94,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Conneau et al. 2020",
             "RoBERTa over one vocabulary for many languages",
-            "blanks",
+            predicts="blanks",
         ),
         System(
             "albert",
@@ -95,15 +102,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Lan et al. 2020",
             "BERT with small token vectors and one shared block",
-            "blanks",
-        ),
-        System(
-            "electra",
-            "lmlab.models.electra:Electra",
-            2020,
-            "Clark et al. 2020",
-            "a small model fills blanks, a large one finds what it replaced",
-            "blanks",
+            predicts="blanks",
         ),
         System(
             "bart",
@@ -112,6 +111,14 @@ LINEAGE: dict[str, System] = {
             "Lewis et al. 2020",
             "a Transformer that repairs damaged text",
             predicts="target text",
+        ),
+        System(
+            "electra",
+            "lmlab.models.electra:Electra",
+            2020,
+            "Clark et al. 2020",
+            "a small model fills blanks, a large one finds what it replaced",
+            predicts="blanks",
         ),
     )
 }

@@ -32,15 +32,13 @@ class Albert(Bert):
 
     Config: ClassVar[type[ModelConfig]] = AlbertConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{
-            name: {**size, "embedding_width": size["width"] // 2}
-            for name, size in Bert.SIZES.items()
-            if not name.endswith("M")
-        },
-        "12M": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
-        "18M": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
-        "60M": {"width": 2048, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
-        "235M": {"width": 4096, "heads": 64, "layers": 12, "window": 512, "dropout": 0.0},
+        "tiny": {**Bert.SIZES["tiny"], "embedding_width": 32},
+        "small": {**Bert.SIZES["small"], "embedding_width": 64},
+        "medium": {**Bert.SIZES["medium"], "embedding_width": 128},
+        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
+        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
+        "xlarge": {"width": 2048, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
+        "xxlarge": {"width": 4096, "heads": 64, "layers": 12, "window": 512, "dropout": 0.0},
     }
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "sentence-order"}
     TOKENIZER: ClassVar[str] = "unigram:4096"

@@ -65,7 +65,8 @@ class Bart(Transformer):
         *,
         source: Tensor | None = None,
         lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
         check_window(0 if state is None else state.decoder.length, tokens.shape[1], self.config.window)
-        return super().forward(tokens, source=source, lengths=lengths, state=state)
+        return super().forward(tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state)

@@ -198,9 +198,11 @@ class Bert(Encoder):
 
     Config: ClassVar[type[ModelConfig]] = BertConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: size for name, size in GPT.SIZES.items() if name != "117M"},
-        "110M": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
-        "340M": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
+        "tiny": GPT.SIZES["tiny"],
+        "small": GPT.SIZES["small"],
+        "medium": GPT.SIZES["base"],
+        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
+        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
     }
     TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "schedule": "linear"}
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "next-sentence"}

@@ -93,15 +93,13 @@ class Electra(EncoderModel):
 
     Config: ClassVar[type[ModelConfig]] = ElectraConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{
-            name: {**size, "embedding_width": size["width"] // 2, "generator": 0.5}
-            for name, size in Albert.SIZES.items()
-            if not name.endswith("M")
-        },
-        "14M": {"width": 256, "heads": 4, "layers": 12, "window": 512, "embedding_width": 128, "generator": 0.25},
-        "110M": {"width": 768, "heads": 12, "layers": 12, "window": 512, "generator": 1 / 3},
-        "335M": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "generator": 0.25},
+        "tiny": {**Albert.SIZES["tiny"], "generator": 0.5},
+        "mini": {**Albert.SIZES["small"], "generator": 0.5},
+        "small": {"width": 256, "heads": 4, "layers": 12, "window": 512, "embedding_width": 128, "generator": 0.25},
+        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "generator": 1 / 3},
+        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "generator": 0.25},
     }
+    DEFAULT_SIZE: ClassVar[str] = "mini"  # the paper's `small` is no small model on a CPU
     TRAINING: ClassVar[dict[str, Any]] = Albert.TRAINING
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "replaced"}
     TOKENIZER: ClassVar[str] = "wordpiece:4096"

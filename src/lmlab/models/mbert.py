@@ -13,8 +13,5 @@ from lmlab.models.bert import Bert
 class MultilingualBert(Bert):
     """BERT with a larger, shared vocabulary that keeps case and accents."""
 
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: size for name, size in Bert.SIZES.items() if not name.endswith("M")},
-        "178M": Bert.SIZES["110M"],
-    }
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {name: size for name, size in Bert.SIZES.items() if name != "large"}
     TOKENIZER: ClassVar[str] = "wordpiece:8192,cased"

@@ -67,7 +67,9 @@ class Model(nn.Module):
 
     Config: ClassVar[type[ModelConfig]]
     SIZES: ClassVar[dict[str, dict[str, Any]]]
-    """Named presets of Config fields; `small` is the default on a CPU."""
+    """Named presets of Config fields: those for a CPU, then those of the paper under the names that it gave them."""
+    DEFAULT_SIZE: ClassVar[str] = "small"
+    """The preset that is taken unless the user says otherwise; it trains on a CPU."""
     TRAINING: ClassVar[dict[str, Any]] = {}
     """Settings of `train` under which this system does well; the user's own settings go before them."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
@@ -210,6 +212,11 @@ def reorder_state(state: State, index: Tensor) -> State:
 
 def rows_of(state: State) -> int:
     """How many texts a nest of batch-first tensors holds; 0 where it has no tensor."""
-    rows: list[int] = []
-    map_state(lambda tensor: (rows.append(len(tensor)), tensor)[1], state)
-    return rows[0] if rows else 0
+    rows = [0]
+
+    def look(tensor: Tensor) -> Tensor:
+        rows[0] = rows[0] or len(tensor)
+        return tensor
+
+    map_state(look, state)
+    return rows[0]

@@ -65,6 +65,7 @@ class NGram:
         "base": {"order": 6},
         "large": {"order": 9},
     }
+    DEFAULT_SIZE: ClassVar[str] = "small"
     TRAINING: ClassVar[dict[str, Any]] = {}
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     TOKENIZER: ClassVar[str] = "bpe:4096"

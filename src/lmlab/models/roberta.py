@@ -33,12 +33,7 @@ class Roberta(Bert):
     """
 
     Config: ClassVar[type[ModelConfig]] = RobertaConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: size for name, size in Bert.SIZES.items() if not name.endswith("M")},
-        "125M": Bert.SIZES["110M"],
-        "355M": Bert.SIZES["340M"],
-    }
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked"}
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "none"}
     TOKENIZER: ClassVar[str] = "bpe:4096"
 
     config: RobertaConfig

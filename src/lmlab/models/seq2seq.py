@@ -62,9 +62,9 @@ class Seq2SeqConfig(ModelConfig):
     def _widths_fit(self) -> Seq2SeqConfig:
         if self.bidirectional and self.encoder_hidden is None and self.hidden % 2:
             raise ValueError(f"hidden = {self.hidden} cannot be shared by two directions: make it even")
-        if self.attention == "dot" and self.memory != self.hidden:
+        if self.attention == "dot" and self.encoded != self.hidden:
             raise ValueError(
-                f"dot attention needs encoder and decoder states of one width, not {self.memory} and {self.hidden}: "
+                f"dot attention needs encoder and decoder states of one width, not {self.encoded} and {self.hidden}: "
                 f"leave out encoder_hidden, or set attention = 'multiplicative'"
             )
         if self.feeding and self.attention == "none":
@@ -77,7 +77,7 @@ class Seq2SeqConfig(ModelConfig):
         return self.encoder_hidden or self.hidden // (2 if self.bidirectional else 1)
 
     @property
-    def memory(self) -> int:
+    def encoded(self) -> int:
         """Width of what the encoder says of each token."""
         return self.reader * (2 if self.bidirectional else 1)
 
@@ -106,8 +106,8 @@ class Bridge(nn.Module):
 
     def __init__(self, config: Seq2SeqConfig) -> None:
         super().__init__()
-        self.hidden = Linear(config.memory, config.hidden)
-        self.cell = Linear(config.memory, config.hidden) if config.cell == "lstm" else None
+        self.hidden = Linear(config.encoded, config.hidden)
+        self.cell = Linear(config.encoded, config.hidden) if config.cell == "lstm" else None
 
     def forward(self, end: LayerState) -> LayerState:
         if self.cell is None:
@@ -162,7 +162,7 @@ class Seq2Seq(EncoderDecoder):
         )
         out = config.width if config.tied else config.hidden
         self.bridge = nn.ModuleList()
-        if config.bidirectional or config.memory != config.hidden:
+        if config.bidirectional or config.encoded != config.hidden:
             self.bridge.extend(Bridge(config) for _ in range(config.layers))
         self.decoder = Stack(
             layer,
@@ -174,8 +174,8 @@ class Seq2Seq(EncoderDecoder):
         self.alignment: Alignment | None = None
         self.combination: nn.Module = nn.Identity()
         if config.attention != "none":
-            self.alignment = ALIGNMENTS[config.attention](config.hidden, config.memory)
-            self.combination = nn.Sequential(Linear(config.memory + config.hidden, out, bias=False), nn.Tanh())
+            self.alignment = ALIGNMENTS[config.attention](config.hidden, config.encoded)
+            self.combination = nn.Sequential(Linear(config.encoded + config.hidden, out, bias=False), nn.Tanh())
         elif config.hidden != out:
             self.combination = Linear(config.hidden, out, bias=False)
         self.output = Softmax(out, config.vocabulary, tied=self.embedding if config.tied else None)
@@ -204,9 +204,13 @@ class Seq2Seq(EncoderDecoder):
         *,
         source: Tensor | None = None,
         lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """All target tokens at once, unless what the decoder reads depends on what it has just said."""
+        """All target tokens at once, unless what the decoder reads depends on what it has just said.
+
+        How many tokens each target has makes no difference here: what comes after them is read last.
+        """
         fresh = state is None
         if fresh:
             if source is None:
@@ -238,7 +242,8 @@ class Seq2Seq(EncoderDecoder):
         said: list[Tensor] = []
         for token in tokens.unbind(1):
             if said and self.training and self.config.sampling > 0:
-                guess = self.logits(said[-1][:, 0].detach()).argmax(-1)
+                with torch.no_grad():
+                    guess = self.logits(said[-1][:, 0]).argmax(-1)
                 token = torch.where(torch.rand(token.shape, device=token.device) < self.config.sampling, guess, token)
             x = self.dropout(self.embedding(token))
             x = x if writing.fed is None else torch.cat([x, writing.fed], dim=-1)

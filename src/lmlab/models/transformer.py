@@ -26,7 +26,8 @@ from lmlab.layers.bidirectional import BidirectionalAttention
 from lmlab.layers.cross_attention import CrossAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.packing import Masked, Whole, check_lengths
+from lmlab.layers.gathered import texts_of
+from lmlab.layers.packing import Masked, Whole
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.waves import Order, Waves
 from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, State
@@ -103,9 +104,9 @@ class DecoderBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, y: Tensor, source: Tensor, mask: Tensor | None, slots: Slots | None = None) -> Tensor:
-        y = self.attention_norm(y + self.dropout(self.attention(y, slots)))
-        y = self.cross_attention_norm(y + self.dropout(self.cross_attention(y, source, mask)))
+    def forward(self, y: Tensor, texts: Whole, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
+        y = self.attention_norm(y + self.dropout(self.attention(y, slots, texts)))
+        y = self.cross_attention_norm(y + self.dropout(self.cross_attention(y, source, mask, texts)))
         y = self.feed_forward_norm(y + self.dropout(self.feed_forward(y)))
         return y
 
@@ -113,9 +114,9 @@ class DecoderBlock(nn.Module):
 class PreNormDecoderBlock(DecoderBlock):
     """y = y + CausalAttention(LN(y)); y = y + Attention(LN(y) to the source); y = y + FeedForward(LN(y))."""
 
-    def forward(self, y: Tensor, source: Tensor, mask: Tensor | None, slots: Slots | None = None) -> Tensor:
-        y = y + self.dropout(self.attention(self.attention_norm(y), slots))
-        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), source, mask))
+    def forward(self, y: Tensor, texts: Whole, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
+        y = y + self.dropout(self.attention(self.attention_norm(y), slots, texts))
+        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), source, mask, texts))
         y = y + self.dropout(self.feed_forward(self.feed_forward_norm(y)))
         return y
 
@@ -131,9 +132,9 @@ class Stack(nn.Module):
         self.blocks = nn.ModuleList(blocks)
         self.norm: nn.Module = nn.LayerNorm(config.width) if config.norm == "pre" else nn.Identity()
 
-    def embed(self, vectors: Tensor, start: int = 0) -> Tensor:
-        """Vectors [B, T, D] of tokens, marked with their positions from `start`."""
-        return cast(Tensor, self.dropout(self.embedding_norm(vectors + self.positions(start, vectors.shape[1]))))
+    def embed(self, vectors: Tensor, positions: Tensor) -> Tensor:
+        """Vectors [B, T, D] of tokens, or packed, marked with the vectors of their positions."""
+        return cast(Tensor, self.dropout(self.embedding_norm(vectors + positions)))
 
 
 class Memory(NamedTuple):
@@ -191,20 +192,27 @@ class Transformer(EncoderDecoder):
 
     def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""
-        return self._read(source, texts_of(source, lengths))
+        texts = self.texts(source, lengths)
+        return texts.unpack(self._read(source, texts))
 
     def _read(self, source: Tensor, texts: Whole) -> Tensor:
         table = self.embedding if self.source_embedding is None else self.source_embedding
-        x = self.encoder.embed(table(source) * self.scale)
+        positions = texts.place(self.encoder.positions(0, source.shape[1]))
+        x = self.encoder.embed(table(texts.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
             x = block(x, texts)
-        return texts.unpack(self.encoder.norm(x))
+        return cast(Tensor, self.encoder.norm(x))
+
+    def texts(self, tokens: Tensor, lengths: Tensor | None) -> Whole:
+        """How padded texts are worked on: not gathered where a hook watches some part, which will see [B, T, ·]."""
+        watched = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+        return texts_of(tokens, lengths, gather=not watched)
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
-        texts = texts_of(source, lengths)
+        texts = self.texts(source, lengths)
         x = self._read(source, texts)
-        keys_values = (cast(DecoderBlock, block).cross_attention.remember(x) for block in self.decoder.blocks)
+        keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, texts) for block in self.decoder.blocks)
         return Memory(tuple(keys_values), texts.real[:, None, None] if isinstance(texts, Masked) else None)
 
     def forward(
@@ -213,22 +221,26 @@ class Transformer(EncoderDecoder):
         *,
         source: Tensor | None = None,
         lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
+        """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
+        start = 0 if state is None else state.decoder.length
+        texts = self.texts(tokens, target_lengths) if state is None else Whole()
+        positions = texts.place(self.decoder.positions(start, tokens.shape[1]))
+        y = self.decoder.embed(self.embedding(texts.pack(tokens)) * self.scale, positions)
         if state is None:
             if source is None:
                 raise ValueError("an encoder-decoder needs the source: give source=, or a state from start(source=…)")
             memory = self.encode(source, lengths)
-            y = self.decoder.embed(self.embedding(tokens) * self.scale)
-            for block, known in zip(self.decoder.blocks, memory.keys_values, strict=True):
-                y = block(y, known, memory.mask)
-            return Output(self.decoder.norm(y), None)
-        memory, cache = state
-        y = self.decoder.embed(self.embedding(tokens) * self.scale, cache.length)
-        cache, slots = cache.advance(tokens.shape[1], sources=len(memory.keys_values[0]))
+            slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
+        else:
+            memory = state.memory
+            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(memory.keys_values[0]))
+            state = Decoding(memory, cache)
         for block, known, own in zip(self.decoder.blocks, memory.keys_values, slots, strict=True):
-            y = block(y, known, memory.mask, own)
-        return Output(self.decoder.norm(y), Decoding(memory, cache))
+            y = block(y, texts, known, memory.mask, own)
+        return Output(texts.unpack(self.decoder.norm(y)), state)
 
     def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> Decoding:
         if source is None:
@@ -252,24 +264,17 @@ class Transformer(EncoderDecoder):
         return self.flops_of(window, window) / window
 
     def flops_of(self, source: int, target: int) -> float:
-        """Floating-point operations of one forward pass over a pair of so many tokens.
+        """Floating-point operations of one forward pass over a pair of S and T tokens, with widths d and f (inner).
 
-        2 per weight of a product for each token that goes through it, and 4·D for each pair of a query and a key;
-        attention is counted for all keys, as profilers count it.
+        2 per weight of a product for each token that goes through it, and 4d for each pair of a query and a key:
+        encoder block S(8d² + 4df) + 4S²d, decoder block T(12d² + 4df) + 4Sd² + 4T(T + S)d, scores 2TdV. Attention is
+        counted for all keys, as profilers count it.
         """
-        D, F_, S, T = self.config.width, self.config.inner, source, target
-        net = 4.0 * D * F_
-        encoder = S * (8.0 * D * D + net) + 4.0 * S * S * D
-        decoder = T * (12.0 * D * D + net) + S * 4.0 * D * D + 4.0 * T * (T + S) * D
+        d, f, S, T = float(self.config.width), self.config.inner, source, target
+        encoder = S * (8 * d * d + 4 * d * f) + 4 * S * S * d
+        decoder = T * (12 * d * d + 4 * d * f) + 4 * S * d * d + 4 * T * (T + S) * d
         blocks = len(self.encoder.blocks) * encoder + len(self.decoder.blocks) * decoder
-        return blocks + T * 2.0 * D * self.config.vocabulary
-
-
-def texts_of(source: Tensor, lengths: Tensor | None) -> Whole:
-    """What attention has to know of the padding in source [B, S], of which row i has lengths[i] tokens."""
-    if lengths is None or not check_lengths(lengths, *source.shape):
-        return Whole()
-    return Masked(lengths.to(source.device), source.shape[1])
+        return blocks + 2 * T * d * self.config.vocabulary
 
 
 def initialise(module: nn.Module) -> None:

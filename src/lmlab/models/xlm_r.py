@@ -5,7 +5,7 @@ Conneau et al. 2020, "Unsupervised Cross-lingual Representation Learning at Scal
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lmlab.models.roberta import Roberta
 
@@ -13,9 +13,4 @@ from lmlab.models.roberta import Roberta
 class XLMRoberta(Roberta):
     """RoBERTa with a larger, shared vocabulary of unigram pieces; the network is unchanged."""
 
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: size for name, size in Roberta.SIZES.items() if not name.endswith("M")},
-        "270M": Roberta.SIZES["125M"],
-        "550M": Roberta.SIZES["355M"],
-    }
     TOKENIZER: ClassVar[str] = "unigram:8192"

@@ -38,7 +38,8 @@ class Batch(NamedTuple):
         )
 
 
-class Term(NamedTuple):
+@dataclass(frozen=True)
+class Term:
     """A further part of a loss, such as next sentence prediction, with its own count and weight."""
 
     total: Tensor

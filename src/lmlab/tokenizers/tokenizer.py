@@ -27,10 +27,7 @@ from lmlab.tokenizers.engines import (
 )
 from lmlab.tokenizers.remembering import Memory
 
-BOUNDARIES = (
-    *(BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]"),
-    "\n</w>",  # the first GPT has no other: the end of a paragraph
-)
+BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
 
 ROLES: dict[str, tuple[str, ...]] = {

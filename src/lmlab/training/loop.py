@@ -6,6 +6,7 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -201,7 +202,9 @@ def train(
         done = spent()
         if progress.step % config.log_every == 0 or done:
             mean = progress.loss_sum / progress.loss_count
-            line = {"loss": mean, "bits_per_byte": bits(mean, valid=False), **means(progress.measures)}
+            found = means(progress.measures)
+            nats = found.get("nats", mean)  # the plain loss, where training minimises a smoothed one
+            line = {"loss": mean, "bits_per_byte": bits(nats, valid=False), **found}
             progress.loss_sum, progress.loss_count, progress.measures = 0.0, 0, {}
             log({**line, "rate": rate, "gradient": taken.gradient})
         every = config.evaluate_every
@@ -259,7 +262,8 @@ def _largest(parameters: Sequence[Tensor]) -> float:
         return max((float(parameter.abs().max()) for parameter in parameters), key=lambda x: (math.isnan(x), x))
 
 
-class Taken(NamedTuple):
+@dataclass(frozen=True)
+class Taken:
     """What one step came to."""
 
     loss: float  # nats per prediction

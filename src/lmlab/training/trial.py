@@ -6,15 +6,17 @@ import os
 import platform
 import time
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 import torch
 
 from lmlab.costs.design import Design
 from lmlab.costs.paper import BACKWARD, Speed, needed_memory
-from lmlab.data.loaders import Loader, Streams, Windows
+from lmlab.data.loaders import Loader
+from lmlab.data.made_up import made_up_pairs, made_up_text, made_up_tokenizer
 from lmlab.models.model import Model
-from lmlab.objectives.causal import Causal
+from lmlab.objectives import create_objective, load_objective
+from lmlab.objectives.objective import Objective
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.costs import Cost
 from lmlab.training.loop import mean_loss, train
@@ -25,6 +27,8 @@ SECONDS = 4.0
 VALIDATION_SECONDS = 1.0
 VALIDATION_ROWS = 16
 """As many as validation has in a batch."""
+TEXT = 200_000
+"""Tokens of made-up text, at least."""
 LONGEST_STEP = 10.0
 """Seconds that one step of the trial may take; a model that needs more is tried with fewer rows."""
 ROOM = 0.7
@@ -34,23 +38,27 @@ ROOM = 0.7
 def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int) -> tuple[Speed, int]:
     """The speed and the energy of training on this machine, and the rows that the trial had in a batch.
 
-    First a large matrix product, to know the machine's peak; then some steps of the real loop with the model's own
-    batch (fewer rows, where those would take too long or too much memory), on made-up tokens distributed as words are.
+    First a large matrix product, to know the machine's peak; then some steps of the real loop with the system's own
+    objective and batch (fewer rows, where those would take too long or too much memory), on made-up text.
     """
     device = model.device
     keep_buffers()
     peak = matrix_rate(device)
     rows = affordable_rows(design, wanted=config.batch, peak=peak, memory=machine_memory(device), moments=moments)
-    tokens = zipf_tokens(design.vocabulary, count=max(200_000, 4 * rows * design.window), seed=config.seed)
+    objective, text = made_up_lesson(model, design, tokens=max(TEXT, 4 * rows * design.window), seed=config.seed)
     streams = config.order == "streams" or (config.order == "auto" and model.carries)
-    loader: Loader = (Streams if streams else Windows)(tokens, batch=rows, window=design.window, seed=config.seed)
+    loader = objective.loader(text, batch=rows, window=design.window, seed=config.seed, streams=streams)
     for budget in ("2steps", f"{SECONDS}s"):
-        progress = train(model, Causal(), loader, config.model_copy(update={"budget": budget, "log_every": 10}))
+        progress = train(model, objective, loader, config.model_copy(update={"budget": budget, "log_every": 10}))
     cost = Cost(*progress.cost)
+    counted = getattr(loader, "targets_per_step", loader.tokens_per_step) / loader.tokens_per_step
+    judged = objective.loader(
+        text, batch=min(rows, VALIDATION_ROWS), window=design.window, seed=0, streams=model.carries
+    )
     speed = Speed(
         machine=machine_name(device),
-        tokens_per_second=progress.tokens / progress.seconds,
-        validation_tokens_per_second=_validation_rate(model, tokens, min(rows, VALIDATION_ROWS), design.window),
+        tokens_per_second=counted * progress.tokens / progress.seconds,
+        validation_tokens_per_second=_validation_rate(model, objective, judged),
         watts=cost.joules / cost.seconds,
         peak=peak,
         memory=machine_memory(device),
@@ -59,15 +67,29 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     return speed, rows
 
 
-def _validation_rate(model: Model, tokens: np.ndarray, rows: int, window: int) -> float:
+def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> tuple[Objective, Any]:
+    """The objective of a system, and made-up material for it: documents, or pairs for a translator."""
+    settings = type(model).OBJECTIVE
+    roles = load_objective(settings["kind"]).roles
+    tokenizer = made_up_tokenizer(design.vocabulary, roles=roles)
+    objective = create_objective(settings, tokenizer)
+    if settings["kind"] != "seq2seq":
+        return objective, made_up_text(tokenizer, tokens=tokens, seed=seed, roles=roles)
+    source = getattr(model.config, "source_vocabulary", None)
+    mean, longest = design.mean_window, design.window
+    return objective, made_up_pairs(
+        tokenizer, source_vocabulary=source, tokens=tokens, mean=mean, longest=longest, seed=seed
+    )
+
+
+def _validation_rate(model: Model, objective: Objective, loader: Loader) -> float:
     """Tokens scored in a second."""
-    loader: Loader = (Streams if model.carries else Windows)(tokens, batch=rows, window=window, seed=0)
-    mean_loss(model, Causal(), loader, steps=1)
+    mean_loss(model, objective, loader, steps=1)
     steps, start = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - start < VALIDATION_SECONDS:
-        mean_loss(model, Causal(), loader, steps=4)
+        mean_loss(model, objective, loader, steps=4)
         steps += 4
-    return steps * rows * loader.window / (time.perf_counter() - start)
+    return steps * loader.tokens_per_step / (time.perf_counter() - start)
 
 
 def matrix_rate(device: torch.device, *, size: int = 1024, repetitions: int = 5) -> float:
@@ -97,12 +119,6 @@ def affordable_rows(design: Design, *, wanted: int, peak: float, memory: float, 
                 f"{memory / 1e9:.1f}; reckon with other --hardware, such as a100"
             )
         rows //= 2
-
-
-def zipf_tokens(vocabulary: int, *, count: int, seed: int) -> np.ndarray:
-    """Made-up tokens: number r with a probability proportional to 1 / (r + 1)."""
-    weights = 1.0 / np.arange(1, vocabulary + 1)
-    return np.random.default_rng(seed).choice(vocabulary, size=count, p=weights / weights.sum()).astype(np.uint32)
 
 
 def machine_name(device: torch.device) -> str:

@@ -1,4 +1,7 @@
-"""The first GPT (`openai-gpt`): what they call `gelu` there is the approximation by tanh."""
+"""The first GPT (`openai-gpt`): what they call `gelu` there is the approximation by tanh.
+
+Its vocabulary has no token between documents; the end of a paragraph, which its normalizer lets no text have, will do.
+"""
 
 from __future__ import annotations
 
@@ -35,4 +38,5 @@ GPT = Family(
     copies={"lm_head.weight": "transformer.tokens_embed.weight"},
     ignored=(r"transformer\.h\.\d+\.attn\.bias", r"transformer\.position_ids"),
     specials=("<unk>",),
+    boundary="\n</w>",
 )

@@ -1,0 +1,111 @@
+"""What waits in memory between the forward and the backward pass, measured without computing anything."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, cast
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
+from torch.overrides import TorchFunctionMode
+
+from lmlab.layers.recurrent import Layer
+from lmlab.models.model import EncoderDecoder, EncoderModel, Model, detach_state
+
+SHORT = (2, 4, 8)
+"""Tokens in the short rows from which the memory of a recurrent net is reckoned."""
+
+
+class Activations:
+    """Bytes by rows: some are there once and the others for each row, so two passes tell them all.
+
+    `model` is on torch's meta device; `predicted` is the share of the tokens at which scores are computed.
+    """
+
+    def __init__(self, model: Model, window: int, *, predicted: float) -> None:
+        self._model, self._window, self._predicted = model, window, predicted
+
+    def __call__(self, rows: int) -> float:
+        one, two = self._measured
+        return one + (rows - 1) * (two - one)
+
+    @cached_property
+    def _measured(self) -> tuple[float, float]:
+        return self._at(1), self._at(2)
+
+    def _at(self, rows: int) -> float:
+        """On the meta device recurrent nets go slowly, step by step; what they keep of short rows tells of long ones.
+
+        It grows with the length, and with its square where there is attention.
+        """
+        recurrent = any(isinstance(module, Layer) for module in self._model.modules())
+        if not recurrent or self._window <= SHORT[-1]:
+            return self._kept(rows, self._window)
+        curve = np.polyfit(SHORT, [self._kept(rows, length) for length in SHORT], 2)
+        return float(np.polyval(curve, self._window))
+
+    def _kept(self, rows: int, window: int) -> float:
+        """Bytes of what autograd keeps of one forward pass, each storage once, the weights left out.
+
+        Scores over the vocabulary are left out too. A memory is filled first.
+        """
+        model = self._model
+        known = {parameter.untyped_storage()._cdata for parameter in model.parameters()}
+        kept: dict[int, Tensor] = {}
+
+        def keep(tensor: Tensor) -> Tensor:
+            kept.setdefault(tensor.untyped_storage()._cdata, tensor)
+            return tensor
+
+        tokens = torch.zeros(rows, window, dtype=torch.long, device="meta")
+        state = model.start(rows) if model.carries else None
+        for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
+            state = detach_state(model(tokens, state=state).state)
+        with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
+            if isinstance(model, EncoderDecoder):
+                model(tokens, source=tokens)
+            elif isinstance(model, EncoderModel):
+                fill_blanks(model, tokens, blanks=max(1, round(self._predicted * window)))
+            else:
+                model(tokens, state=state)
+        return float(sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in known))
+
+
+def blank_filler(model: EncoderModel) -> EncoderModel:
+    """The part that fills blanks: the model itself, or the generator that works for it, as in ELECTRA."""
+    return cast(EncoderModel, getattr(model, "generator", model))
+
+
+def fill_blanks(model: EncoderModel, tokens: Tensor, *, blanks: int) -> None:
+    """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
+    filler = blank_filler(model)
+    cast(Any, filler.output)(filler(tokens).hidden[:, :blanks])
+    if filler is not model:
+        cast(Any, model).detect(model(tokens).hidden)
+
+
+class _FusedAttention(TorchFunctionMode):
+    """Lets attention keep what a fused kernel keeps: queries, keys, values and the result, not the T x T weights.
+
+    On the meta device there is no fused kernel.
+    """
+
+    def __init__(self, keep: Callable[[Tensor], Tensor]) -> None:
+        super().__init__()
+        self._keep = keep
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Mapping[str, Any] | None = None
+    ) -> Any:
+        if func is not F.scaled_dot_product_attention:
+            return func(*args, **(kwargs or {}))
+        with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
+            z = func(*args, **(kwargs or {}))
+        for tensor in (*args[:3], z):
+            self._keep(tensor)
+        return z

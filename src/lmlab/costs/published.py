@@ -1,0 +1,135 @@
+"""What papers say of their models and of what these cost, to be set beside our own sums."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Published(NamedTuple):
+    """One size of a system, as published."""
+
+    parameters: float | None
+    source: str
+    vocabulary: int
+    source_vocabulary: int | None = None  # of a translator whose source has one of its own
+    tokens: float | None = None
+    flops: float | None = None  # as printed
+    hardware: str | None = None
+    hours: float | None = None
+    mean_window: int | None = None  # tokens in the mean row of training, where it is not the window
+    by_time: bool = False  # the paper's FLOPs are time x devices x sustained rate, not a count of operations
+
+    @property
+    def seconds(self) -> float | None:
+        return self.hours * 3600 if self.hours is not None else None
+
+
+_VASWANI = "Vaswani et al. 2017, tables 2 and 3, section 5.2"
+_DEVLIN = "Devlin et al. 2019, section 3 and appendix A.2"
+_LIU = "Liu et al. 2019 (RoBERTa), section 3"
+_LAN = "Lan et al. 2020, table 1"
+_CONNEAU = "Conneau et al. 2020 (XLM-R), section 3"
+_FAIRSEQ = "fairseq's release of BART"
+_OPENAI = "OpenAI's release of GPT-2"
+_TABLE_D1 = "Brown et al. 2020, tables 2.1 and D.1"
+
+# a batch held about 25,000 source and 25,000 target tokens of sentence pairs, some 30 tokens each
+_WMT = 30
+_WMT_BATCH = 25_000
+# 90% of the steps with 128 tokens and 10% with 512: 246 for the mean token
+_BERT_TOKENS = 256 * (900_000 * 128 + 100_000 * 512)
+_BERT_WINDOW = 246
+
+
+def _gpt3(parameters: float, flops: float) -> Published:
+    return Published(parameters, _TABLE_D1, 50257, tokens=300e9, flops=flops)
+
+
+PUBLISHED: dict[tuple[str, str], Published] = {
+    ("seq2seq", "sutskever"): Published(
+        384e6, "Sutskever et al. 2014, section 3.4", 80_000, source_vocabulary=160_000, mean_window=_WMT
+    ),
+    ("seq2seq", "rnnsearch"): Published(
+        None, "Bahdanau et al. 2015, section 4.1", 30_000, source_vocabulary=30_000, mean_window=_WMT
+    ),
+    ("seq2seq", "luong"): Published(
+        None, "Luong et al. 2015, section 4.1", 50_000, source_vocabulary=50_000, mean_window=_WMT
+    ),
+    ("transformer", "base"): Published(
+        65e6,
+        _VASWANI,
+        37_000,
+        tokens=100_000 * _WMT_BATCH,
+        flops=3.3e18,
+        hardware="p100x8",
+        hours=12,
+        mean_window=_WMT,
+        by_time=True,
+    ),
+    ("transformer", "big"): Published(
+        213e6,
+        _VASWANI,
+        37_000,
+        tokens=300_000 * _WMT_BATCH,
+        flops=2.3e19,
+        hardware="p100x8",
+        hours=84,
+        mean_window=_WMT,
+        by_time=True,
+    ),
+    ("bert", "base"): Published(
+        110e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x16", hours=96, mean_window=_BERT_WINDOW
+    ),
+    ("bert", "large"): Published(
+        340e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x64", hours=96, mean_window=_BERT_WINDOW
+    ),
+    ("mbert", "base"): Published(179e6, "Hugging Face's list of pretrained models", 119_547, mean_window=_BERT_WINDOW),
+    ("roberta", "base"): Published(125e6, _LIU, 50265),
+    ("roberta", "large"): Published(355e6, "Liu et al. 2019, section 5", 50265, tokens=500_000 * 8192 * 512),
+    ("xlm-r", "base"): Published(270e6, _CONNEAU, 250_002),
+    ("xlm-r", "large"): Published(550e6, _CONNEAU, 250_002),
+    ("albert", "base"): Published(12e6, _LAN, 30_000),
+    ("albert", "large"): Published(18e6, _LAN, 30_000),
+    ("albert", "xlarge"): Published(60e6, _LAN, 30_000),
+    ("albert", "xxlarge"): Published(235e6, _LAN, 30_000),
+    ("electra", "small"): Published(
+        14e6,
+        "Clark et al. 2020, tables 1 and 6",
+        30522,
+        tokens=1_000_000 * 128 * 128,
+        flops=1.4e18,
+        hardware="v100",
+        hours=96,
+        mean_window=128,
+    ),
+    ("electra", "base"): Published(
+        110e6, "Clark et al. 2020, tables 1 and 6", 30522, tokens=766_000 * 256 * 512, flops=6.4e19
+    ),
+    ("electra", "large"): Published(
+        335e6, "Clark et al. 2020, tables 2 and 6", 30522, tokens=1_750_000 * 2048 * 512, flops=3.1e21
+    ),
+    ("bart", "base"): Published(139e6, _FAIRSEQ, 50265),
+    ("bart", "large"): Published(406e6, _FAIRSEQ, 50265),
+    ("transformer-xl", "standard"): Published(151e6, "Dai et al. 2019, table 1", 267_735),
+    ("gpt", "117M"): Published(117e6, "Radford et al. 2018", 40478),
+    ("gpt2", "124M"): Published(124e6, _OPENAI, 50257),
+    ("gpt2", "355M"): Published(355e6, _OPENAI, 50257),
+    ("gpt2", "774M"): Published(774e6, _OPENAI, 50257),
+    ("gpt2", "1.5B"): Published(1.5e9, _OPENAI, 50257),
+    ("gpt3", "175B"): Published(
+        174.6e9,
+        f"{_TABLE_D1}; hardware and days: Patterson et al. 2021, table 4",
+        50257,
+        tokens=300e9,
+        flops=3.14e23,
+        hardware="v100x10000",
+        hours=355.2,
+    ),
+    ("gpt3", "13B"): _gpt3(12.85e9, 2.31e22),
+    ("gpt3", "6.7B"): _gpt3(6.66e9, 1.20e22),
+    ("gpt3", "2.7B"): _gpt3(2.65e9, 4.77e21),
+    ("gpt3", "1.3B"): _gpt3(1.32e9, 2.38e21),
+    ("gpt3", "760M"): _gpt3(760e6, 1.37e21),
+    ("gpt3", "350M"): _gpt3(356e6, 6.41e20),
+    ("gpt3", "125M"): _gpt3(125e6, 2.25e20),
+}

@@ -1,0 +1,98 @@
+"""Made-up text: tokens distributed as words are, in documents and sentences, to measure how fast training goes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.data.corpus import Split
+from lmlab.data.pairs import PairSplit
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.engines import word_engine
+from lmlab.tokenizers.tokenizer import ROLES
+
+FIRST = 2
+"""Number of the first word: before it come the unknown word and the boundary."""
+STOP = 2
+"""Rank of the full stop among the words: the third, which makes sentences of some 25 tokens."""
+DOCUMENT = 2000
+"""Tokens in a document."""
+SPREAD = 0.5
+"""Standard deviation of the logarithm of a sentence's length."""
+CHANGE = 0.2
+"""The same of the ratio of a translation's length to that of its sentence."""
+
+
+def made_up_tokenizer(vocabulary: int, *, roles: Sequence[str] = ()) -> Tokenizer:
+    """A tokenizer over `vocabulary` types: made-up words, and the special tokens for the roles, which come last."""
+    words = vocabulary - FIRST - len(roles)
+    if words < 1:
+        raise ValueError(
+            f"a vocabulary of {vocabulary} has no room for words beside {FIRST + len(roles)} special tokens; give more"
+        )
+    spelled = ["." if rank == STOP else f"word{rank}" for rank in range(words)]
+    return Tokenizer(word_engine([*spelled, *(ROLES[name][0] for name in roles)]))
+
+
+def made_up_text(tokenizer: Tokenizer, *, tokens: int, seed: int, roles: Sequence[str] = ()) -> Split:
+    """Documents of made-up words, about so many tokens; the words are those of `made_up_tokenizer`."""
+    count = max(2, round(tokens / DOCUMENT))
+    return _joined(
+        np.full(count, DOCUMENT, np.int64),
+        words=tokenizer.vocabulary - FIRST - len(roles),
+        boundary=tokenizer.boundary,
+        generator=np.random.default_rng(seed),
+    )
+
+
+def made_up_pairs(
+    tokenizer: Tokenizer, *, source_vocabulary: int | None = None, tokens: int, mean: int, longest: int, seed: int
+) -> PairSplit:
+    """Sentences of `mean` tokens and translations of about the same length, `tokens` on each side.
+
+    None has more than `longest` tokens, the boundary that ends it included.
+    """
+    generator = np.random.default_rng(seed)
+    count = max(2, round(tokens / mean))
+    source = generator.lognormal(np.log(mean) - SPREAD**2 / 2, SPREAD, count)
+    target = source * generator.lognormal(0.0, CHANGE, count)
+    return PairSplit(
+        *(
+            _joined(
+                np.clip(np.rint(lengths), 2, longest).astype(np.int64) - 1,
+                words=vocabulary - FIRST,
+                boundary=tokenizer.boundary,
+                generator=generator,
+            )
+            for lengths, vocabulary in (
+                (source, source_vocabulary or tokenizer.vocabulary),
+                (target, tokenizer.vocabulary),
+            )
+        )
+    )
+
+
+def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator: np.random.Generator) -> Split:
+    """Texts of the given lengths, with the boundary around each."""
+    starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)
+    tokens = FIRST + zipf_ranks(words, count=int(lengths.sum()) + len(lengths) + 1, generator=generator)
+    tokens[0] = boundary
+    tokens[starts + lengths] = boundary
+    return Split(
+        tokens=tokens.astype(np.uint32),
+        documents=starts,
+        bytes=0,
+        words=int(lengths.sum()),
+        names=None,
+        text_path=None,
+        text_places=None,
+    )
+
+
+def zipf_ranks(words: int, *, count: int, generator: np.random.Generator) -> NDArray[np.int64]:
+    """Rank r, from 0 on, with a probability proportional to 1 / (r + 1) (Zipf 1935)."""
+    reached = np.cumsum(1.0 / np.arange(1, words + 1))
+    ranks: NDArray[np.int64] = np.searchsorted(reached, generator.random(count) * reached[-1], side="right")
+    return np.minimum(ranks, words - 1)

@@ -1,0 +1,82 @@
+"""lmlab convert between runs and Hugging Face folders, as a user types it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+transformers = pytest.importorskip("transformers")
+TEXT = "The planet Mars goes round the sun, and so does Venus. Once upon a time, somebody wrote it down.\n" * 60
+
+
+@pytest.fixture
+def lmlab(run_command, tmp_path: Path):
+    (tmp_path / "book.txt").write_text(TEXT)
+    trained = ("--size", "tiny", "--tokenizer", "bpe:280", "--budget", "2steps", "--set", "train.batch=2")
+    assert run_command("train", "gpt2", "book.txt", "-o", "run", *trained).code == 0
+    return run_command
+
+
+def test_a_trained_model_goes_there_and_comes_back(lmlab, tmp_path: Path) -> None:
+    said = lmlab("convert", "run", "hf", "--to", "huggingface")
+    assert (said.code, said.out) == (0, "wrote hf")
+    assert lmlab("convert", "hf", "back").code == 0
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "run" / name).read_bytes()
+    one, two = (json.loads(lmlab("score", run, "book.txt", "--json").out) for run in ("run", "back"))
+    assert one["nats"] == two["nats"]
+    assert lmlab("generate", "back", "The planet", "--tokens", "5").code == 0
+    assert lmlab("next", "back", "The planet").code == 0
+
+    said = lmlab("convert", "run", "hf", "--to", "huggingface")
+    assert said.code == 2
+    assert "--overwrite" in said.err
+    assert lmlab("convert", "run", "hf", "--overwrite").code == 0
+    assert lmlab("convert", "hf", "back", "--overwrite").code == 0
+
+
+def test_a_tokenizer_from_elsewhere(lmlab, tmp_path: Path) -> None:
+    assert lmlab("convert", "run", "hf").code == 0
+    (tmp_path / "hf/tokenizer.json").rename(tmp_path / "my.json")
+    assert "--tokenizer" in lmlab("convert", "hf", "back").err
+    assert lmlab("convert", "hf", "back", "--tokenizer", "my.json").code == 0
+    assert lmlab("score", "back", "book.txt").code == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["convert", "run", "hf", "--to", "hugingface"], "did you mean 'huggingface'?"),
+        (["convert", "run", "run", "--overwrite"], "choose another name"),
+        (["convert", "run", ".", "--overwrite"], "choose another name"),
+        (["convert", "run", "book.arpa"], "holds no n-gram"),
+        (["convert", "run", "hf", "--to", "arpa"], "holds no n-gram"),
+        (["convert", "run", "book.txt"], "book.txt exists already"),
+        (["convert", "run/model.safetensors", "hf"], "give the folder that holds it, run"),
+        (["convert", "run", "hf", "--tokenizer", "book.txt"], "--tokenizer is for Hugging Face folders"),
+        (["convert", "empty", "back"], "neither a run nor a Hugging Face folder"),
+    ],
+)
+def test_bad_input_is_one_clear_message(lmlab, arguments: list[str], message: str, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    said = lmlab(*arguments)
+    assert said.code == 2
+    assert message in said.err
+    assert "Traceback" not in said.err
+    assert sorted(path.name for path in tmp_path.iterdir()) == before, "nothing is left behind"
+    assert (tmp_path / "book.txt").read_text() == TEXT
+
+
+def test_an_ngram_is_no_model_of_theirs(run_command, tmp_path: Path) -> None:
+    (tmp_path / "book.txt").write_text(TEXT)
+    assert run_command("train", "ngram", "book.txt", "-o", "counts", "--tokenizer", "words", "--size", "tiny").code == 0
+    said = run_command("convert", "counts", "hf", "--to", "huggingface")
+    assert said.code == 2
+    assert "transformers has no model like ngram" in said.err
+    assert run_command("convert", "counts", "counts.lm").code == 0
+    assert run_command("convert", "counts", "counts.lm", "--overwrite").code == 0
+    assert run_command("convert", "counts.lm", "back").code == 0
+    assert run_command("convert", "counts.lm", "back", "--overwrite").code == 0
