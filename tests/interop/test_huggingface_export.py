@@ -205,13 +205,18 @@ def test_one_copy_of_alberts_block(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "hf/config.json").read_text())["num_hidden_layers"] == 3
 
 
-def test_a_changed_configuration_goes_before_what_we_remember(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", "bert", "wordpiece:200", roles=ROLES)
+@pytest.mark.parametrize("kind", ["bert", "roberta", "electra"])
+def test_a_changed_configuration_goes_before_what_we_remember(kind: str, tmp_path: Path) -> None:
+    model, _ = make_run(tmp_path / "run", kind, "wordpiece:200", roles=ROLES)
     export_run(tmp_path / "run", tmp_path / "hf")
     config = json.loads((tmp_path / "hf/config.json").read_text())
     (tmp_path / "hf/config.json").write_text(json.dumps({**config, "hidden_dropout_prob": 0.25}))
-    with pytest.warns(UserWarning, match="which has been changed"):
-        assert read_model(tmp_path / "hf").config.dropout == 0.25
+    with pytest.warns(UserWarning, match="belongs to another config"):
+        changed = read_model(tmp_path / "hf")
+    assert changed.config.dropout == 0.25
+    tokens = torch.tensor([[5, 1, 7, 8]])
+    with torch.inference_mode():
+        assert torch.equal(changed(tokens).hidden, model(tokens).hidden)
 
 
 def test_a_model_that_transformers_saves_again_is_still_ours(tmp_path: Path) -> None:

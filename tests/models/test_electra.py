@@ -152,6 +152,14 @@ def test_the_generator_needs_whole_heads() -> None:
         build(ElectraConfig, {"vocabulary": 9, "width": 18, "heads": 6, "generator": 0.3}, where="model")
 
 
+def test_both_parts_need_their_heads() -> None:
+    with pytest.raises(ValueError, match=r"model\.parts = 'both': the two parts are there to be trained"):
+        build(ElectraConfig, {"vocabulary": 9, "head": False}, where="model")
+    model = make(parts="discriminator", head=False)
+    with pytest.raises(ValueError, match="has no detector, only vectors"):
+        model.detect(model(torch.zeros(1, 3, dtype=torch.long)).hidden)
+
+
 def test_flops_as_torch_counts_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 

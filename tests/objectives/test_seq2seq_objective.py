@@ -46,6 +46,7 @@ class Stub(EncoderDecoder):
         *,
         source: Tensor | None = None,
         lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
         assert source is not None

@@ -88,7 +88,7 @@ def align(
         source, text = (_pad(part, model.device) for part in (rows, texts))
         lengths = torch.tensor([len(row) for row in rows], device=model.device)
         weights = cross_attention(model, text[:, :-1], source=source, lengths=lengths, layer=layer, head=head)
-        for row, written, matrix in zip(rows, texts, weights.double().cpu(), strict=True):
+        for row, written, matrix in zip(rows, texts, weights.cpu().double(), strict=True):
             kept = matrix[: len(written) - 1, : len(row)].tolist()
             found.append(Alignment([*map(show_source, row)], [*map(show_target, written[1:])], kept))
     return found

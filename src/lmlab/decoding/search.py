@@ -82,7 +82,8 @@ def beam_search(
     reader = Reader(model, batch=size, state=state)
     logits = reader.read(prompt)
     rows = torch.arange(size, device=device)  # [B] the texts that are not done
-    totals = torch.zeros(size, 1, dtype=torch.float64, device=device)  # [B, K], of one beam at first
+    exact = torch.float32 if device.type == "mps" else torch.float64  # many small terms are summed
+    totals = torch.zeros(size, 1, dtype=exact, device=device)  # [B, K], of one beam at first
     texts = prompt[:, None]  # [B, K, T + length]
 
     for length in range(1, max(limits, default=0) + 1):
@@ -164,7 +165,7 @@ def _candidates(logs: Tensor, totals: Tensor, count: int) -> tuple[Tensor, Tenso
     """
     size, width = totals.shape
     each, token = logs.topk(min(count, logs.shape[-1]))  # [B * K, c]
-    joint = totals[:, :, None] + each.view(size, width, -1)  # in float64: thousands of terms may be summed
+    joint = totals[:, :, None] + each.view(size, width, -1)
     best, flat = joint.flatten(1).topk(count)
     return best, flat.div(each.shape[1], rounding_mode="floor"), token.view(size, -1).gather(1, flat)
 

@@ -127,7 +127,7 @@ class Translator:
             text, sizes = self._pad([written[i] for i in group])
             hidden, _ = self.model(text[:, :-1], source=source, lengths=lengths)
             wanted = torch.arange(text.shape[1] - 1, device=text.device) < sizes[:, None] - 1
-            scored = self.model.nll(hidden[wanted], text[:, 1:][wanted]).double().cpu()
+            scored = self.model.nll(hidden[wanted], text[:, 1:][wanted]).cpu().double()
             for index, part in zip(group, torch.split(scored, (sizes - 1).tolist()), strict=True):
                 nats[index] = part.numpy()
             done += len(group)

@@ -93,10 +93,10 @@ def read_model(folder: Path) -> Model:
 
 def read_checkpoint(folder: Path) -> Checkpoint:
     """Configuration and weights of a folder of theirs, in our terms; a ValueError says what does not fit."""
-    main, whole = _read_folder(folder), _ours(folder).get("whole")
-    if not whole:
+    main, ours = _read_folder(folder)
+    if "whole" not in ours:
         return main
-    config = build(load_class(main.kind).Config, whole, where=str(folder / OURS))
+    config = build(load_class(main.kind).Config, ours["whole"], where=str(folder / OURS))
     others = [name for name in family_of_kind(main.kind).folders(config.model_dump()) if name]
     missing = [name for name in others if not (folder / name / "config.json").is_file()]
     if missing:
@@ -104,11 +104,12 @@ def read_checkpoint(folder: Path) -> Checkpoint:
         return main
     tensors = dict(main.tensors)
     for name in others:
-        tensors |= _read_folder(folder / name).tensors
+        tensors |= _read_folder(folder / name)[0].tensors
     return Checkpoint(main.kind, config, {name: tensors[name] for name in expected_tensors(main.kind, config)})
 
 
-def _read_folder(folder: Path) -> Checkpoint:
+def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
+    """One model of theirs, and what we remember of it."""
     where = str(folder / "config.json")
     if not (folder / "config.json").is_file():
         raise ValueError(f"{folder} is neither a run nor a Hugging Face folder: it has no config.json")
@@ -122,15 +123,15 @@ def _read_folder(folder: Path) -> Checkpoint:
     check_options(family, theirs, where=where)
     tensors = read_weights(folder)
     values |= _parts(family, architecture, tensors)
-    ours = _ours(folder)
+    ours = _ours_of(folder, family, theirs)
     if ours:
-        kind, values = _remembered(ours, family, theirs, values, where=str(folder / OURS))
+        kind, values = ours["kind"], ours["model"]
     config = build(load_class(kind).Config, values, where=where)
     found = hf_weights.read(family, tensors, expected_tensors(kind, config), where=str(folder))
     if family.adaptation is not None and ours.get("adaptation"):
-        values, found = family.adaptation.read(Adapted(values, found, ours["adaptation"]))
+        values, found = family.adaptation.read(Adapted(config.model_dump(), found, ours["adaptation"]))
         config = build(load_class(kind).Config, values, where=where)
-    return Checkpoint(kind, config, found)
+    return Checkpoint(kind, config, found), ours
 
 
 def write_checkpoint(model: Model, kind: str, tokenizer: Tokenizer, folder: Path) -> None:
@@ -237,19 +238,18 @@ def _ours(folder: Path) -> dict[str, Any]:
     return ours
 
 
-def _remembered(
-    ours: Mapping[str, Any], family: Family, theirs: Mapping[str, Any], values: dict[str, Any], *, where: str
-) -> tuple[str, dict[str, Any]]:
-    """Kind and settings as they were when we wrote the folder, unless it has been changed since."""
-    kind, remembered = ours["kind"], ours["model"]
-    config = build(load_class(kind).Config, remembered, where=where).model_dump()
+def _ours_of(folder: Path, family: Family, theirs: Mapping[str, Any]) -> dict[str, Any]:
+    """The same, unless their configuration has been changed since."""
+    ours = _ours(folder)
+    if not ours:
+        return {}
+    where, kind = folder / OURS, ours["kind"]
+    config = build(load_class(kind).Config, ours["model"], where=str(where)).model_dump()
     known = kind == family.kind or kind in family.also
     if known and all(theirs.get(name) == value for name, value in write_settings(family, config).items()):
-        return kind, config
-    warnings.warn(
-        f"{where} does not belong to the config.json beside it, which has been changed: left out", stacklevel=4
-    )
-    return family.kind, values
+        return ours
+    warnings.warn(f"{where} is left out: it belongs to another config.json than the one beside it", stacklevel=4)
+    return {}
 
 
 def _architecture(family: Family, values: Mapping[str, Any]) -> Architecture:

@@ -39,6 +39,15 @@ class ElectraConfig(EncoderConfig):
             head_width(*_shared(share, info.data["width"], info.data["heads"]))
         return share
 
+    @field_validator("parts")
+    @classmethod
+    def _both_have_heads(cls, parts: str, info: ValidationInfo) -> str:
+        if parts == "both" and not info.data.get("head", True):
+            raise ValueError(
+                "the two parts are there to be trained, which needs their heads: give one part, or head = true"
+            )
+        return parts
+
     def part(self, share: float) -> AlbertConfig:
         """The settings of one part, `share` of the size."""
         width, heads = _shared(share, self.width, self.heads)

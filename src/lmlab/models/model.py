@@ -171,10 +171,12 @@ class EncoderDecoder(Model):
         *,
         source: Tensor | None = None,
         lengths: Tensor | None = None,
+        target_lengths: Tensor | None = None,
         state: State = None,
     ) -> Output:
         """Target tokens [B, T], each to be followed by the next one -> hidden [B, T, D].
 
+        Row i has `lengths[i]` source tokens and `target_lengths[i]` target tokens; what follows them is padding.
         Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
         """
         raise NotImplementedError

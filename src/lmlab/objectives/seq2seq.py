@@ -84,6 +84,7 @@ def pair_batch(source: np.ndarray, lengths: np.ndarray, target: np.ndarray, targ
             "tokens": torch.from_numpy(target[:, :-1].copy()),
             "source": torch.from_numpy(source),
             "lengths": torch.from_numpy(lengths),
+            "target_lengths": torch.from_numpy(target_lengths),
         },
         targets=torch.from_numpy(np.where(predicted, target[:, 1:], IGNORE)),
     )
