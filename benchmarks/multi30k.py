@@ -1,11 +1,11 @@
 """Multi30k, English to German: what attention, the Transformer, beam search, averaging and BART are worth.
 
-    python benchmarks/multi30k.py [FOLDER] [--parts lstm transformer bart] [--lstm-budget 12min] …
+    python benchmarks/multi30k.py [FOLDER] [--parts lstm transformer bart] [--lstm-budget 4epochs] …
 
-About 2 h 30 min on 2 cores; a second call goes on where the first stopped, and takes the runs and translations that it
+About two hours on 2 cores; a second call goes on where the first stopped, and takes the runs and translations that it
 finds. BLEU and chrF are sacrebleu's, on the raw, cased text of test 2016 (1,000 sentences).
 
-- lstm: one recurrent encoder-decoder without attention and with each of three kinds, the same time for each.
+- lstm: one recurrent encoder-decoder without attention and with each of three kinds, as many epochs for each.
 - transformer: one small Transformer, decoded greedily, with beams, with a length penalty, and its checkpoints averaged.
 - bart: a denoising BART pre-trained on the plain text of both languages, then taught with 2,000 pairs; against the same
   model that learns from these pairs alone, with as many epochs.
@@ -52,10 +52,10 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--parts", nargs="+", choices=("lstm", "transformer", "bart"), default=["lstm", "transformer", "bart"]
     )
-    parser.add_argument("--lstm-budget", default="12min", help="of each of the four")
-    parser.add_argument("--transformer-budget", default="55min")
-    parser.add_argument("--pretraining-budget", default="20min")
-    parser.add_argument("--pairs-budget", default="60epochs", help="of the models that learn from few pairs")
+    parser.add_argument("--lstm-budget", default="4epochs", help="of each of the four")
+    parser.add_argument("--transformer-budget", default="14epochs")
+    parser.add_argument("--pretraining-budget", default="3epochs")
+    parser.add_argument("--pairs-budget", default="40epochs", help="of the models that learn from few pairs")
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--set", action="append", default=[], help="a further setting of all runs, GROUP.KEY=VALUE")
     return parser.parse_args()

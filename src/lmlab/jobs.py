@@ -30,7 +30,8 @@ from lmlab.tokenizers import Tokenizer
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Meter, price_tag
-from lmlab.training.loop import Evaluation, Progress, choose_device, evaluating, mean_loss, plan_steps, train
+from lmlab.training.evaluation import Evaluation, evaluating, mean_loss
+from lmlab.training.loop import Progress, choose_device, plan_steps, train
 from lmlab.training.resume import RunDirectory
 
 DEFAULT_WINDOW = 64

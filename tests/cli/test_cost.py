@@ -44,27 +44,64 @@ def test_settings_vocabulary_batch_and_country_count() -> None:
     assert sgd["memory"]["single"]["optimizer"] == 0
 
 
+def test_published_sizes_have_the_names_of_their_papers() -> None:
+    base = priced("bert", "--size", "base")
+    assert base["parameters"] == 109_482_240
+    assert base["basis"] == "counted on models/bert.py"
+    assert base["thrown_away_parameters"] == 768 * 768 + 3 * 768 + 30522 + 2 * 768 + 2, "transform, norm, bias, pairs"
+    assert priced("transformer", "--size", "base")["training_flops"] == pytest.approx(3.3e18, rel=0.1)
+    assert priced("electra", "--size", "small")["parameters"] == pytest.approx(14e6, rel=0.1)
+    assert priced("electra")["size"] == "mini"
+
+
 def test_the_table_tells_the_same() -> None:
     shown = invoke("gpt3")
     assert shown.exit_code == 0
     for part in ("174,604,259,328", "14.8 days", "v100x10000", "3.14e+23", "FSDP", "473 g/kWh"):
         assert part in shown.output
     both = invoke("transformer", "--size", "big").output
-    assert "2.3e+19" in both
-    assert "counted" in both
+    for part in ("2.3e+19", "counted", "one is a pair of a source and a target token", "per pair, in rows of 30"):
+        assert part in both
+    assert "624,188 that only pre-training needs" in invoke("bert", "--size", "base").output
+    assert "a vocabulary of 30,000 (Bahdanau" in invoke("seq2seq", "--size", "rnnsearch").output
 
 
-def test_this_machine_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["nplm", "bert", "albert", "electra", "transformer", "bart", "seq2seq"])
+def test_this_machine_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the objective of each: next tokens, blanks and sentence pairs, replaced tokens, translations, repairs."""
     from lmlab.training import trial
 
     monkeypatch.setattr(trial, "SECONDS", 0.2)
     monkeypatch.setattr(trial, "VALIDATION_SECONDS", 0.05)
-    values = priced("nplm", "--size", "tiny", "--tokens", "100k", "--hardware", "this", "--vocabulary", "200")
+    monkeypatch.setattr(trial, "TEXT", 20_000)
+    values = priced(
+        *(name, "--size", "tiny", "--tokens", "100k", "--hardware", "this", "--vocabulary", "200", "--batch", "8"),
+        *("--set", "train.window=32"),
+    )
     assert values["hardware"].startswith("this machine")
-    assert values["trial_batch"] == 16
+    assert values["trial_batch"] == 8
     assert values["training_seconds"] > 0
     assert values["validation_seconds"] > 0
     assert 0 < values["utilisation"] < 1
+
+
+def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop counts the tokens of both sides, the sum on paper one pair of them."""
+    from lmlab.costs.design import describe
+    from lmlab.models import create
+    from lmlab.training import trial
+    from lmlab.training.loop import Progress
+    from lmlab.training.settings import TrainConfig
+
+    done = Progress(tokens=6000, seconds=2.0, cost=(2.0, 2.0, 16.0))
+    monkeypatch.setattr(trial, "train", lambda *_: done)
+    monkeypatch.setattr(trial, "mean_loss", lambda *_, **__: None)
+    monkeypatch.setattr(trial, "VALIDATION_SECONDS", 0.0)
+    for name, pairs in (("transformer", 1500), ("seq2seq", 1500), ("bart", 3000), ("bert", 3000)):
+        design = describe(name, size="tiny", vocabulary=200)
+        model = create(name, design.settings or {}, size="tiny")
+        speed, _ = trial.try_here(model, design, TrainConfig(), moments=2)
+        assert speed.tokens_per_second == pytest.approx(pairs, rel=0.02), name
 
 
 def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
@@ -94,7 +131,9 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
         (["gpt2", "--price-per-hour", "-1"], "price per hour"),
         (["gpt2", "--set", "model.layerz=3"], "did you mean 'layers'"),
         (["gpt2", "--set", "data.text=a"], "unknown group"),
-        (["bert", "--hardware", "this"], "no file yet"),
+        (["gpt3", "--hardware", "this"], "no file"),
+        (["bert", "--size", "110M"], "unknown size '110M' of bert"),
+        (["bert", "--hardware", "this", "--vocabulary", "6"], "no room for words"),
         (["ngram"], "counted, not trained"),
         (["lstm", "--hardware", "this", "--utilisation", "0.3"], "leave it out"),
     ],

@@ -89,7 +89,7 @@ def test_parameters_are_those_of_the_transformers_library(name: str, size: str) 
 def test_transformer_parameters_are_those_of_torch(size: str) -> None:
     width, heads, inner = {"base": (512, 8, 2048), "big": (1024, 16, 4096)}[size]
     with torch.device("meta"):
-        stacks = torch.nn.Transformer(width, heads, 6, 6, inner)
+        stacks = torch.nn.Transformer(width, heads, 6, 6, inner, batch_first=True)
     final_norms = 2 * 2 * width  # torch adds them, the paper has none
     expected = sum(p.numel() for p in stacks.parameters()) - final_norms + 37000 * width
     assert describe("transformer", size=size).parameters == Parameters(expected, 37000 * width)
@@ -144,11 +144,11 @@ def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
     design = describe(name, size="tiny", vocabulary=500)
     assert design.predicted == 0.15
     model = create(name, design.settings or {}, size="tiny").train()
-    watch_attention(model)
+    only_count(model)
     objective, text = made_up_lesson(model, design, tokens=20_000, seed=0)
     raw = objective.loader(text, batch=4, window=design.window, seed=0, streams=False).batch(0)
     batch = objective.batch(raw, np.random.default_rng(0))
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:
         objective.loss(model, batch)
     assert design.forward_flops * batch.tokens == pytest.approx(counter.get_total_flops(), rel=0.03)
 
@@ -162,16 +162,17 @@ def test_flops_of_encoder_decoders_are_those_that_torch_counts(name: str) -> Non
     assert design.unit == "pair of a source and a target token"
     assert (design.window, design.mean_window) == (24, 24)
     model = create(name, design.settings or {}, size="tiny").train()
-    watch_attention(model)
+    only_count(model)
     rows, full = np.random.default_rng(0).integers(0, 500, (3, 25)), np.full(3, 24)
     batch = pair_batch(rows[:, 1:], full, rows, full)
-    with torch.no_grad(), FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter:
         Seq2Seq().loss(model, batch)
     assert design.forward_flops * 3 * 24 == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
-def watch_attention(model: torch.nn.Module) -> None:
-    """Let attention be computed in the open, because torch does not count the fused kernel."""
+def only_count(model: torch.nn.Module) -> None:
+    """No gradients; and attention is computed in the open, because torch does not count the fused kernel."""
+    model.requires_grad_(requires_grad=False)
     for name, module in model.named_modules():
         if name.endswith("probabilities"):
             module.register_forward_hook(lambda *_: None)

@@ -21,7 +21,7 @@ from lmlab.tokenizers import parse
 SEGMENT = 64
 """Tokens in a row of a model without a window, as in training by default."""
 SENTENCE = 30
-"""Tokens in the mean sentence that a translator learns from, about what sentences of WMT have."""
+"""Tokens in the mean sentence that a translator learns from: about what sentences of WMT have."""
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
 """Settings of an encoder with which it is what pre-training leaves: without heads and without ELECTRA's generator."""
 
@@ -82,9 +82,11 @@ def _from_file(
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
         left = create(name, {**settings, **known, **bare}, size=size) if isinstance(model, EncoderModel) else model
     length = min(window or model.window or SEGMENT, model.window or window or SEGMENT)
-    mean = length if window is not None or paper is None else paper.mean_window or length
-    if window is None and paper is None and cls.OBJECTIVE["kind"] == "seq2seq":
+    mean = length
+    if cls.OBJECTIVE["kind"] == "seq2seq":
         mean = min(length, SENTENCE)
+    elif window is None and paper is not None and paper.mean_window is not None:
+        mean = paper.mean_window
     predicted = _predicted(cls.OBJECTIVE)
     parameters = count_parameters(left)
     as_published = paper is not None and not settings and known["vocabulary"] == paper.vocabulary

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import math
-import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import torch
 from pydantic import BaseModel
 from torch import Tensor
 
-from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.loaders import Loader
-from lmlab.models.model import Model, State, detach_state
-from lmlab.objectives.objective import Batch, Loss, Objective
-from lmlab.training.ahead import Ahead, make_batch
+from lmlab.models.model import Model, State
+from lmlab.objectives.objective import Objective
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Cost, Meter, price_tag
+from lmlab.training.evaluation import Evaluation, add_measures, means
 from lmlab.training.optimizers import create_optimizer, learning_rate
 from lmlab.training.settings import TrainConfig
+from lmlab.training.step import Step
 
 
 class Progress(BaseModel):
@@ -73,21 +70,6 @@ class Keeper(Protocol):
         """True when it is time for a checkpoint."""
 
 
-class Evaluation(NamedTuple):
-    """What validation gives: nats per prediction, and what else was measured (losses apart, the more the better)."""
-
-    loss: float
-    measures: dict[str, float]
-
-    def cost(self, watch: str) -> float:
-        """What early stopping and the choice of the best weights look at: the lower, the better."""
-        if watch == "loss":
-            return self.loss
-        if watch not in self.measures:
-            raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.measures])}")
-        return self.measures[watch] if watch.endswith("_loss") else -self.measures[watch]
-
-
 class NotFiniteError(ValueError):
     """The loss or its gradient is no longer a number."""
 
@@ -116,7 +98,7 @@ def train(
     if keeper is not None:
         start = model.start(loader.batch_size) if model.carries else None
         progress, state = keeper.load(model, optimizer, start) or (progress, state)
-    step = _Step(model, objective, loader, config, optimizer)
+    step = Step(model, objective, loader, config, optimizer)
     meter, grid = Meter(model.device), find_grid(config.country)
     progress.energy_method = meter.method
 
@@ -262,104 +244,6 @@ def _largest(parameters: Sequence[Tensor]) -> float:
         return max((float(parameter.abs().max()) for parameter in parameters), key=lambda x: (math.isnan(x), x))
 
 
-@dataclass(frozen=True)
-class Taken:
-    """What one step came to."""
-
-    loss: float  # nats per prediction
-    count: int  # predictions
-    tokens: int  # read
-    gradient: float  # norm
-    measures: dict[str, tuple[float, int]]
-
-
-class _Step:
-    """One update of the weights, with the precision, compilation and accumulation that the settings ask for."""
-
-    def __init__(
-        self,
-        model: Model,
-        objective: Objective,
-        loader: Loader,
-        config: TrainConfig,
-        optimizer: torch.optim.Optimizer,
-    ) -> None:
-        self.model, self.objective, self.loader, self.config, self.optimizer = (
-            model,
-            objective,
-            loader,
-            config,
-            optimizer,
-        )
-        self.ahead = Ahead(objective, loader, seed=config.seed)
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.device = model.device
-        self.dtype = choose_dtype(config.precision, self.device)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        self.unproven = config.compile
-        self.close = self.ahead.close
-        if config.compile:
-            model.compile()
-
-    def __call__(self, step: int, rate: float, state: State) -> tuple[Taken, State]:
-        """Give what the step came to, and the state after it."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        total, count, tokens = 0.0, 0, 0
-        measures: dict[str, tuple[float, int]] = {}
-        scale = 1.0 / self.config.accumulate
-        for part in range(self.config.accumulate):
-            place = step * self.config.accumulate + part
-            if not self.model.carries or self.loader.restarts(place):
-                state = None
-            batch = self.ahead.batch(place).to(self.device)
-            loss, state = self._backward(batch, state, scale)
-            total, count, tokens = total + float(loss.total.detach()), count + loss.count, tokens + batch.tokens
-            measures = add_measures(measures, sums(loss))
-        self.scaler.unscale_(self.optimizer)
-        limit = self.config.clip if self.config.clip is not None else math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
-        if math.isfinite(norm) or self.scaler.is_enabled():
-            self.scaler.step(self.optimizer)
-            self.scaler.update()
-        self.optimizer.zero_grad(set_to_none=True)
-        gradient = norm if not self.scaler.is_enabled() else 0.0
-        return Taken(total / max(1, count), count, tokens, gradient, measures), detach_state(state)
-
-    def _backward(self, batch: Batch, state: State, scale: float) -> tuple[Loss, State]:
-        if not self.unproven:
-            return self._forward_backward(batch, state, scale)
-        random = torch.get_rng_state()
-        self.unproven = False
-        try:
-            return self._forward_backward(batch, state, scale)
-        except Exception as error:
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            warnings.warn(f"torch.compile failed ({reason}); going on without it", stacklevel=2)
-            self.model._compiled_call_impl = None
-            self.optimizer.zero_grad(set_to_none=True)
-            torch.set_rng_state(random)
-            return self._forward_backward(batch, state, scale)
-
-    def _forward_backward(self, batch: Batch, state: State, scale: float) -> tuple[Loss, State]:
-        with self._autocast():
-            loss, state = self.objective.loss(self.model, batch, state)
-        self.scaler.scale(loss.mean * scale).backward()  # type: ignore[no-untyped-call]
-        return loss, state
-
-    def _autocast(self) -> AbstractContextManager[Any]:
-        return nullcontext() if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
-
-
-def choose_dtype(precision: str, device: torch.device) -> torch.dtype | None:
-    """The type for autocast, or None for plain fp32."""
-    if precision == "auto":
-        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
-    if precision == "fp16" and device.type == "cpu":
-        raise ValueError("train.precision = 'fp16' needs a GPU; on a CPU use fp32 or bf16")
-    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
-
-
 def choose_device(name: str) -> torch.device:
     """The device called `name`; auto takes the best there is."""
     if name == "auto":
@@ -371,55 +255,3 @@ def choose_device(name: str) -> torch.device:
         reason = str(error).strip().splitlines()[0]
         raise ValueError(f"device {name!r} cannot be used here: {reason}; try --device cpu") from None
     return device
-
-
-@contextmanager
-def evaluating(model: Model) -> Iterator[None]:
-    """Dropout off and no gradients, then back to training."""
-    model.eval()
-    with torch.inference_mode():
-        yield
-    model.train()
-
-
-def mean_loss(model: Model, objective: Objective, loader: Loader, *, steps: int) -> Evaluation:
-    """The loss per prediction, and the measures, over the first `steps` batches; state carried where the model does.
-
-    The blanks are the same each time, and so are the random numbers of a model that draws some: what training draws
-    does not depend on whether it was watched.
-    """
-    total, count = 0.0, 0
-    measures: dict[str, tuple[float, int]] = {}
-    state: State = None
-    with evaluating(model), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for step in range(steps):
-            batch = make_batch(objective, loader, step, seed=0).to(model.device)
-            if not model.carries or loader.restarts(step):
-                state = None
-            loss, state = objective.loss(model, batch, state)
-            total, count = total + float(loss.total), count + loss.count
-            measures = add_measures(measures, sums(loss))
-    return Evaluation(total / max(1, count), means(measures))
-
-
-def sums(loss: Loss) -> dict[str, tuple[float, int]]:
-    """The measures of a loss, and its further terms, as plain numbers."""
-    terms = {f"{name}_loss": (float(term.total.detach()), term.count) for name, term in loss.terms.items()}
-    return terms | {name: (float(total), count) for name, (total, count) in loss.measures.items()}
-
-
-def add_measures(
-    some: dict[str, tuple[float, int]], more: dict[str, tuple[float, int]]
-) -> dict[str, tuple[float, int]]:
-    """Sums and counts by name, added up."""
-    both = {
-        name: (total + some.get(name, (0.0, 0))[0], n + some.get(name, (0.0, 0))[1])
-        for name, (total, n) in more.items()
-    }
-    return {**some, **both}
-
-
-def means(measures: dict[str, tuple[float, int]]) -> dict[str, float]:
-    """Each sum over its count."""
-    return {name: total / max(1, count) for name, (total, count) in measures.items()}

@@ -19,7 +19,8 @@ from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.costs import Cost
-from lmlab.training.loop import mean_loss, train
+from lmlab.training.evaluation import mean_loss
+from lmlab.training.loop import train
 from lmlab.training.settings import TrainConfig
 
 SECONDS = 4.0
