@@ -24,7 +24,8 @@ from lmlab.training.loop import train
 from lmlab.training.settings import TrainConfig
 
 SECONDS = 4.0
-"""How long the trial trains, once it is warm."""
+"""How long the trial trains, once it is warm; longer where that would be fewer than LEAST_STEPS."""
+LEAST_STEPS = 3
 VALIDATION_SECONDS = 1.0
 VALIDATION_ROWS = 16
 """As many as validation has in a batch."""
@@ -49,8 +50,9 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     objective, text = made_up_lesson(model, design, tokens=max(TEXT, 4 * rows * design.window), seed=config.seed)
     streams = config.order == "streams" or (config.order == "auto" and model.carries)
     loader = objective.loader(text, batch=rows, window=design.window, seed=config.seed, streams=streams)
-    for budget in ("2steps", f"{SECONDS}s"):
-        progress = train(model, objective, loader, config.model_copy(update={"budget": budget, "log_every": 10}))
+    warm = train(model, objective, loader, config.model_copy(update={"budget": "2steps"}))
+    seconds = max(SECONDS, LEAST_STEPS * warm.seconds / 2)
+    progress = train(model, objective, loader, config.model_copy(update={"budget": f"{seconds}s", "log_every": 10}))
     cost = Cost(*progress.cost)
     counted = getattr(loader, "targets_per_step", loader.tokens_per_step) / loader.tokens_per_step
     judged = objective.loader(
