@@ -270,7 +270,8 @@ def test_an_encoder_decoder_gives_its_encoder(tokenizer: Tokenizer, kind: str, n
     for text, found in zip(TEXTS, every, strict=True):
         source = torch.tensor([[*tokenizer.encode(text), tokenizer.boundary]])
         with torch.no_grad():
-            x = model.encoder.embed(model.embedding(source) * model.scale)
+            positions = model.encoder.positions(0, source.shape[1])
+            x = model.encoder.embed(model.embedding(source) * model.scale, positions)
             last = model.read(source)
         expected = torch.cat([x, last], -1)[0, :-1]
         np.testing.assert_allclose(found.vectors[:, :12], expected[:, :12].numpy(), atol=1e-5)

@@ -20,9 +20,7 @@ class TranslationRows:
         source, target = (length - 1 for length in data.lengths)  # without the boundary
         kept = np.flatnonzero(source + target + 3 <= window)
         if not len(kept):
-            raise ValueError(
-                f"none of the {len(data):,} pairs fits into a row of {window} tokens; raise model.window"
-            )
+            raise ValueError(f"none of the {len(data):,} pairs fits into a row of {window} tokens; raise model.window")
         self.data, self.frame, self.seed = data, frame, seed
         self._lengths = [source[kept], target[kept]]
         self._starts = [np.asarray(side.documents)[kept] for side in (data.source, data.target)]
