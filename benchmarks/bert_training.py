@@ -5,8 +5,8 @@
 Both train the same shape (L4 d256 h4 T256 B16, vocabulary 8192) on the same tokens with 15% blanks: exact GELU, one
 dropout everywhere, tied embeddings, no pooler and no sentence pairs, gradient clipping at 1 and AdamW (lmlab with
 the fused one of PyTorch, transformers with its default and with the fused one). glibc keeps freed buffers, for both
-alike, as lmlab does in training. lmlab computes scores at the blanks only; the last row has the head of transformers
-called in the same way.
+alike, as lmlab does in training. lmlab computes scores, and the last layer but for its keys and values, at the blanks
+only; the last row has the head of transformers called at the blanks only, too.
 Before timing, both are given the same weights and must have the same loss. Printed: tokens/s (median) and the ratio.
 """
 
@@ -95,7 +95,7 @@ def contestants(dropout: float) -> dict[str, Callable[[], float]]:
         copy_weights(ours, reference)
 
     def our_loss() -> Tensor:
-        hidden = ours(inputs).hidden.flatten(0, 1)[at]
+        hidden = ours(inputs, at=places).hidden.flatten(0, 1)
         return ours.total_nll(hidden, targets.flatten()) / targets.numel()
 
     def their_loss_at_blanks() -> Tensor:

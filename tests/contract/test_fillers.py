@@ -131,3 +131,36 @@ def test_flops_are_counted_as_torch_counts_them(model: Any) -> None:
     with FlopCounterMode(display=False) as counter:
         part.logits(hidden[:, :3])
     assert part.output.flops() * 24 == pytest.approx(counter.get_total_flops(), rel=1e-6)
+
+
+@pytest.mark.parametrize("padding", ["none", "packed", "masked"])
+def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str) -> None:
+    """The vectors and every gradient, in double precision; packed on a CPU, masked where a hook watches the layers."""
+    part = filler(model).double()
+    text = tokens(4, WINDOW)
+    lengths = None if padding == "none" else torch.tensor([4, WINDOW, 9, 4])
+    at = torch.tensor([[0, 3, 3], [0, 23, 7], [8, 1, 0], [2, 3, 0]])
+    rows = torch.arange(4)[:, None]
+    upstream = torch.randn(4, 3, 16 if part is model else 8, dtype=torch.double)
+    whole = part(text, lengths=lengths).hidden[rows, at]
+    expected = torch.autograd.grad((whole * upstream).sum(), list(part.blocks.parameters()))
+    hook = part.dropout.register_forward_hook(lambda *_: None) if padding == "masked" else None
+    asked = part(text, lengths=lengths, at=at).hidden
+    gradients = torch.autograd.grad((asked * upstream).sum(), list(part.blocks.parameters()))
+    if hook is not None:
+        hook.remove()
+    torch.testing.assert_close(asked, whole)
+    for gradient, other in zip(gradients, expected, strict=True):
+        torch.testing.assert_close(gradient, other)
+
+
+def test_asking_at_places_costs_what_is_said(model: Any) -> None:
+    """The last layer's keys and values of all tokens, the rest of it at three places of each row."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    part, text, at = filler(model), tokens(8, WINDOW), tokens(8, 3)
+    with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+        part(text, at=at)
+    assert part.flops(WINDOW, 3 / WINDOW) * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
+    assert part.flops(WINDOW, 3 / WINDOW) < part.flops(WINDOW) == part.flops(WINDOW, 1.0)

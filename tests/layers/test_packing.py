@@ -81,3 +81,18 @@ def test_lengths_are_checked() -> None:
         check_lengths(torch.tensor([[3]]), 1, 3)
     with pytest.raises(ValueError, match="each must be from 1 to 3"):
         check_lengths(torch.tensor([4]), 1, 3)
+
+
+def test_a_few_queries_are_answered_as_all_are() -> None:
+    layer = BidirectionalAttention(12, 3).eval()
+    lengths, x = torch.tensor([5, 1, 9, 5, 2]), torch.randn(5, 9, 12)
+    at = torch.tensor([[0, 4], [0, 0], [8, 2], [3, 3], [1, 0]])
+    every = torch.arange(5)[:, None]
+    for texts in (Masked(lengths, 9), Packed(lengths, 9)):
+        packed = texts.pack(x)
+        chosen = texts.choose(packed, at)
+        assert torch.equal(chosen, x[every, at])
+        whole = texts.unpack(layer(packed, texts))[every, at]
+        torch.testing.assert_close(layer.ask(chosen, packed, texts), whole, atol=1e-6, rtol=1e-5)
+    whole = layer(x, Whole())[every, at]
+    torch.testing.assert_close(layer.ask(x[every, at], x, Whole()), whole, atol=1e-6, rtol=1e-5)

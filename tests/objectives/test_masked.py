@@ -314,9 +314,12 @@ class Theirs(nn.Module):
         self.bert = BertForPreTraining(config).eval()
         self.eval()
 
-    def forward(self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None) -> Output:
+    def forward(
+        self, tokens: Tensor, *, at: Tensor, segments: Tensor | None = None, lengths: Tensor | None = None
+    ) -> Output:
         mask = attention_mask(tokens, lengths)
-        return Output(self.bert.bert(tokens, token_type_ids=segments, attention_mask=mask)[0], None)
+        hidden = self.bert.bert(tokens, token_type_ids=segments, attention_mask=mask)[0]
+        return Output(hidden[torch.arange(len(at))[:, None], at], None)
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.bert.cls.predictions(hidden)
@@ -395,10 +398,10 @@ def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tok
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64))
     objective = Masked(MaskedConfig(), pieces_of)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
-    assert objective.flops(model, loader) == pytest.approx(model.flops(64) * 256 + model.output.flops() * 40)
+    assert objective.flops(model, loader) == pytest.approx(model.flops(64, 10 / 64) * 256 + model.output.flops() * 40)
     half = Masked(MaskedConfig(short=16, short_share=0.5), pieces_of)
     scheduled = half.loader(data, batch=4, window=64, seed=0, streams=False)
-    short = model.flops(16) * 256 + model.output.flops() * 32
+    short = model.flops(16, 2 / 16) * 256 + model.output.flops() * 32
     assert half.flops(model, scheduled) == pytest.approx((objective.flops(model, loader) + short) / 2)
 
 

@@ -76,8 +76,9 @@ class Theirs(nn.Module):
 
             self.electra = ElectraForMaskedLM(config)
 
-        def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Output:
-            return Output(self.electra.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0], None)
+        def forward(self, tokens: Tensor, *, at: Tensor, lengths: Tensor | None = None) -> Output:
+            hidden = self.electra.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0]
+            return Output(hidden[torch.arange(len(at))[:, None], at], None)
 
         def logits(self, hidden: Tensor) -> Tensor:
             return self.electra.generator_lm_head(self.electra.generator_predictions(hidden))
@@ -196,7 +197,7 @@ def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, dat
     objective = Replaced(ReplacedConfig(), tokenizer)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
     head = electra.generator.output.flops()
-    assert objective.flops(electra, loader) == pytest.approx(electra.flops(64) * 256 + head * 40)
+    assert objective.flops(electra, loader) == pytest.approx(electra.flops(64, 10 / 64) * 256 + head * 40)
 
 
 def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: Split) -> None:

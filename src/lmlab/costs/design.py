@@ -139,11 +139,11 @@ def _blocks(model: Model) -> list[int]:
 
 
 def _forward_flops(model: Model, window: int, predicted: float) -> float:
-    """Of training, per token; models that fill blanks compute scores only at these, and count them apart."""
+    """Of training, per token; models that fill blanks compute scores, and most of the last layer, only at these."""
     if not isinstance(model, EncoderModel):
         return model.flops(window)
     head: Any = blank_filler(model).output
-    return model.flops(window) + predicted * float(head.flops())
+    return model.flops(window, predicted) + predicted * float(head.flops())
 
 
 def _from_shape(

@@ -66,8 +66,9 @@ def pseudo_score_tokens(
         every = torch.arange(len(rows))
         targets = tokens[every, places]
         tokens[every, places] = mask
-        hidden = model(tokens.to(model.device), lengths=lengths.to(model.device)).hidden
-        nats = model.nll(hidden[every, places], targets.to(model.device)).double().cpu().numpy()
+        tokens, lengths, at = (part.to(model.device) for part in (tokens, lengths, places[:, None]))
+        hidden = model(tokens, lengths=lengths, at=at).hidden[:, 0]
+        nats = model.nll(hidden, targets.to(model.device)).double().cpu().numpy()
         for (window, token), value in zip(rows, nats, strict=True):
             results[window.document][token] = value
         done += len(rows)

@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from lmlab.layers.attention import attend, head_width
-from lmlab.layers.linear import Linear
+from lmlab.layers.linear import Linear, linear
 from lmlab.layers.packing import Whole
 
 
@@ -29,6 +29,20 @@ class BidirectionalAttention(nn.Module):
     def forward(self, x: Tensor, texts: Whole) -> Tensor:
         """x [B, T, D], or packed [N, D], of the given texts -> the same shape."""
         return cast(Tensor, self.projection(texts.each_text(self._attend, self.query_key_value(x))))
+
+    def ask(self, chosen: Tensor, x: Tensor, texts: Whole) -> Tensor:
+        """The same where only the chosen places [B, K, D] of the texts ask -> [B, K, D]; not for `causal`."""
+        weight, bias, width = self.query_key_value.weight, self.query_key_value.bias, self.width
+        queries, keys_values = linear(chosen, weight[:width], bias[:width]), linear(x, weight[width:], bias[width:])
+        return cast(Tensor, self.projection(texts.each_query(self._answer, queries, keys_values)))
+
+    def _answer(self, queries: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries [B, K, D], and keys and values side by side [B, T, 2D] -> the concatenated heads [B, K, D]."""
+        q = queries.view(*queries.shape[:2], self.heads, self.head_width).transpose(1, 2)
+        parts = keys_values.view(*keys_values.shape[:2], 2, self.heads, self.head_width)
+        k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+        z = attend(q, k, v, mask=mask, dropout=self.dropout if self.training else 0.0)
+        return z.transpose(1, 2).flatten(2)
 
     def _attend(self, parts: Tensor, mask: Tensor | None) -> Tensor:
         """Queries, keys and values side by side [B, T, 3D] -> the concatenated heads [B, T, D]."""

@@ -62,6 +62,6 @@ class Albert(Bert):
         x: Tensor = self.projection(super().embed(tokens, segments, positions))
         return x
 
-    def flops(self, window: int) -> float:
+    def flops(self, window: int, share: float = 1.0) -> float:
         projection = sum(module.weight.numel() for module in self.projection.modules() if isinstance(module, nn.Linear))
-        return super().flops(window) + 2.0 * projection
+        return super().flops(window, share) + 2.0 * projection

@@ -19,7 +19,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.gelu import gelu_tanh
 from lmlab.layers.linear import Linear
 from lmlab.layers.masked_head import MaskedHead, NoHead
-from lmlab.layers.packing import Masked, Packed, Whole, check_lengths
+from lmlab.layers.packing import Masked, Packed, Whole, check_lengths, choose
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.models.attention_lm import WindowedConfig
 from lmlab.models.gpt import GPT, initialise
@@ -79,8 +79,13 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, texts: Whole) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, texts)))
+    def forward(self, x: Tensor, texts: Whole, at: Tensor | None = None) -> Tensor:
+        """With `at` [B, K] only what comes out at these places of each row, [B, K, D]: the others only answer."""
+        if at is None:
+            x = self.attention_norm(x + self.dropout(self.attention(x, texts)))
+        else:
+            chosen = texts.choose(x, at)
+            x = self.attention_norm(chosen + self.dropout(self.attention.ask(chosen, x, texts)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
@@ -143,13 +148,21 @@ class Encoder(EncoderModel):
         segments: Tensor | None = None,
         lengths: Tensor | None = None,
         positions: Tensor | None = None,
+        at: Tensor | None = None,
         state: State = None,
     ) -> Output:
-        """`positions` [B, T] where they are not simply counted from 0, as of a text and its translation in one row."""
+        """`positions` [B, T] where they are not simply counted from 0, as of a text and its translation in one row.
+
+        With `at` [B, K] the last block works at these places alone; the vectors there are what the whole would give.
+        """
         x, texts = self._begin(tokens, segments, lengths, positions)
-        for block in self._stack():
+        *blocks, last = self._stack()
+        for block in blocks:
             x = block(x, texts)
-        return Output(texts.unpack(x), None)
+        if at is not None and self.config.direction == "both" and not self._watched():
+            return Output(last(x, texts, at), None)
+        hidden = texts.unpack(last(x, texts))
+        return Output(hidden if at is None else choose(hidden, at), None)
 
     def layers(
         self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None
@@ -169,28 +182,31 @@ class Encoder(EncoderModel):
         check_window(0, longest, self.config.window)
         texts = Whole()
         if lengths is not None and check_lengths(lengths, batch, longest):
-            watched = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
-            packs = tokens.device.type == "cpu" and not watched and not torch.compiler.is_compiling()
+            packs = tokens.device.type == "cpu" and not self._watched() and not torch.compiler.is_compiling()
             texts = (Packed if packs else Masked)(lengths, longest)
         table = self.positions(self.first_position, longest)
         places = texts.place(table) if positions is None else F.embedding(texts.pack(positions), table)
         segments = None if segments is None else texts.pack(segments)
         return self.embed(texts.pack(tokens), segments, places), texts
 
+    def _watched(self) -> bool:
+        return any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+
     def _stack(self) -> Iterator[nn.Module]:
         for layer in range(self.config.layers):
             yield self.blocks[layer * self.distinct_blocks // self.config.layers]
 
-    def flops(self, window: int) -> float:
+    def flops(self, window: int, share: float = 1.0) -> float:
         """Of the encoder alone: the head works only where a token is predicted, `output.flops()` for each of these.
 
-        2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
+        2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V. The last layer computes keys and
+        values, 2·D² weights, of all tokens, and the rest at the share of them that is asked for.
         """
-        shared = self.config.layers // self.distinct_blocks
-        weights = shared * sum(
-            module.weight.numel() for module in self.blocks.modules() if isinstance(module, nn.Linear)
-        )
-        return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers
+        width = self.config.width
+        weights = sum(module.weight.numel() for module in self.blocks[0].modules() if isinstance(module, nn.Linear))
+        layer = 2.0 * weights + 4.0 * window * width
+        spared = layer - 4.0 * width**2 if self.config.direction == "both" else 0.0
+        return self.config.layers * layer - (1 - share) * spared
 
 
 class Bert(Encoder):

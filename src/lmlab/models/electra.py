@@ -147,9 +147,15 @@ class Electra(EncoderModel):
         return self.main.output
 
     def forward(
-        self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None, state: State = None
+        self,
+        tokens: Tensor,
+        *,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        at: Tensor | None = None,
+        state: State = None,
     ) -> Output:
-        return cast(Output, self.main(tokens, segments=segments, lengths=lengths))
+        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at))
 
     def detect(self, hidden: Tensor) -> Tensor:
         """The discriminator's hidden [B, T, D] -> logits [B, T] of "this token was replaced"."""
@@ -157,9 +163,12 @@ class Electra(EncoderModel):
             raise ValueError("this ELECTRA has only its generator, which detects nothing: give parts = 'discriminator'")
         return self.discriminator.detect(hidden)
 
-    def flops(self, window: int) -> float:
-        """Of all parts that there are, and of detection, which works at every place; the generator's head is extra."""
-        total = 0.0 if self.generator is None else self.generator.flops(window)
+    def flops(self, window: int, share: float = 1.0) -> float:
+        """Of all parts that there are, and of detection, which works at every place; the generator's head is extra.
+
+        `share` is the generator's: it is asked at the blanks alone.
+        """
+        total = 0.0 if self.generator is None else self.generator.flops(window, share)
         if self.discriminator is not None:
             heads = (self.discriminator.detector, self.discriminator.verdict)
             weights = sum(head.weight.numel() for head in heads if head is not None)

@@ -136,12 +136,23 @@ class EncoderModel(Model):
     """
 
     def forward(
-        self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None, state: State = None
+        self,
+        tokens: Tensor,
+        *,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        at: Tensor | None = None,
+        state: State = None,
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
 
-        What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero.
+        What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
+        [B, K], places of each row, only the vectors there, [B, K, D], for which the last layer need do little.
         """
+        raise NotImplementedError
+
+    def flops(self, window: int, share: float = 1.0) -> float:
+        """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
         raise NotImplementedError
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:

@@ -21,7 +21,7 @@ from lmlab.data.pairs import PairSplit
 from lmlab.data.rows import Frame, LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.sentence_pairs import SentencePairs
 from lmlab.data.translation_rows import TranslationRows
-from lmlab.models.model import Model, State
+from lmlab.models.model import EncoderModel, State
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, Term
 from lmlab.tokenizers import Tokenizer
@@ -66,6 +66,7 @@ class Blanks:
 
     roles: tuple[str, ...] = ("pad", "cls", "sep", "mask")
     likelihood: bool = False
+    asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
 
     def __init__(self, config: BlanksConfig, tokenizer: Tokenizer) -> None:
@@ -110,12 +111,13 @@ class Blanks:
             return loader.share * short + (1 - loader.share) * long
         return count_chosen(self.config.share, loader.window) * loader.tokens_per_step / loader.window
 
-    def encoder_flops(self, model: Model, loader: Loader) -> float:
+    def encoder_flops(self, model: EncoderModel, loader: Loader) -> float:
         """Floating-point operations of reading one batch, on average; longer rows cost more for each token."""
         if isinstance(loader, LengthSchedule):
             short, long = self.encoder_flops(model, loader.short), self.encoder_flops(model, loader.long)
             return loader.share * short + (1 - loader.share) * long
-        return model.flops(loader.window) * loader.tokens_per_step
+        asked = self.asked_beside + count_chosen(self.config.share, loader.window)
+        return model.flops(loader.window, asked / loader.window) * loader.tokens_per_step
 
 
 class Masked(Blanks):
@@ -126,6 +128,7 @@ class Masked(Blanks):
 
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer) -> None:
         super().__init__(config, tokenizer)
+        self.asked_beside = int(config.pairs != "none")  # [CLS], which tells about the pair
 
     def _rows(self, data: Split | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
@@ -153,13 +156,15 @@ class Masked(Blanks):
 
     def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
         """The mean over chosen tokens, plus that over pairs; accuracies are measured in evaluation only."""
-        hidden = model(**batch.inputs).hidden
-        chosen, targets = at_blanks(hidden, batch)
+        assert batch.places is not None
+        pair = "pair" in batch.labels
+        hidden = model(**batch.inputs, at=F.pad(batch.places, (1, 0)) if pair else batch.places).hidden  # [CLS] first
+        chosen, targets = blanks_of(batch, hidden[:, 1:] if pair else hidden)
         total = model.total_nll(chosen, targets)
         terms, measures = {}, {}
         if not model.training:
             measures["accuracy"] = count_right(model.logits(chosen), targets)
-        if "pair" in batch.labels:
+        if pair:
             label = batch.labels["pair"]
             scores = model.pair_logits(hidden).float()
             terms["pair"] = Term(F.cross_entropy(scores, label, reduction="sum"), len(label))
@@ -202,11 +207,11 @@ def flat_places(batch: Batch) -> Tensor:
     return places.flatten() if kept is None else places.flatten()[kept]
 
 
-def at_blanks(hidden: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The hidden vectors [N, D] at the chosen places, and their targets [N]."""
+def blanks_of(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
+    """Of the vectors at all places [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
     kept = batch.labels.get("kept")
-    targets = batch.targets.flatten() if kept is None else batch.targets.flatten()[kept]
-    return hidden.flatten(0, 1).index_select(0, flat_places(batch)), targets
+    vectors, targets = hidden.flatten(0, 1), batch.targets.flatten()
+    return (vectors, targets) if kept is None else (vectors[kept], targets[kept])
 
 
 def count_right(scores: Tensor, targets: Tensor) -> tuple[Tensor, int]:

@@ -17,7 +17,7 @@ from lmlab.config import Config
 from lmlab.data.loaders import Loader
 from lmlab.data.rows import Rows
 from lmlab.models.model import State
-from lmlab.objectives.masked import Blanks, BlanksConfig, at_blanks, count_right, flat_places, make_batch
+from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, flat_places, make_batch
 from lmlab.objectives.objective import Batch, Loss, Term
 from lmlab.tokenizers import Tokenizer
 
@@ -50,7 +50,7 @@ class Replaced(Blanks):
     def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
         """Both losses; accuracies, and how many tokens were original, are measured in evaluation only."""
         generator = _generator(model)
-        chosen, targets = at_blanks(generator(**batch.inputs).hidden, batch)
+        chosen, targets = blanks_of(batch, generator(**batch.inputs, at=batch.places).hidden)
         scores = generator.logits(chosen).float()
         total = F.cross_entropy(scores, targets, reduction="sum")
 
