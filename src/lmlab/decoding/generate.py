@@ -11,6 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from lmlab.layers.linear import prepare
 from lmlab.models.model import Decoding, LanguageModel, State, reorder_state
 
 
@@ -18,6 +19,10 @@ def device_of(model: LanguageModel) -> torch.device:
     """Where a model wants its tokens; what has no device of its own (an n-gram) reads on the CPU."""
     device: torch.device = getattr(model, "device", torch.device("cpu"))
     return device
+
+
+MANY = 16
+"""Steps from which on it is worth preparing a model for them."""
 
 
 class Picker(Protocol):
@@ -35,9 +40,12 @@ class Reader:
 
     A model with a window holds at most that many tokens in one state. When the next ones do not fit, it forgets all
     and re-reads the last half window, so that a step costs the same on average and never sees less than that half.
+    For many `steps` its weights are laid out anew, which takes as long as some of them.
     """
 
-    def __init__(self, model: LanguageModel, *, batch: int, state: State = None) -> None:
+    def __init__(self, model: LanguageModel, *, batch: int, state: State = None, steps: int = 1) -> None:
+        if steps >= MANY:
+            prepare(model)
         self.model = model
         self.window = model.window
         self.state = model.start(batch) if state is None else state
@@ -109,7 +117,7 @@ def generate(
         raise ValueError(f"tokens = {tokens}, samples = {samples}: tokens must be at least 0 and samples at least 1")
     if tokens == 0:
         return
-    reader = Reader(model, batch=prompt.shape[0], state=state)
+    reader = Reader(model, batch=prompt.shape[0], state=state, steps=tokens)
     logits = reader.read(prompt)
     if samples > 1:
         rows = torch.arange(prompt.shape[0], device=prompt.device).repeat_interleave(samples)

@@ -79,7 +79,7 @@ def beam_search(
     limits = [tokens] * size if isinstance(tokens, int) else [int(limit) for limit in tokens]
     _check(model, prompt, limits, beams=beams, shortest=shortest, no_repeat=no_repeat, state=state)
     results = [_Results(beams, limit, length_penalty, penalty) for limit in limits]
-    reader = Reader(model, batch=size, state=state)
+    reader = Reader(model, batch=size, state=state, steps=max(limits, default=0))
     logits = reader.read(prompt)
     rows = torch.arange(size, device=device)  # [B] the texts that are not done
     exact = torch.float32 if device.type == "mps" else torch.float64  # many small terms are summed

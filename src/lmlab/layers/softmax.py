@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lmlab.layers.linear import linear
+from lmlab.layers.linear import Prepares, linear
 
 CHUNK_ELEMENTS = 2**24
 """About how many scores are held at once by `linear_cross_entropy`: 64 MB in single precision."""
@@ -23,7 +23,7 @@ CHUNK_ROWS = 256
 """The fewest rows that a chunk has: with fewer, adding up the weight's gradient costs more than the products."""
 
 
-class Softmax(nn.Module):
+class Softmax(Prepares):
     """P(w | h) = softmax(W h + b)_w; W may be the embedding's own matrix.
 
     Tying the two: Press & Wolf 2017, Inan et al. 2017.
@@ -45,7 +45,7 @@ class Softmax(nn.Module):
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores [..., V] of hidden vectors [..., D]."""
-        return linear(hidden, self.weight, self.bias)
+        return linear(hidden, self.weight, self.bias, self.prepared)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Surprisal in nats [N] of targets [N] at hidden vectors [N, D]."""
