@@ -11,51 +11,33 @@ token. Printed: sentences per second (median), encoder included in the time.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
+import itertools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 from lmlab.decoding.search import beam_search
-from lmlab.models.bart import Bart, BartConfig
-from lmlab.models.transformer import Transformer, TransformerConfig
-from seq2seq_training import copy_weights
+from lmlab.models.model import Model
+from peers import START, same_tokens, same_weights, translator
+from timing import make_parser, print_rows, take_turns
 
-ROWS = {"bart": (4, 256, 4, 1024), "marian": (6, 512, 8, 2048)}  # layers, width, heads, inner
-VOCABULARY, BATCH, LENGTH, START = 8192, 8, 25, 0
+ROWS = {
+    "bart": {"layers": 4, "width": 256, "heads": 4, "inner": 1024},
+    "marian": {"layers": 6, "width": 512, "heads": 8, "inner": 2048},
+}
+VOCABULARY, BATCH, LENGTH = 8192, 8, 25
 
 
-def models(row: str) -> tuple[Transformer, nn.Module]:
+def models(row: str) -> tuple[Model, nn.Module]:
     """lmlab's model and transformers' with the same weights."""
-    import transformers
-
-    layers, width, heads, inner = ROWS[row]
     torch.manual_seed(0)
-    ours: Transformer
-    shape = {"vocabulary": VOCABULARY, "width": width, "heads": heads, "layers": layers, "inner": inner}
-    theirs_shape = {
-        "vocab_size": VOCABULARY, "d_model": width, "encoder_layers": layers, "decoder_layers": layers,
-        "encoder_attention_heads": heads, "decoder_attention_heads": heads, "encoder_ffn_dim": inner,
-        "decoder_ffn_dim": inner, "max_position_embeddings": 64, "pad_token_id": 1, "bos_token_id": None,
-        "eos_token_id": None, "decoder_start_token_id": START, "forced_eos_token_id": None,
-    }  # fmt: skip
-    theirs: nn.Module
-    if row == "bart":
-        ours = Bart(BartConfig.model_validate({**shape, "window": 64}))
-        config = transformers.BartConfig(**theirs_shape, activation_function="gelu", scale_embedding=False)
-        theirs = transformers.BartForConditionalGeneration(config)
-    else:
-        ours = Transformer(TransformerConfig.model_validate({**shape, "waves": "halves"}))
-        marian = transformers.MarianConfig(**theirs_shape, activation_function="relu", scale_embedding=True)
-        theirs = transformers.MarianMTModel(marian)
-    for parameter in ours.parameters():  # wider than for learning, so that texts and beams differ
-        if parameter.ndim == 2:
+    endless = {"bos_token_id": None, "eos_token_id": None, "forced_eos_token_id": None}
+    theirs = translator(row, **ROWS[row], vocabulary=VOCABULARY, pad_token_id=1, **endless).eval()
+    for parameter in theirs.parameters():  # wider than for learning, so that texts and beams differ
+        if parameter.ndim == 2 and parameter.requires_grad:
             nn.init.normal_(parameter, std=0.05)
-    copy_weights(ours, theirs)
-    return ours.eval(), theirs.eval()
+    return same_weights(theirs), theirs
 
 
 def contestants(row: str, beams: int) -> dict[str, Callable[[], Tensor]]:
@@ -79,37 +61,30 @@ def contestants(row: str, beams: int) -> dict[str, Callable[[], Tensor]]:
     return {"lmlab": our_texts, "transformers generate": their_texts}
 
 
+def compare(row: str, beams: int, *, repeats: int) -> None:
+    runs = contestants(row, beams)
+    same = same_tokens(runs)
+    times = take_turns(runs, repeats=repeats)
+    shape = "{layers}+{layers} d{width} h{heads}".format(**ROWS[row])
+    texts = f"{BATCH} sentences, {LENGTH} tokens in, {LENGTH} out"
+    print(f"\n{row} ({shape} V{VOCABULARY}), {beams} beams, {texts}")
+    print_rows(
+        times,
+        work=BATCH,
+        unit="sentences",
+        peer="transformers generate",
+        note=lambda name, _: f"{same[name]:.1%} the same tokens",
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=5)
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 1])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    for row in arguments.rows:
-        for beams in arguments.beams:
-            runs = contestants(row, beams)
-            texts = {name: run() for name, run in runs.items()}
-            same = {name: (text == texts["lmlab"]).float().mean().item() for name, text in texts.items()}
-            times: dict[str, list[float]] = {name: [] for name in runs}
-            for _ in range(arguments.repeats):
-                for name, run in runs.items():
-                    begin = time.perf_counter()
-                    run()
-                    times[name].append(time.perf_counter() - begin)
-            layers, width, heads, _ = ROWS[row]
-            print(
-                f"\n{row} ({layers}+{layers} d{width} h{heads} V{VOCABULARY}), {beams} beams, "
-                f"{BATCH} sentences, {LENGTH} tokens in, {LENGTH} out"
-            )
-            peer = statistics.median(times["transformers generate"])
-            for name, values in times.items():
-                seconds = statistics.median(values)
-                print(
-                    f"  {name:26}{BATCH / seconds:9.1f} sentences/s   {peer / seconds:5.2f}x   "
-                    f"{same[name]:.1%} the same tokens   ({min(values):.2f}-{max(values):.2f} s)"
-                )
+    for row, beams in itertools.product(arguments.rows, arguments.beams):
+        compare(row, beams, repeats=arguments.repeats)
 
 
 if __name__ == "__main__":

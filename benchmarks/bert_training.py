@@ -12,66 +12,24 @@ Before timing, both are given the same weights and must have the same loss. Prin
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
+import copy
 from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.models.bert import Bert, BertConfig
 from lmlab.training.allocator import keep_buffers
+from peers import same_weights
+from timing import make_parser, print_rows, stepper, take_turns
 
 LAYERS, WIDTH, HEADS, WINDOW, BATCH, VOCABULARY = 4, 256, 4, 256, 16, 8192
 BLANKS = round(0.15 * WINDOW)
 MASK = 4
+DECAY = 0.01
 
 
-def stepper(model: nn.Module, loss: Callable[[], Tensor], *, fused: bool) -> Callable[[], float]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=fused or None)
-
-    def step() -> float:
-        begin = time.perf_counter()
-        loss().backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return time.perf_counter() - begin
-
-    return step
-
-
-def copy_weights(model: Bert, reference: nn.Module) -> None:
-    """The weights of ours into theirs."""
-    tables = {"embedding": "word_embeddings", "positions": "position_embeddings", "segments": "token_type_embeddings"}
-    names = {f"{ours}.weight": f"bert.embeddings.{theirs}.weight" for ours, theirs in tables.items()}
-    names["output.softmax.bias"] = "cls.predictions.bias"
-    modules = {
-        "embedding_norm": "bert.embeddings.LayerNorm",
-        "output.transform": "cls.predictions.transform.dense",
-        "output.norm": "cls.predictions.transform.LayerNorm",
-    }
-    for i in range(LAYERS):
-        layer = f"bert.encoder.layer.{i}"
-        modules |= {
-            f"blocks.{i}.attention.projection": f"{layer}.attention.output.dense",
-            f"blocks.{i}.attention_norm": f"{layer}.attention.output.LayerNorm",
-            f"blocks.{i}.feed_forward.expand": f"{layer}.intermediate.dense",
-            f"blocks.{i}.feed_forward.contract": f"{layer}.output.dense",
-            f"blocks.{i}.feed_forward_norm": f"{layer}.output.LayerNorm",
-        }
-        for kind in ("weight", "bias"):
-            parts = model.get_parameter(f"blocks.{i}.attention.query_key_value.{kind}").chunk(3)
-            for part, name in zip(parts, ("query", "key", "value"), strict=True):
-                reference.get_parameter(f"{layer}.attention.self.{name}.{kind}").data.copy_(part)
-    names |= {f"{ours}.{kind}": f"{their}.{kind}" for ours, their in modules.items() for kind in ("weight", "bias")}
-    for ours, theirs in names.items():
-        reference.get_parameter(theirs).data.copy_(model.get_parameter(ours))
-
-
-def contestants(dropout: float) -> dict[str, Callable[[], float]]:
+def contestants(dropout: float) -> dict[str, Callable[[], None]]:
     """A training step of each."""
     import transformers
 
@@ -83,16 +41,14 @@ def contestants(dropout: float) -> dict[str, Callable[[], float]]:
     labels = torch.full_like(text, -100).scatter(1, places, targets)
     at = (torch.arange(BATCH)[:, None] * WINDOW + places).flatten()
 
-    shape = {"vocabulary": VOCABULARY, "width": WIDTH, "heads": HEADS, "layers": LAYERS, "window": WINDOW}
-    ours = Bert(BertConfig.model_validate({**shape, "dropout": dropout, "pooler": False, "pairs": False}))
     config = transformers.BertConfig(
         vocab_size=VOCABULARY, hidden_size=WIDTH, num_attention_heads=HEADS, num_hidden_layers=LAYERS,
         intermediate_size=4 * WIDTH, max_position_embeddings=WINDOW,
         hidden_dropout_prob=dropout, attention_probs_dropout_prob=dropout,
     )  # fmt: skip
-    theirs = {name: transformers.BertForMaskedLM(config) for name in ("default", "fused", "blanks")}
-    for reference in theirs.values():
-        copy_weights(ours, reference)
+    reference = transformers.BertForMaskedLM(config)
+    ours = same_weights(reference)
+    theirs = {name: copy.deepcopy(reference) for name in ("default", "fused", "blanks")}
 
     def our_loss() -> Tensor:
         hidden = ours(inputs, at=places).hidden.flatten(0, 1)
@@ -113,35 +69,23 @@ def contestants(dropout: float) -> dict[str, Callable[[], float]]:
         values = [loss().item() for name, loss in losses.items() if models[name].eval()]
     if max(values) - min(values) > 1e-4:
         raise SystemExit(f"the losses differ: {values}")
-    return {name: stepper(models[name].train(), loss, fused=name != "transformers") for name, loss in losses.items()}
+    return {
+        name: stepper(models[name].train(), loss, fused=name != "transformers", decay=DECAY)
+        for name, loss in losses.items()
+    }
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=7)
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     keep_buffers()
     for dropout in arguments.dropout:
-        steps = contestants(dropout)
-        times: dict[str, list[float]] = {name: [] for name in steps}
-        for step in steps.values():
-            step()
-        for _ in range(arguments.repeats):
-            for name, step in steps.items():
-                times[name].append(step())
-        print(
-            f"\nL{LAYERS} d{WIDTH} h{HEADS} T{WINDOW} B{BATCH} V{VOCABULARY}, {BLANKS} blanks a row, dropout {dropout}"
-        )
-        peer = statistics.median(times["transformers"])
-        for name, values in times.items():
-            seconds = statistics.median(values)
-            print(
-                f"  {name:42}{BATCH * WINDOW / seconds:10.0f} tokens/s   {peer / seconds:5.2f}x   "
-                f"({min(values) * 1e3:.0f}-{max(values) * 1e3:.0f} ms)"
-            )
+        times = take_turns(contestants(dropout), repeats=arguments.repeats)
+        shape = f"L{LAYERS} d{WIDTH} h{HEADS} T{WINDOW} B{BATCH} V{VOCABULARY}"
+        print(f"\n{shape}, {BLANKS} blanks a row, dropout {dropout}; same first loss")
+        print_rows(times, work=BATCH * WINDOW, unit="tokens", peer="transformers")
 
 
 if __name__ == "__main__":

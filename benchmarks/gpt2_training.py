@@ -11,9 +11,7 @@ transformers, and the share of the machine's matrix limit, which is measured in 
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
+import itertools
 from collections.abc import Callable
 
 import torch
@@ -23,7 +21,9 @@ from torch import Tensor, nn
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
 from lmlab.training.allocator import keep_buffers
+from timing import make_parser, matrix_limit, print_rows, stepper, take_turns
 
+DECAY = 0.1
 ROWS = {  # layers, width, heads, window, batch, vocabulary
     "char": (4, 128, 4, 64, 12, 65),
     "small": (4, 256, 4, 256, 16, 8192),
@@ -70,32 +70,7 @@ class Plain(nn.Module):
         return F.cross_entropy(self.head(self.norm(x)).flatten(0, 1), targets.flatten())
 
 
-def matrix_limit() -> float:
-    """FLOP/s of a product of two 1024 x 1024 matrices, the best of several."""
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    best = float("inf")
-    for _ in range(20):
-        begin = time.perf_counter()
-        torch.mm(a, b)
-        best = min(best, time.perf_counter() - begin)
-    return 2 * 1024**3 / best
-
-
-def stepper(model: nn.Module, loss: Callable[[], Tensor], *, fused: bool) -> Callable[[], float]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.1, fused=fused or None)
-
-    def step() -> float:
-        begin = time.perf_counter()
-        loss().backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return time.perf_counter() - begin
-
-    return step
-
-
-def contestants(row: str, dropout: float, compiled: bool) -> tuple[dict[str, Callable[[], float]], float]:
+def contestants(row: str, dropout: float, compiled: bool) -> tuple[dict[str, Callable[[], None]], float]:
     """A training step of each model, and the FLOPs of one step."""
     import transformers
 
@@ -118,53 +93,48 @@ def contestants(row: str, dropout: float, compiled: bool) -> tuple[dict[str, Cal
     theirs = {fused: transformers.GPT2LMHeadModel(config).train() for fused in (False, True)}
     plain = Plain(layers, width, heads, window, vocabulary, dropout).train()
     ours.train()
-    steps = {
-        "lmlab": stepper(ours, our_loss, fused=True),
-        "transformers": stepper(theirs[False], lambda: theirs[False](inputs, labels=inputs).loss, fused=False),
-        "transformers, fused AdamW": stepper(
-            theirs[True], lambda: theirs[True](inputs, labels=inputs).loss, fused=True
-        ),
-        "plain eager, fused AdamW": stepper(plain, lambda: plain(inputs, targets), fused=True),
+    losses: dict[str, tuple[nn.Module, Callable[[], Tensor]]] = {
+        "lmlab": (ours, our_loss),
+        "transformers": (theirs[False], lambda: theirs[False](inputs, labels=inputs).loss),
+        "transformers, fused AdamW": (theirs[True], lambda: theirs[True](inputs, labels=inputs).loss),
+        "plain eager, fused AdamW": (plain, lambda: plain(inputs, targets)),
     }
     if compiled:
         faster = torch.compile(ours)
-        steps["lmlab --compile"] = stepper(ours, lambda: our_loss(faster), fused=True)
+        losses["lmlab --compile"] = (ours, lambda: our_loss(faster))
+    steps = {
+        name: stepper(model, loss, fused=name != "transformers", decay=DECAY) for name, (model, loss) in losses.items()
+    }
     return steps, 3 * ours.flops(window) * targets.numel()
 
 
+def compare(row: str, dropout: float, *, compiled: bool, repeats: int) -> None:
+    steps, flops = contestants(row, dropout, compiled)
+    limit = matrix_limit()
+    times = take_turns(steps, repeats=repeats, calls=20 if row == "char" else 1)
+    limit = max(limit, matrix_limit())
+    layers, width, heads, window, batch, vocabulary = ROWS[row]
+    shape = f"L{layers} d{width} h{heads} T{window} B{batch} V{vocabulary}"
+    print(f"\n{row} ({shape}), dropout {dropout}; matrix limit {limit / 1e9:.0f} GFLOP/s")
+    print_rows(
+        times,
+        work=batch * window,
+        unit="tokens",
+        peer="transformers",
+        note=lambda _, seconds: f"{flops / seconds / limit:4.0%} of the limit",
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=7)
     parser.add_argument("--rows", nargs="+", default=list(ROWS), choices=list(ROWS))
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--compile", action="store_true", help="add torch.compile of lmlab's model")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     keep_buffers()
-    for row in arguments.rows:
-        inner = 20 if row == "char" else 1
-        for dropout in arguments.dropout:
-            steps, flops = contestants(row, dropout, arguments.compile)
-            times: dict[str, list[float]] = {name: [] for name in steps}
-            for step in steps.values():
-                step()
-            limit = matrix_limit()
-            for _ in range(arguments.repeats):
-                for name, step in steps.items():
-                    times[name].append(statistics.median(step() for _ in range(inner)))
-            limit = max(limit, matrix_limit())
-            layers, width, heads, window, batch, vocabulary = ROWS[row]
-            shape = f"L{layers} d{width} h{heads} T{window} B{batch} V{vocabulary}"
-            print(f"\n{row} ({shape}), dropout {dropout}; matrix limit {limit / 1e9:.0f} GFLOP/s")
-            peer = statistics.median(times["transformers"])
-            for name, values in times.items():
-                seconds = statistics.median(values)
-                print(
-                    f"  {name:28}{batch * window / seconds:10.0f} tokens/s   {peer / seconds:5.2f}x   "
-                    f"{flops / seconds / limit:4.0%} of the limit   "
-                    f"({min(values) * 1e3:.1f}-{max(values) * 1e3:.1f} ms)"
-                )
+    for row, dropout in itertools.product(arguments.rows, arguments.dropout):
+        compare(row, dropout, compiled=arguments.compile, repeats=arguments.repeats)
 
 
 if __name__ == "__main__":

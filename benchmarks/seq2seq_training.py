@@ -14,116 +14,32 @@ dropout, the first losses must agree.
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
+import copy
+import itertools
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from lmlab.models.bart import Bart, BartConfig
-from lmlab.models.transformer import Transformer, TransformerConfig
 from lmlab.training.allocator import keep_buffers
+from peers import same_weights, translator
+from timing import make_parser, matrix_limit, print_rows, stepper, take_turns
 
-LAYERS, WIDTH, HEADS, INNER, VOCABULARY = 3, 256, 4, 1024, 8192
+SHAPE = {"layers": 3, "width": 256, "heads": 4, "inner": 1024, "vocabulary": 8192}
 BATCH, LENGTH = 64, 32
 IGNORE = -100
-SAME = {
-    "attention.projection": "self_attn.out_proj",
-    "attention_norm": "self_attn_layer_norm",
-    "cross_attention.query": "encoder_attn.q_proj",
-    "cross_attention.projection": "encoder_attn.out_proj",
-    "cross_attention_norm": "encoder_attn_layer_norm",
-    "feed_forward.expand": "fc1",
-    "feed_forward.contract": "fc2",
-    "feed_forward_norm": "final_layer_norm",
-}
-JOINED = {
-    "attention.query_key_value": ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
-    "cross_attention.key_value": ("encoder_attn.k_proj", "encoder_attn.v_proj"),
-}
+DECAY = 0.01
 
 
-def matrix_limit() -> float:
-    """FLOP/s of a product of two 1024 x 1024 matrices, the best of several."""
-    a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
-    best = float("inf")
-    for _ in range(20):
-        begin = time.perf_counter()
-        torch.mm(a, b)
-        best = min(best, time.perf_counter() - begin)
-    return 2 * 1024**3 / best
-
-
-def our_model(row: str, dropout: float) -> Transformer:
-    shape = {"vocabulary": VOCABULARY, "width": WIDTH, "heads": HEADS, "layers": LAYERS, "inner": INNER}
-    torch.manual_seed(0)
-    if row == "bart":
-        return Bart(BartConfig.model_validate({**shape, "window": 64, "dropout": dropout}))
-    return Transformer(TransformerConfig.model_validate({**shape, "waves": "halves", "dropout": dropout}))
-
-
-def their_model(row: str, dropout: float, ours: Transformer) -> nn.Module:
-    """The peer, with the same weights."""
-    import transformers
-
-    shape = {
-        "vocab_size": VOCABULARY, "d_model": WIDTH, "encoder_layers": LAYERS, "decoder_layers": LAYERS,
-        "encoder_attention_heads": HEADS, "decoder_attention_heads": HEADS, "encoder_ffn_dim": INNER,
-        "decoder_ffn_dim": INNER, "max_position_embeddings": 64, "dropout": dropout, "attention_dropout": 0.0,
-        "activation_dropout": 0.0, "use_cache": False, "pad_token_id": 0,
-    }  # fmt: skip
-    if row == "bart":
-        theirs = transformers.BartForConditionalGeneration(
-            transformers.BartConfig(**shape, activation_function="gelu", scale_embedding=False)
-        )
-    else:
-        theirs = transformers.MarianMTModel(
-            transformers.MarianConfig(**shape, activation_function="relu", scale_embedding=True)
-        )
-    copy_weights(ours, theirs)
-    return theirs
-
-
-@torch.no_grad()
-def copy_weights(ours: Transformer, theirs: nn.Module) -> None:
-    body = theirs.model
-    body.shared.weight.copy_(ours.embedding.weight)
-    for stack, other in ((ours.encoder, body.encoder), (ours.decoder, body.decoder)):
-        if isinstance(ours, Bart):
-            other.embed_positions.weight[2:].copy_(stack.positions.weight)
-        for block, layer in zip(stack.blocks, other.layers, strict=True):
-            modules = dict(block.named_modules())
-            for name in SAME.keys() & modules.keys():
-                layer.get_submodule(SAME[name]).load_state_dict(modules[name].state_dict())
-            for name in JOINED.keys() & modules.keys():
-                for kind in ("weight", "bias"):
-                    pieces = getattr(modules[name], kind).chunk(len(JOINED[name]))
-                    for part, piece in zip(JOINED[name], pieces, strict=True):
-                        layer.get_parameter(f"{part}.{kind}").copy_(piece)
-
-
-def stepper(model: nn.Module, loss: Callable[[], Tensor], *, fused: bool) -> Callable[[], float]:
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, weight_decay=0.01, fused=fused or None)
-
-    def step() -> float:
-        begin = time.perf_counter()
-        loss().backward()
-        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad(set_to_none=True)
-        return time.perf_counter() - begin
-
-    return step
-
-
-def contestants(row: str, texts: str, dropout: float) -> tuple[dict[str, Callable[[], float]], float, int]:
+def contestants(row: str, texts: str, dropout: float) -> tuple[dict[str, Callable[[], None]], float, int]:
     """A training step of each model, the FLOPs of one step, and its target tokens."""
-    ours = our_model(row, dropout)
-    theirs = {fused: their_model(row, dropout, ours) for fused in (False, True)}
+    torch.manual_seed(0)
+    settings = {"attention_dropout": 0.0, "activation_dropout": 0.0, "use_cache": False, "pad_token_id": 0}
+    reference = translator(row, **SHAPE, dropout=dropout, **settings)
+    ours = same_weights(reference)
+    theirs = {fused: copy.deepcopy(reference) for fused in (False, True)}
     torch.manual_seed(1)
-    source, text = torch.randint(1, VOCABULARY, (BATCH, LENGTH)), torch.randint(1, VOCABULARY, (BATCH, LENGTH + 1))
+    source, text = (torch.randint(1, SHAPE["vocabulary"], (BATCH, length)) for length in (LENGTH, LENGTH + 1))
     lengths = torch.full((BATCH,), LENGTH)
     sizes = torch.full((BATCH,), LENGTH)
     if texts == "padded":
@@ -151,48 +67,40 @@ def contestants(row: str, texts: str, dropout: float) -> tuple[dict[str, Callabl
     for model in (ours, *theirs.values()):
         model.train()
     steps = {
-        "lmlab": stepper(ours, our_loss, fused=True),
-        "transformers": stepper(theirs[False], lambda: their_loss(theirs[False]), fused=False),
-        "transformers, fused AdamW": stepper(theirs[True], lambda: their_loss(theirs[True]), fused=True),
+        "lmlab": stepper(ours, our_loss, fused=True, decay=DECAY),
+        "transformers": stepper(theirs[False], lambda: their_loss(theirs[False]), fused=False, decay=DECAY),
+        "transformers, fused AdamW": stepper(theirs[True], lambda: their_loss(theirs[True]), fused=True, decay=DECAY),
     }
     return steps, 3 * BATCH * ours.flops_of(LENGTH, LENGTH), count
 
 
+def compare(row: str, texts: str, dropout: float, *, repeats: int) -> None:
+    steps, flops, count = contestants(row, texts, dropout)
+    limit = matrix_limit()
+    times = take_turns(steps, repeats=repeats)
+    limit = max(limit, matrix_limit())
+    shape = "{layers}+{layers} d{width} h{heads} V{vocabulary}".format(**SHAPE)
+    told = f"same first loss; matrix limit {limit / 1e9:.0f} GFLOP/s"
+    print(f"\n{row} ({shape} B{BATCH}), {texts}, dropout {dropout}; {told}")
+    print_rows(
+        times,
+        work=count,
+        unit="tokens",
+        peer="transformers",
+        note=lambda _, seconds: f"{flops / seconds / limit:4.0%} of the limit",
+    )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=7)
     parser.add_argument("--rows", nargs="+", default=["transformer", "bart"], choices=["transformer", "bart"])
     parser.add_argument("--texts", nargs="+", default=["full", "padded"], choices=["full", "padded"])
     parser.add_argument("--dropout", nargs="+", type=float, default=[0.0, 0.1])
-    parser.add_argument("--repeats", type=int, default=7)
-    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     keep_buffers()
-    for row in arguments.rows:
-        for texts in arguments.texts:
-            for dropout in arguments.dropout:
-                steps, flops, count = contestants(row, texts, dropout)
-                times: dict[str, list[float]] = {name: [] for name in steps}
-                for step in steps.values():
-                    step()
-                limit = matrix_limit()
-                for _ in range(arguments.repeats):
-                    for name, step in steps.items():
-                        times[name].append(step())
-                limit = max(limit, matrix_limit())
-                shape = f"{LAYERS}+{LAYERS} d{WIDTH} h{HEADS} V{VOCABULARY} B{BATCH}"
-                print(
-                    f"\n{row} ({shape}), {texts}, dropout {dropout}; "
-                    f"same first loss; matrix limit {limit / 1e9:.0f} GFLOP/s"
-                )
-                peer = statistics.median(times["transformers"])
-                for name, values in times.items():
-                    seconds = statistics.median(values)
-                    print(
-                        f"  {name:28}{count / seconds:10.0f} tokens/s   {peer / seconds:5.2f}x   "
-                        f"{flops / seconds / limit:4.0%} of the limit   "
-                        f"({min(values) * 1e3:.1f}-{max(values) * 1e3:.1f} ms)"
-                    )
+    for row, texts, dropout in itertools.product(arguments.rows, arguments.texts, arguments.dropout):
+        compare(row, texts, dropout, repeats=arguments.repeats)
 
 
 if __name__ == "__main__":

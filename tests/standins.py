@@ -10,9 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.checkpoint import model_tensors, write_config, write_tensors
-from lmlab.models import load_class
+from lmlab.language_model import LanguageModel
+from lmlab.models import create, load_class
 from lmlab.models.model import Model, ModelConfig, Output
-from lmlab.tokenizers import train
+from lmlab.tokenizers import Tokenizer, train
 
 TEXT = (
     "the cat sat on the mat .\nthe dog sat on the log .\na cat and a dog ran to the mat .\n"
@@ -147,3 +148,11 @@ def write_run(folder: Path, kind: str, *, spec: str = "bpe:300", text: str = TEX
     write_config(folder, kind, config.model_dump())
     write_tensors(folder / "model.safetensors", tensors)
     return folder
+
+
+def random_model(kind: str, tokenizer: Tokenizer, *, std: float = 0.3, **settings: Any) -> LanguageModel:
+    """A model with random weights that are large enough for its layers, and its answers, to differ."""
+    model = create(kind, {"vocabulary": tokenizer.vocabulary, **settings}).eval()
+    for parameter in model.parameters():
+        nn.init.normal_(parameter, std=std)
+    return LanguageModel(model=model, tokenizer=tokenizer)

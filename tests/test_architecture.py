@@ -14,6 +14,7 @@ ROOT = Path(lmlab.__file__).parent
 LAYERS = {
     # each folder or top-level module may import those named, and itself
     "config": set(),
+    "pages": set(),
     "layers": {"config"},
     "tokenizers": {"config"},
     "models": {"config", "layers"},
@@ -21,7 +22,7 @@ LAYERS = {
     "objectives": {"config", "layers", "models", "data", "tokenizers"},
     "checkpoint": {"config", "layers", "models", "tokenizers"},
     "decoding": {"config", "layers", "models", "tokenizers"},
-    "analysis": {"config", "layers", "models", "tokenizers"},
+    "analysis": {"config", "pages", "layers", "models", "tokenizers"},
     "interop": {"config", "layers", "models", "tokenizers", "checkpoint"},
     "costs": {"config", "layers", "models", "objectives", "tokenizers"},
     "training": {"config", "layers", "models", "objectives", "data", "checkpoint", "costs", "tokenizers"},
@@ -53,6 +54,7 @@ LAYERS = {
     "language_model": {"config", "models", "tokenizers", "checkpoint", "decoding", "analysis", "data"},
     "compare": {
         "config",
+        "pages",
         "models",
         "tokenizers",
         "data",

@@ -20,6 +20,7 @@ from lmlab.data.corpus import Corpus, Split
 from lmlab.data.languages import LanguageSplit, Mixed
 from lmlab.data.loaders import Loader
 from lmlab.data.pairs import PairCorpus
+from lmlab.decoding.bleu import translation_metrics
 from lmlab.decoding.translation import Translator
 from lmlab.models import load_class
 from lmlab.models.model import EncoderDecoder, LanguageModel, Model
@@ -222,10 +223,7 @@ def _with_bleu(
     if evaluate is None or not isinstance(corpus, PairCorpus) or not isinstance(model, EncoderDecoder):
         raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
     assert corpus.valid is not None, "there is an evaluation, so there are validation pairs"
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-    except ImportError:
-        raise ValueError("train.watch = 'bleu' needs sacrebleu: pip install 'lmlab[eval]'") from None
+    bleu = translation_metrics(needs="train.watch = 'bleu' needs")["bleu"]
     translator = Translator(
         model=model,
         tokenizer=tokenizer,
@@ -239,7 +237,7 @@ def _with_bleu(
         with evaluating(model):
             best = translator.translate(sources, beams=1)
         texts = [translations[0].text if translations else "" for translations in best]
-        return Evaluation(found.loss, {**found.measures, "bleu": BLEU().corpus_score(texts, [list(references)]).score})
+        return Evaluation(found.loss, {**found.measures, "bleu": bleu.corpus_score(texts, [list(references)]).score})
 
     return watched
 

@@ -10,22 +10,19 @@ from typing import TYPE_CHECKING, overload
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from lmlab.analysis.alignment import Alignment, align
 from lmlab.analysis.embedding import BATCH_TOKENS, Embedder, Pool, TokenVectors, Vectors
 from lmlab.decoding.filling import BEAMS, Filled, Order, filler_of
 from lmlab.decoding.filling import fill as fill_blanks
-from lmlab.decoding.generate import Picker, Reader, device_of
-from lmlab.decoding.generate import generate as generate_tokens
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.pseudo import pseudo_score_tokens
-from lmlab.decoding.sampling import Greedy, Sampler
+from lmlab.decoding.sampling import Sampler
 from lmlab.decoding.scoring import Progress, Score, score_tokens
-from lmlab.decoding.search import Penalty, beam_search
-from lmlab.decoding.streaming import TextStream
-from lmlab.decoding.tracing import Recorder, SearchTree
+from lmlab.decoding.search import Penalty
+from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Translator
+from lmlab.decoding.writing import Writer
 from lmlab.models import model as contracts
 
 if TYPE_CHECKING:
@@ -201,18 +198,26 @@ class LanguageModel:
             )
             texts = ["".join(column) for column in zip(*pieces, strict=True)]
         else:
-            idle = {"top_k": top_k, "top_p": top_p, "min_p": min_p}
-            given = [name for name, value in idle.items() if value is not None]
-            given += [
-                name
-                for name, value in (("temperature", temperature), ("repetition_penalty", repetition_penalty))
-                if value != 1.0
-            ]
-            if given:
+            drawing = {
+                "top_k": top_k is not None,
+                "top_p": top_p is not None,
+                "min_p": min_p is not None,
+                "temperature": temperature != 1.0,
+                "repetition_penalty": repetition_penalty != 1.0,
+            }
+            if given := [name for name, is_given in drawing.items() if is_given]:
                 raise ValueError(
                     f"beams = {beams} with {', '.join(given)}: beam search draws nothing, leave out one or the other"
                 )
-            texts = self._search(prompt, tokens, samples, beams, length_penalty, _listed(stop), trace)
+            texts = self.writer.search(
+                prompt,
+                tokens=tokens,
+                samples=samples,
+                beams=beams,
+                length_penalty=length_penalty,
+                stop=stop,
+                trace=trace,
+            )
         return texts[0] if samples == 1 else texts
 
     def stream(
@@ -230,8 +235,7 @@ class LanguageModel:
         seed: int = 0,
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
-        ids = self.tokenizer.encode(prompt)
-        pick: Picker = Sampler(
+        pick = Sampler(
             temperature=temperature,
             top_k=top_k,
             top_p=top_p,
@@ -239,13 +243,13 @@ class LanguageModel:
             repetition_penalty=repetition_penalty,
             seed=seed,
         )
-        if temperature == 0.0 and repetition_penalty == 1.0:
-            pick = Greedy()
-        streams = [TextStream(self.tokenizer, prompt=ids, stop=_listed(stop)) for _ in range(samples)]
-        chosen = generate_tokens(
-            self.model, self._prompt(ids), tokens=tokens, pick=pick, samples=samples, boundary=self._end
-        )
-        return self._pieces(chosen, streams)
+        return self.writer.stream(prompt, pick=pick, tokens=tokens, samples=samples, stop=stop)
+
+    @property
+    def writer(self) -> Writer:
+        """The model as one that continues a text; a ValueError where it writes from a source."""
+        self._check_reads_no_source()
+        return Writer(model=self.model, tokenizer=self.tokenizer)
 
     @property
     def translator(self) -> Translator:
@@ -327,13 +331,7 @@ class LanguageModel:
 
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
         """The most probable next tokens after a prompt, with their probabilities."""
-        if top < 1:
-            raise ValueError(f"top = {top}: ask for at least 1 token")
-        read = self._prompt(self.tokenizer.encode(prompt))
-        with torch.inference_mode():
-            logits = Reader(self.model, batch=1).read(read)
-            best = logits[0].double().softmax(-1).topk(min(top, logits.shape[-1]))
-        return [(self.tokenizer.show(i), p) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
+        return self.writer.next(prompt, top=top)
 
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
         """A linear mixture with other models of the very same tokenizer; `weights` in order, this one's first."""
@@ -361,11 +359,6 @@ class LanguageModel:
         ]
         return learn_weights([np.concatenate(part) for part in nats])
 
-    @property
-    def _end(self) -> int | None:
-        """The boundary, at which a text ends; not where it is also the end of a line (`words`)."""
-        return None if self.tokenizer.newline_is_boundary else self.tokenizer.boundary
-
     def _encode(self, texts: list[str]) -> list[NDArray[np.int64]]:
         documents = [np.asarray(ids, dtype=np.int64) for ids in self.tokenizer.encode_batch(texts)]
         if not sum(map(len, documents)):
@@ -390,63 +383,3 @@ class LanguageModel:
                 f"{self.path or self} holds {type(self.model).__name__}, which writes from a source and continues "
                 f"no text: try lmlab translate, or lmlab evaluate for its loss"
             )
-
-    def _prompt(self, ids: list[int]) -> Tensor:
-        self._check_reads_no_source()
-        return torch.tensor([[self.tokenizer.boundary, *ids]], device=device_of(self.model))
-
-    def _pieces(self, chosen: Iterator[Tensor], streams: list[TextStream]) -> Iterator[list[str]]:
-        end = self._end
-        for tokens in chosen:
-            pieces = []
-            for stream, token in zip(streams, tokens.tolist(), strict=True):
-                pieces.append(stream.finish() if token == end else stream.add(token))
-            yield pieces
-            if all(stream.stopped for stream in streams):
-                return
-        yield [stream.finish() for stream in streams]
-
-    def _search(
-        self,
-        prompt: str,
-        tokens: int,
-        samples: int,
-        beams: int,
-        length_penalty: float,
-        stop: list[str],
-        trace: Callable[[SearchTree], None] | None,
-    ) -> list[str]:
-        if not 1 <= samples <= beams:
-            raise ValueError(f"samples = {samples} with beams = {beams}: a search gives at most as many texts as beams")
-        ids = self.tokenizer.encode(prompt)
-        recorder = Recorder() if trace is not None else None
-        (found,) = beam_search(
-            self.model,
-            self._prompt(ids),
-            tokens=tokens,
-            beams=beams,
-            boundary=self._end,
-            length_penalty=length_penalty,
-            watch=recorder,
-        )
-        if trace is not None and recorder is not None:
-            tree = recorder.tree(
-                found,
-                show=self.tokenizer.show,
-                decode=self.tokenizer.decode,
-                boundary=self._end,
-                beams=beams,
-                length_penalty=length_penalty,
-                prompt=prompt,
-            )
-            trace(tree)
-        texts = []
-        for hypothesis in found[:samples]:
-            stream = TextStream(self.tokenizer, prompt=ids, stop=stop)
-            kept = hypothesis.tokens[:-1] if hypothesis.finished else hypothesis.tokens
-            texts.append("".join(stream.add(token) for token in kept) + stream.finish())
-        return texts
-
-
-def _listed(stop: str | Sequence[str]) -> list[str]:
-    return [stop] if isinstance(stop, str) else list(stop)

@@ -113,15 +113,27 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if origin is not None:
         preset, usual = _inherited(Path(str(origin)), str(kind), values)
     data = build(DataConfig, values.get("data", {}), where="data")
+    train = values.get("train", {})
     return Recipe(
         data=data,
         tokenizer=build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer"),
         kind=str(kind),
         model={**preset, **model},
         objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), parallel=data.parallel),
-        train=build(TrainConfig, {**cls.TRAINING, **values.get("train", {})}, where="train"),
+        train=build(TrainConfig, {**cls.TRAINING, **_rate(cls, {**preset, **model}), **train}, where="train"),
         origin=origin,
     )
+
+
+def _rate(cls: Any, settings: Mapping[str, Any]) -> dict[str, float]:
+    """The usual learning rate at the width of a model: the best one of Adam falls as 1 / width.
+
+    Yang et al. 2021 ("Tensor Programs V"), table 3. The other way round it is not extrapolated.
+    """
+    width = settings.get("width", cls.TUNED_WIDTH)
+    if cls.TUNED_WIDTH is None or not isinstance(width, int) or width <= cls.TUNED_WIDTH:
+        return {}
+    return {"rate": cls.TRAINING["rate"] * cls.TUNED_WIDTH / width}
 
 
 def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

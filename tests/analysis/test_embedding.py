@@ -14,11 +14,10 @@ from encoders import embedding_weights, renamed
 from lmlab.analysis.embedding import find_words
 from lmlab.analysis.layer_mix import SEGMENT, select_layers
 from lmlab.language_model import LanguageModel
-from lmlab.models import create
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import Tokenizer, train
-from standins import TEXT
+from standins import TEXT, random_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 
@@ -35,14 +34,6 @@ def _one_thread() -> None:
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return train("wordpiece:120", [TEXT])
-
-
-def make(kind: str, tokenizer: Tokenizer, **settings: Any) -> LanguageModel:
-    """A model with random weights that are large enough for layers to differ."""
-    model = create(kind, {"vocabulary": tokenizer.vocabulary, **settings}).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return LanguageModel(model=model, tokenizer=tokenizer)
 
 
 def rows_of(lm: LanguageModel, texts: list[str]) -> list[list[int]]:
@@ -121,7 +112,7 @@ def test_bert_agrees_with_transformers_in_every_mix(tokenizer: Tokenizer, layers
 @pytest.mark.parametrize("layers", CHOICES)
 def test_gpt2_agrees_with_transformers(tokenizer: Tokenizer, layers: str | int) -> None:
     transformers = pytest.importorskip("transformers")
-    lm = make("gpt2", tokenizer, **SHAPE)
+    lm = random_model("gpt2", tokenizer, **SHAPE)
     config = transformers.GPT2Config(
         vocab_size=tokenizer.vocabulary,
         n_embd=SHAPE["width"],
@@ -161,7 +152,7 @@ def _turned(name: str, weight: Tensor) -> Tensor:
 
 def test_albert_calls_its_one_block_again_and_again(tokenizer: Tokenizer) -> None:
     transformers = pytest.importorskip("transformers")
-    lm = make("albert", tokenizer, **SHAPE, embedding_width=10)
+    lm = random_model("albert", tokenizer, **SHAPE, embedding_width=10)
     config = transformers.AlbertConfig(
         vocab_size=tokenizer.vocabulary,
         embedding_size=10,
@@ -206,7 +197,7 @@ def test_albert_calls_its_one_block_again_and_again(tokenizer: Tokenizer) -> Non
 def test_recurrent_layers_are_those_of_a_loop_by_hand(
     tokenizer: Tokenizer, kind: str, connections: str, kernel: str
 ) -> None:
-    lm = make(kind, tokenizer, width=12, hidden=20, layers=3, connections=connections, kernel=kernel)
+    lm = random_model(kind, tokenizer, width=12, hidden=20, layers=3, connections=connections, kernel=kernel)
     model: Any = lm.model
     (row,) = rows_of(lm, [TEXTS[0]])
     with torch.no_grad():
@@ -244,7 +235,7 @@ def test_recurrent_layers_are_those_of_a_loop_by_hand(
 def test_other_nets_begin_with_the_embeddings_and_end_with_what_they_predict_from(
     tokenizer: Tokenizer, kind: str, settings: dict[str, Any], layers: int
 ) -> None:
-    lm = make(kind, tokenizer, **settings)
+    lm = random_model(kind, tokenizer, **settings)
     model: Any = lm.model
     (row,) = rows_of(lm, [TEXTS[0]])
     tokens = torch.tensor([row])
@@ -264,7 +255,7 @@ def test_other_nets_begin_with_the_embeddings_and_end_with_what_they_predict_fro
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("kind", ["transformer", "bart"])
 def test_an_encoder_decoder_gives_its_encoder(tokenizer: Tokenizer, kind: str, norm: str) -> None:
-    lm = make(kind, tokenizer, width=12, heads=2, layers=2, inner=20, norm=norm)
+    lm = random_model(kind, tokenizer, width=12, heads=2, layers=2, inner=20, norm=norm)
     model: Any = lm.model
     every = lm.embed(TEXTS, layers="concat:0:")
     for text, found in zip(TEXTS, every, strict=True):
@@ -282,7 +273,7 @@ def test_an_encoder_decoder_gives_its_encoder(tokenizer: Tokenizer, kind: str, n
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("cell", ["rnn", "gru", "lstm"])
 def test_a_recurrent_encoder_gives_each_of_its_layers(tokenizer: Tokenizer, cell: str, bidirectional: bool) -> None:
-    lm = make("seq2seq", tokenizer, width=10, hidden=12, layers=2, cell=cell, bidirectional=bidirectional)
+    lm = random_model("seq2seq", tokenizer, width=10, hidden=12, layers=2, cell=cell, bidirectional=bidirectional)
     encoder: Any = lm.model.encoder  # type: ignore[attr-defined]
     texts = [text for text in TEXTS if text]
     for text, found in zip(texts, lm.embed(texts, layers="concat:0:"), strict=True):
@@ -300,7 +291,7 @@ def test_a_recurrent_encoder_gives_each_of_its_layers(tokenizer: Tokenizer, cell
 
 
 def test_a_source_that_is_read_backwards_keeps_its_order(tokenizer: Tokenizer) -> None:
-    lm = make("seq2seq", tokenizer, width=10, hidden=12, bidirectional=False)
+    lm = random_model("seq2seq", tokenizer, width=10, hidden=12, bidirectional=False)
     backwards = LanguageModel(model=lm.model, tokenizer=tokenizer, reverse_source=True)
     ids = tokenizer.encode(TEXTS[0])
     turned = tokenizer.decode(ids[::-1])
@@ -311,7 +302,7 @@ def test_a_source_that_is_read_backwards_keeps_its_order(tokenizer: Tokenizer) -
 
 
 def test_electra_gives_its_discriminator(tokenizer: Tokenizer) -> None:
-    lm = make("electra", tokenizer, **SHAPE, embedding_width=8, generator=1 / 3)
+    lm = random_model("electra", tokenizer, **SHAPE, embedding_width=8, generator=1 / 3)
     model: Any = lm.model
     rows = rows_of(lm, TEXTS[:1])
     with torch.no_grad():
@@ -324,7 +315,7 @@ def test_electra_gives_its_discriminator(tokenizer: Tokenizer) -> None:
 
 @pytest.mark.parametrize("kind", ["lstm", "nplm"])
 def test_a_text_longer_than_a_segment_is_read_as_one(tokenizer: Tokenizer, kind: str) -> None:
-    lm = make(kind, tokenizer, width=10, hidden=12)
+    lm = random_model(kind, tokenizer, width=10, hidden=12)
     text = " ".join(["the cat sat on the mat and a dog ran to the log ."] * 40)
     (row,) = rows_of(lm, [text])
     assert len(row) > 2 * SEGMENT
@@ -343,7 +334,7 @@ def test_a_text_longer_than_a_segment_is_read_as_one(tokenizer: Tokenizer, kind:
 @pytest.mark.parametrize("layers", ["last", "mix"])
 def test_order_and_batches_change_nothing(tokenizer: Tokenizer, kind: str, layers: str) -> None:
     shape = {"width": 12, "hidden": 12, "layers": 2} if kind == "lstm" else SHAPE
-    lm = make(kind, tokenizer, **shape)
+    lm = random_model(kind, tokenizer, **shape)
     texts = [text for text in TEXTS if text] * 3
     expected = np.concatenate([lm.embed([text], layers=layers, pool="mean") for text in texts])
     calls: list[tuple[int, int]] = []
@@ -360,7 +351,7 @@ def test_order_and_batches_change_nothing(tokenizer: Tokenizer, kind: str, layer
 @pytest.mark.parametrize("spec", ["characters", "bytes", "words", "bpe:300", "unigram:300", "wordpiece:120"])
 def test_tokens_are_aligned_with_words(spec: str) -> None:
     aligned = train(spec, [TEXT])
-    lm = make("lstm", aligned, width=6, hidden=6, layers=1)
+    lm = random_model("lstm", aligned, width=6, hidden=6, layers=1)
     text = " the  naïve cat€ costs 5 😀\nThe dog's log."
     (found,) = lm.embed(text)
     words = text.split()
@@ -385,7 +376,7 @@ def test_words_are_numbered_by_their_first_letter() -> None:
 
 
 def test_an_empty_text_has_no_tokens(tokenizer: Tokenizer) -> None:
-    lm = make("bert", tokenizer, **SHAPE)
+    lm = random_model("bert", tokenizer, **SHAPE)
     (found,) = lm.embed("")
     assert found.vectors.shape == (0, SHAPE["width"])
     assert found.word_vectors().shape == (0, SHAPE["width"])
@@ -397,7 +388,7 @@ def test_an_empty_text_has_no_tokens(tokenizer: Tokenizer) -> None:
 
 
 def test_a_text_that_is_too_long_is_named_or_cut(tokenizer: Tokenizer) -> None:
-    lm = make("bert", tokenizer, **{**SHAPE, "window": 6})
+    lm = random_model("bert", tokenizer, **{**SHAPE, "window": 6})
     texts = ["a dog", "the cat sat on the mat"]
     with pytest.raises(ValueError, match=r"text 2 has 6 tokens, and the model reads at most 4: split .*truncate"):
         lm.embed(texts, pool="mean")
@@ -418,7 +409,7 @@ def test_layers_that_mean_nothing_are_refused(given: str) -> None:
 
 
 def test_layers_that_are_not_there_are_refused(tokenizer: Tokenizer) -> None:
-    lm = make("bert", tokenizer, **SHAPE)
+    lm = random_model("bert", tokenizer, **SHAPE)
     for given in (4, -5, "sum:1,7"):
         with pytest.raises(ValueError, match=r"there is no layer .*: this model has the layers 0 \(embeddings\) to 3"):
             lm.embed("a", layers=given)
@@ -432,7 +423,7 @@ def test_what_has_no_vectors_is_refused(tokenizer: Tokenizer) -> None:
     counts = LanguageModel(model=NGram.fit(stream, config=config), tokenizer=tokenizer)
     with pytest.raises(ValueError, match="NGram has no layers of vectors"):
         counts.embed("a cat")
-    lstm = make("lstm", tokenizer, width=6, hidden=6)
+    lstm = random_model("lstm", tokenizer, width=6, hidden=6)
     with pytest.raises(ValueError, match=r"LSTM has no \[CLS\] token .* mean or max"):
         lstm.embed("a cat", pool="cls")
     with pytest.raises(ValueError, match="text 2 is empty"):
@@ -443,4 +434,4 @@ def test_what_has_no_vectors_is_refused(tokenizer: Tokenizer) -> None:
         lstm.embed("a cat", batch_tokens=0)
     plain = train("bpe:300", [TEXT])
     with pytest.raises(ValueError, match="the tokenizer has no token for cls"):
-        make("bert", plain, **SHAPE).embed("a cat")
+        random_model("bert", plain, **SHAPE).embed("a cat")

@@ -16,10 +16,9 @@ from bert_pair import bert_pair
 from lmlab.decoding.blanks import encode_blanks
 from lmlab.decoding.filling import fill
 from lmlab.language_model import LanguageModel
-from lmlab.models import create
 from lmlab.models.model import EncoderModel, ModelConfig, Output
 from lmlab.tokenizers import Tokenizer, train
-from standins import TEXT
+from standins import TEXT, random_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 ROLES = ("pad", "cls", "sep", "mask")
@@ -35,13 +34,6 @@ def _one_thread() -> None:
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
     return train("wordpiece:120", [TEXT])
-
-
-def make(kind: str, tokenizer: Tokenizer, *, std: float = 0.3, **settings: Any) -> LanguageModel:
-    model = create(kind, {"vocabulary": tokenizer.vocabulary, **settings}).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=std)
-    return LanguageModel(model=model, tokenizer=tokenizer)
 
 
 @torch.no_grad()
@@ -90,7 +82,7 @@ def chain(lm: LanguageModel, tokens: list[int], places: list[int], filling: tupl
 @pytest.fixture(scope="module")
 def small() -> LanguageModel:
     """A model with few tokens, so that all fillings can be tried."""
-    return make("bert", train("characters", ["abcde"]).with_roles(ROLES), std=0.6, **{**SHAPE, "width": 12})
+    return random_model("bert", train("characters", ["abcde"]).with_roles(ROLES), std=0.6, **{**SHAPE, "width": 12})
 
 
 @pytest.mark.parametrize("order", ["left-to-right", "confident"])
@@ -178,7 +170,7 @@ def test_blanks_that_go_together_are_why_it_matters() -> None:
 
 
 def test_electra_fills_with_its_generator(tokenizer: Tokenizer) -> None:
-    lm = make("electra", tokenizer, **SHAPE, generator=1 / 3)
+    lm = random_model("electra", tokenizer, **SHAPE, generator=1 / 3)
     generator: Any = lm.model.generator  # type: ignore[attr-defined]
     found, alone = lm.fill("the [MASK] sat"), LanguageModel(model=generator, tokenizer=tokenizer).fill("the [MASK] sat")
     assert found.by_generator
@@ -338,21 +330,21 @@ def test_the_filled_text_is_the_users_own(spec: str, piece: str, text: str, expe
 )
 def test_what_cannot_be_filled_is_refused(tokenizer: Tokenizer, text: str, settings: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        make("bert", tokenizer, **SHAPE).fill(text, **settings)
+        random_model("bert", tokenizer, **SHAPE).fill(text, **settings)
 
 
 def test_models_that_fill_nothing_say_what_to_use(tokenizer: Tokenizer) -> None:
     text = "the [MASK]"
     with pytest.raises(ValueError, match=r"GPT2 predicts the next token .* `lmlab generate` .* bert, roberta"):
-        make("gpt2", tokenizer, **SHAPE).fill(text)
+        random_model("gpt2", tokenizer, **SHAPE).fill(text)
     with pytest.raises(ValueError, match=r"Transformer writes a text from a source .* `lmlab translate`"):
-        make("transformer", tokenizer, width=12, heads=2).fill(text)
+        random_model("transformer", tokenizer, width=12, heads=2).fill(text)
     with pytest.raises(ValueError, match=r"is a discriminator.*take a run with both parts"):
-        make("electra", tokenizer, **SHAPE, parts="discriminator", generator=1 / 3).fill(text)
-    headless = make("bert", tokenizer, **SHAPE, head=False)
+        random_model("electra", tokenizer, **SHAPE, parts="discriminator", generator=1 / 3).fill(text)
+    headless = random_model("bert", tokenizer, **SHAPE, head=False)
     with pytest.raises(ValueError, match=r"no masked-token head.*`lmlab embed`"):
         headless.fill(text)
     with pytest.raises(ValueError, match="no masked-token head"):
         headless.score("the cat")
     with pytest.raises(ValueError, match="no token for mask"):
-        fill(make("bert", tokenizer, **SHAPE).model, text, tokenizer=train("bpe:300", [TEXT]))
+        fill(random_model("bert", tokenizer, **SHAPE).model, text, tokenizer=train("bpe:300", [TEXT]))

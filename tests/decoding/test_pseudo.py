@@ -9,14 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from bert_pair import bert_pair
 from lmlab.decoding.pseudo import cut, pseudo_score_tokens
 from lmlab.language_model import LanguageModel
-from lmlab.models import create
 from lmlab.tokenizers import Tokenizer, train
-from standins import TEXT
+from standins import TEXT, random_model
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 SHAPE: dict[str, Any] = {"width": 24, "heads": 3, "layers": 2, "window": 16, "dropout": 0.0}
@@ -27,13 +25,6 @@ TEXTS = ["the cat sat on the mat .", "a dog", "the dog sat on the log ."]
 def _one_thread() -> None:
     torch.set_num_threads(1)
     torch.manual_seed(0)
-
-
-def make(kind: str, tokenizer: Tokenizer, **settings: Any) -> LanguageModel:
-    model = create(kind, {"vocabulary": tokenizer.vocabulary, **settings}).eval()
-    for parameter in model.parameters():
-        nn.init.normal_(parameter, std=0.3)
-    return LanguageModel(model=model, tokenizer=tokenizer)
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +48,7 @@ def one_at_a_time(lm: LanguageModel, ids: list[int]) -> list[float]:
 @pytest.mark.parametrize("batch", [1, 2, 50])
 def test_each_token_is_masked_in_turn(tokenizer: Tokenizer, kind: str, batch: int) -> None:
     settings = {"generator": 1 / 3} if kind == "electra" else {}
-    lm = make(kind, tokenizer, **SHAPE, **settings)
+    lm = random_model(kind, tokenizer, **SHAPE, **settings)
     calls: list[tuple[int, int]] = []
     score = lm.score(TEXTS, batch=batch, progress=lambda *told: calls.append(told))
     expected = [one_at_a_time(lm, tokenizer.encode(text)) for text in TEXTS]
@@ -88,7 +79,7 @@ def test_the_sum_is_that_of_transformers(tokenizer: Tokenizer) -> None:
 
 def test_a_long_text_is_scored_in_the_middle_of_windows(tokenizer: Tokenizer) -> None:
     """By hand: a window of 16 leaves room for 14 tokens, and the next one begins 7 later."""
-    lm = make("bert", tokenizer, **SHAPE)
+    lm = random_model("bert", tokenizer, **SHAPE)
     ids = tokenizer.encode(" ".join(TEXTS * 2))[:26]
     assert len(ids) == 26
     parts = [(0, 14, 0, 10), (7, 21, 10, 16), (12, 26, 16, 26)]
@@ -116,23 +107,23 @@ def test_windows_score_each_token_once_with_context_on_both_sides(content: int, 
 
 
 def test_what_it_is_is_said(tokenizer: Tokenizer) -> None:
-    score = make("bert", tokenizer, **SHAPE).score("a cat")
+    score = random_model("bert", tokenizer, **SHAPE).score("a cat")
     assert json.dumps(score.as_dict()["pseudo"]) == "true"
-    assert not make("gpt2", tokenizer, **SHAPE).score("a cat").pseudo
+    assert not random_model("gpt2", tokenizer, **SHAPE).score("a cat").pseudo
 
 
 def test_what_cannot_be_scored_is_refused(tokenizer: Tokenizer) -> None:
-    lm = make("bert", tokenizer, **SHAPE)
+    lm = random_model("bert", tokenizer, **SHAPE)
     with pytest.raises(ValueError, match="no text to score"):
         lm.score("")
     with pytest.raises(ValueError, match="batch = 0"):
         lm.score("a", batch=0)
     with pytest.raises(ValueError, match="at most 2 tokens"):
-        make("bert", tokenizer, **{**SHAPE, "window": 2}).score("a")
+        random_model("bert", tokenizer, **{**SHAPE, "window": 2}).score("a")
     with pytest.raises(ValueError, match="is a discriminator"):
-        make("electra", tokenizer, **SHAPE, parts="discriminator", generator=1 / 3).score("a")
+        random_model("electra", tokenizer, **SHAPE, parts="discriminator", generator=1 / 3).score("a")
     with pytest.raises(ValueError, match="models that fill blanks are not mixed"):
         lm.mix([lm])
-    plain = make("bert", train("bpe:300", [TEXT]), **SHAPE)
+    plain = random_model("bert", train("bpe:300", [TEXT]), **SHAPE)
     with pytest.raises(ValueError, match="no token for cls"):
         plain.score("a")

@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 
 from lmlab.analysis.alignment import Alignment
+from lmlab.pages.page import fill_page
 
 CELL, MARGIN = 26, 12
 """Pixels of a cell, and around the matrix."""
@@ -25,7 +25,8 @@ def make_page(alignments: Sequence[Alignment], *, model: str = "", what: str = "
     """The whole page, of many sentences the first `MOST`; `what` says whose weights are shown."""
     shown = alignments[:MOST]
     left_out = f" The first {MOST} of {len(alignments)} sentences are drawn." if len(alignments) > MOST else ""
-    return Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8")).substitute(
+    return fill_page(
+        Path(__file__).with_suffix(".html"),
         title="Alignments" + (f" · {escape(model)}" if model else ""),
         kind=f"lmlab · soft alignments{' · ' + escape(model) if model else ''}",
         what=escape(what),

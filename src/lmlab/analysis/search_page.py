@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING
+
+from lmlab.pages.page import fill_page
 
 if TYPE_CHECKING:
     from lmlab.decoding.tracing import Candidate, Result, SearchTree
@@ -26,7 +27,8 @@ def make_page(trees: Sequence[SearchTree], *, model: str = "") -> str:
     """The whole page; of many searches the first `MOST`."""
     shown = trees[:MOST]
     left_out = f" The first {MOST} of {len(trees)} searches are drawn." if len(trees) > MOST else ""
-    return Template(Path(__file__).with_suffix(".html").read_text(encoding="utf-8")).substitute(
+    return fill_page(
+        Path(__file__).with_suffix(".html"),
         title="Beam search" + (f" · {escape(model)}" if model else ""),
         kind=f"lmlab · beam search{' · ' + escape(model) if model else ''}",
         left_out=left_out,

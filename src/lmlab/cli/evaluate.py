@@ -38,11 +38,12 @@ def evaluate(
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab[eval]'
     """
     from lmlab.cli.bars import counting
+    from lmlab.decoding.bleu import translation_metrics
     from lmlab.language_model import load
     from lmlab.models.model import EncoderDecoder
     from lmlab.training.loop import choose_device
 
-    metrics = _metrics(lowercase=lowercase)
+    metrics = translation_metrics(lowercase=lowercase)
     model = load(run, device=choose_device(device))
     if not isinstance(model.model, EncoderDecoder):
         raise ValueError(
@@ -70,15 +71,6 @@ def evaluate(
     values |= {"exact_match": same / len(references), "sentences": len(references), "seconds": seconds}
     values |= {"beams": beams, "length_penalty": length_penalty}
     _print(values, json_=json_)
-
-
-def _metrics(*, lowercase: bool) -> dict[str, Any]:
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-    except ImportError:
-        raise ValueError("BLEU and chrF need sacrebleu: pip install 'lmlab[eval]'") from None
-    return {"bleu": BLEU(lowercase=lowercase), "chrf": CHRF(lowercase=lowercase)}
 
 
 def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:

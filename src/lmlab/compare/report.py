@@ -6,12 +6,12 @@ import re
 from collections.abc import Mapping, Sequence
 from html import escape
 from pathlib import Path
-from string import Template
 from typing import Any
 
 from lmlab.compare.leaderboard import Board, headline, join, read_rankings, verdict
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.sections import TABS, Passage, make_sections
+from lmlab.pages.page import fill_page
 
 DOES = {"next token": "predict the next token", "blanks": "fill blanks"}
 
@@ -19,7 +19,8 @@ DOES = {"next token": "predict the next token", "blanks": "fill blanks"}
 def make_report(board: Board, passages: Mapping[str, Passage]) -> str:
     """The whole page; `passages` are the pieces of the held-out passage with the bits of each, by system."""
     rankings = read_rankings(board)
-    return Template((Path(__file__).with_name("page.html")).read_text(encoding="utf-8")).substitute(
+    return fill_page(
+        Path(__file__).with_name("page.html"),
         tab_rules=_tab_rules(len(TABS)),
         title=f"{sum(len(ranking.ranked) for ranking in rankings)} language models compared",
         headline=escape(headline(rankings[0])),

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import shutil
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,18 +15,29 @@ from lmlab.config import suggest
 from lmlab.data.builtin import builtin_documents
 from lmlab.data.cache import cache_folder
 from lmlab.data.documents import SEPARATORS, gather
+from lmlab.data.preparing import (
+    Counter,
+    Progress,
+    check_unchanged,
+    digest,
+    digest_file,
+    learns_from_all,
+    messages_of,
+    name_of,
+    settle,
+    size_of,
+    spooling,
+    stamps_of,
+    tell_again,
+)
 from lmlab.data.shards import Shard, write_shard
-from lmlab.data.splitting import NAMES, check_shares, split_documents
-from lmlab.data.store import FORMAT, building, open_home, read_index, temporary, write_index
-from lmlab.data.text import Source, TextWarning, find, keep_stream
-from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
-from lmlab.tokenizers.training import is_path
+from lmlab.data.splitting import NAMES, main_shares, split_documents
+from lmlab.data.store import FORMAT, building, open_home, read_index, write_index
+from lmlab.data.text import Source, TextWarning, find
+from lmlab.tokenizers import Tokenizer, resolve
 
 SAMPLE = 24 << 20
 """Subword tokenizers are trained on at most so many bytes, taken evenly from all of the training text."""
-
-Progress = Callable[[str, int, int], None]
-"""Called with the stage, the bytes done and the bytes in all."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +58,23 @@ class Split:
     """The text itself, kept for valid and test."""
     text_places: NDArray[np.int64] | None
     """Where in it each document starts and ends, in bytes, [documents, 2]."""
+
+    @classmethod
+    def open(cls, stem: Path, shard: Shard) -> Split:
+        """The part that `write_shard` wrote to files named `stem`."""
+
+        def map_file(suffix: str, dtype: str) -> NDArray[Any]:
+            return np.memmap(stem.with_suffix(suffix), dtype, "r")
+
+        return cls(
+            tokens=map_file(".tokens", shard.dtype),
+            documents=map_file(".documents", "int64"),
+            bytes=shard.bytes,
+            words=shard.words,
+            names=shard.names,
+            text_path=stem.with_suffix(".txt") if shard.text else None,
+            text_places=map_file(".places", "int64").reshape(-1, 2) if shard.text else None,
+        )
 
     def texts(self) -> Iterator[str]:
         """The text of each document, for valid and test."""
@@ -95,101 +119,58 @@ def prepare(
     still split off. The tokenizer is trained on the training part alone. What had to be replaced in the texts is
     told by a `TextWarning`, also when it comes from the cache.
     """
-    shares = _shares(split, valid=valid, test=test)
+    given = {name: texts for name, texts in zip(NAMES, (sources, valid, test), strict=True) if texts is not None}
+    shares = main_shares(split, given)
     if documents not in SEPARATORS:
         raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
-    given = tokenizer
-    if not isinstance(given, Tokenizer):
-        given = resolve(given, lambda: ()) if is_path(given) else str(parse(str(given)))
+    settled = settle(tokenizer)
     report = progress or (lambda stage, done, total: None)
-    with ExitStack() as stack:
-        home = open_home(cache or cache_folder())
-
-        def spool(stream: IO[bytes], name: str) -> Path:
-            folder = temporary(home)
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            return keep_stream(stream, folder, name)
-
-        roles = {
-            name: find(texts, spool=spool)
-            for name, texts in zip(NAMES, (sources, valid, test), strict=True)
-            if texts is not None
-        }
-        stamps = _stamps(roles)
+    home = open_home(cache or cache_folder())
+    with spooling(home) as spool:
+        roles = {name: find(texts, spool=spool) for name, texts in given.items()}
+        paths = _files(roles)
+        stamps = stamps_of(paths)
         hashes = _hash_sources(roles, report)
-        text_fingerprint = _digest([documents, shares, hashes])
-        how = given if isinstance(given, str) else given.fingerprint
-        key = _digest([FORMAT, how, documents, shares, hashes])
+        text_fingerprint = digest([documents, shares, hashes])
+        key = digest([FORMAT, name_of(settled), documents, shares, hashes])
         folder = home / key[:32]
         index = read_index(folder, key)
         if index is None:
             with building(folder, key) as new:
-                _build(new, roles, given, shares, documents, key, report)
-                if _stamps(roles) != stamps:
-                    raise ValueError("a text was changed while it was being read; prepare it again")
+                _build(new, roles, settled, shares, documents, key, report)
+                check_unchanged(paths, stamps)
             index = read_index(folder, key)
             assert index is not None, "a corpus that was just written can be read"
         else:
-            for kind, message in index["warnings"]:
-                warnings.warn(message, {"TextWarning": TextWarning}.get(kind, TokenizerWarning), stacklevel=2)
+            tell_again(index["warnings"])
         return _open(folder, index, text_fingerprint)
 
 
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()
-
-
 def _open(folder: Path, index: dict[str, Any], text_fingerprint: str) -> Corpus:
-    parts = {name: _open_split(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
+    parts = {name: Split.open(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     return Corpus(
         tokenizer=tokenizer,
         train=parts["train"],
         valid=parts.get("valid"),
         test=parts.get("test"),
-        fingerprint=_digest([tokenizer.fingerprint, text_fingerprint]),
+        fingerprint=digest([tokenizer.fingerprint, text_fingerprint]),
         text_fingerprint=text_fingerprint,
         folder=folder,
     )
 
 
-def _open_split(stem: Path, shard: Shard) -> Split:
-    def map_file(suffix: str, dtype: str) -> NDArray[Any]:
-        return np.memmap(stem.with_suffix(suffix), dtype, "r")
-
-    return Split(
-        tokens=map_file(".tokens", shard.dtype),
-        documents=map_file(".documents", "int64"),
-        bytes=shard.bytes,
-        words=shard.words,
-        names=shard.names,
-        text_path=stem.with_suffix(".txt") if shard.text else None,
-        text_places=map_file(".places", "int64").reshape(-1, 2) if shard.text else None,
-    )
-
-
-def _shares(shares: Sequence[float], *, valid: object, test: object) -> dict[str, float]:
-    """The shares of the parts that come from the main texts."""
-    checked = check_shares(shares)
-    if valid is not None:
-        return {"train": 1.0}
-    if test is not None and "test" in checked:
-        checked["train"] += checked.pop("test")
-    return checked
-
-
 def _hash_sources(roles: dict[str, list[Source]], report: Progress) -> dict[str, list[str]]:
     """The SHA-256 of each source; a text that is both in train and in valid or test is told of."""
-    checking = _Counter("checking", _size(roles), report)
+    checking = Counter("checking", size_of(_files(roles)), report)
     hashes: dict[str, list[str]] = {}
     for role, sources in roles.items():
         hashes[role] = []
         for source in sources:
             if source.path is None:
-                hashes[role].append(_digest(builtin_documents()))
+                hashes[role].append(digest(builtin_documents()))
                 continue
-            with source.path.open("rb") as file:
-                hashes[role].append(hashlib.file_digest(file, "sha256").hexdigest())
+            hashes[role].append(digest_file(source.path))
             checking.add(source.path.stat().st_size)
     for role in hashes:
         if role != "train" and (both := set(hashes["train"]) & set(hashes[role])):
@@ -200,26 +181,8 @@ def _hash_sources(roles: dict[str, list[Source]], report: Progress) -> dict[str,
     return hashes
 
 
-class _Counter:
-    """Bytes done of one stage; the last report is that all are done."""
-
-    def __init__(self, stage: str, total: int, report: Progress) -> None:
-        self.stage, self.total, self.report = stage, total, report
-        self.done = 0
-
-    def add(self, size: int) -> None:
-        self.done += size
-        self.report(self.stage, min(self.done, self.total), self.total)
-
-
-def _stamps(roles: dict[str, list[Source]]) -> list[tuple[int, int]]:
-    """The size and time of change of each file."""
-    found = [source.path.stat() for sources in roles.values() for source in sources if source.path]
-    return [(status.st_size, status.st_mtime_ns) for status in found]
-
-
-def _size(roles: dict[str, list[Source]]) -> int:
-    return sum(source.path.stat().st_size for sources in roles.values() for source in sources if source.path)
+def _files(roles: dict[str, list[Source]]) -> list[Path]:
+    return [source.path for sources in roles.values() for source in sources if source.path]
 
 
 def _build(
@@ -232,7 +195,7 @@ def _build(
     report: Progress,
 ) -> None:
     """Write a corpus into a folder: tokens and document places of each part, the tokenizer, and last the index."""
-    reading = _Counter("reading", _size(roles), report)
+    reading = Counter("reading", size_of(_files(roles)), report)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gathered = {
@@ -242,19 +205,17 @@ def _build(
         parts = split_documents(*gathered["train"], shares)
         parts |= {role: documents for role, (documents, _) in gathered.items() if role != "train"}
         report("training the tokenizer", 0, 1)
-        whole = isinstance(tokenizer, str) and parse(tokenizer).kind in ("words", "characters")
-        trained = resolve(tokenizer, lambda: parts["train"].sample(parts["train"].size if whole else SAMPLE))
+        train = parts["train"]
+        trained = resolve(tokenizer, lambda: train.sample(train.size if learns_from_all(tokenizer) else SAMPLE))
         report("training the tokenizer", 1, 1)
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=4)
     trained.save(folder / "tokenizer.json")
     shards = {}
-    encoding = _Counter("encoding", sum(part.size for part in parts.values()), report)
+    encoding = Counter("encoding", sum(part.size for part in parts.values()), report)
     for name, part in parts.items():
         keep_text = name != "train"
         shards[name] = write_shard(part, trained, folder / name, how=how, keep_text=keep_text, report=encoding.add)
     for role in roles:
         (folder / f"{role}.gathered").unlink()
-    own = (TextWarning, TokenizerWarning)
-    messages = [[w.category.__name__, str(w.message)] for w in caught if issubclass(w.category, own)]
-    write_index(folder, key, shards, messages)
+    write_index(folder, key, shards, messages_of(caught))

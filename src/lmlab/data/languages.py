@@ -6,7 +6,6 @@ with 0.3): α = 1 leaves sizes as they are, 0 treats all languages alike.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -19,8 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.cache import cache_folder
-from lmlab.data.corpus import SAMPLE, Corpus, Progress, Split, prepare
+from lmlab.data.corpus import SAMPLE, Corpus, Split, prepare
 from lmlab.data.loaders import Loader
+from lmlab.data.preparing import Progress, digest
 from lmlab.tokenizers import Tokenizer, resolve
 from lmlab.tokenizers.training import is_path
 
@@ -194,13 +194,13 @@ def prepare_languages(
         found = {name: getattr(corpus, which) for name, corpus in parts.items()}
         return LanguageSplit(found, alpha) if all(part is not None for part in found.values()) else None
 
-    fingerprint = _digest(*(f"{name}:{corpus.text_fingerprint}" for name, corpus in parts.items()))
+    fingerprint = digest("\n".join(_text_fingerprints(parts)))
     return Corpus(
         tokenizer=shared,
         train=joined("train"),
         valid=joined("valid"),
         test=joined("test"),
-        fingerprint=_digest(shared.fingerprint, fingerprint),
+        fingerprint=digest(f"{shared.fingerprint}\n{fingerprint}"),
         text_fingerprint=fingerprint,
         folder=next(iter(parts.values())).folder,
     )
@@ -211,7 +211,7 @@ def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None)
     if is_path(spec):
         return resolve(spec, lambda: ())
     raw: dict[str, Corpus] = corpora("bytes")
-    key = _digest(spec, str(alpha), *(f"{name}:{corpus.text_fingerprint}" for name, corpus in raw.items()))
+    key = digest("\n".join([spec, str(alpha), *_text_fingerprints(raw)]))
     kept = (cache or cache_folder()) / "corpora" / f"tokenizer-{key[:32]}.json"
     if kept.is_file():
         return Tokenizer.load(kept)
@@ -238,5 +238,5 @@ def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
         yield corpus.tokenizer.decode(pieces[place][: max(1, rest)].tolist())
 
 
-def _digest(*parts: str) -> str:
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()
+def _text_fingerprints(corpora: Mapping[str, Corpus]) -> list[str]:
+    return [f"{name}:{corpus.text_fingerprint}" for name, corpus in corpora.items()]

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpus import SAMPLE, Progress
+from lmlab.data.corpus import SAMPLE
 from lmlab.data.documents import Documents
 from lmlab.data.pair_reading import Aligned, Pairs, gather_pairs
+from lmlab.data.preparing import Counter, Progress, learns_from_all, messages_of, size_of
 from lmlab.data.shards import BATCH, Shard, write_shard
 from lmlab.data.store import read_index, write_index
 from lmlab.data.text import TextWarning
-from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
+from lmlab.tokenizers import Tokenizer, resolve
 
 SIDES = ("source", "target")
 
@@ -58,16 +59,21 @@ def read_folder(folder: Path, key: str) -> Found | None:
         return None
 
 
+def files_of(roles: dict[str, list[Aligned]]) -> list[Path]:
+    """All files, in the order of their parts."""
+    return [text.path for given in roles.values() for both in given for text in both.files if text.path]
+
+
 def build_folder(
     folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: Progress
 ) -> None:
     """Write the tokens of both sides of each part, the tokenizers, and last the index."""
-    size = _size(roles)
-    reading = _counter("reading", size, report)
+    size = size_of(files_of(roles))
+    reading = Counter("reading", size, report)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         gathered = {
-            role: gather_pairs(given, folder / role, languages=choices.languages, report=reading)
+            role: gather_pairs(given, folder / role, languages=choices.languages, report=reading.add)
             for role, given in roles.items()
         }
         report("reading", size, size)
@@ -86,7 +92,7 @@ def build_folder(
     separate = choices.source_tokenizer is not None
     if separate:
         tokenizers["source"].save(folder / "source_tokenizer.json")
-    encoding = _counter("encoding", sum(side.size for part in parts.values() for side in part), report)
+    encoding = Counter("encoding", sum(side.size for part in parts.values() for side in part), report)
     shards = {
         f"{name}-{side}": write_shard(
             documents,
@@ -94,7 +100,7 @@ def build_folder(
             folder / f"{name}-{side}",
             how="lines",
             keep_text=name != "train",
-            report=encoding,
+            report=encoding.add,
         )
         for name, part in parts.items()
         for side, documents in zip(SIDES, part, strict=True)
@@ -103,9 +109,7 @@ def build_folder(
         for side_path in (pairs.source.path, pairs.target.path):
             side_path.unlink()
     (folder / "pairs.json").write_text(json.dumps({"dropped": dropped, "separate": separate}), encoding="utf-8")
-    own = (TextWarning, TokenizerWarning)
-    messages = [[w.category.__name__, str(w.message)] for w in caught if issubclass(w.category, own)]
-    write_index(folder, key, shards, messages)
+    write_index(folder, key, shards, messages_of(caught))
 
 
 def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Pairs]:
@@ -141,9 +145,8 @@ def _learn(train: Pairs, choices: Choices) -> dict[str, Tokenizer]:
 
 
 def _sample(spec: str | Tokenizer, texts: Sequence[Documents]) -> Iterator[str]:
-    whole = isinstance(spec, str) and parse(spec).kind in ("words", "characters")
     for documents in texts:
-        yield from documents.sample(documents.size if whole else SAMPLE // len(texts))
+        yield from documents.sample(documents.size if learns_from_all(spec) else SAMPLE // len(texts))
 
 
 def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) -> tuple[Pairs, dict[str, int]]:
@@ -191,24 +194,6 @@ def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
             size = 0
     settle()
     return counts
-
-
-def _size(roles: dict[str, list[Aligned]]) -> int:
-    return sum(
-        text.path.stat().st_size for given in roles.values() for both in given for text in both.files if text.path
-    )
-
-
-def _counter(stage: str, total: int, report: Progress) -> Callable[[int], None]:
-    """A function that adds up the bytes done of a stage, and reports them."""
-    done = 0
-
-    def add(size: int) -> None:
-        nonlocal done
-        done += size
-        report(stage, min(done, total), total)
-
-    return add
 
 
 def _warn(message: str) -> None:

@@ -6,30 +6,39 @@ target with the boundary that begins it and the one that ends it is one slice.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.cache import cache_folder
-from lmlab.data.corpus import Progress, Split
+from lmlab.data.corpus import Split
 from lmlab.data.pair_reading import Aligned
-from lmlab.data.pair_shards import Choices, Found, build_folder, read_folder
-from lmlab.data.shards import Shard
-from lmlab.data.splitting import check_shares
-from lmlab.data.store import FORMAT, building, open_home, temporary
-from lmlab.data.text import Source, TextWarning, find, keep_stream
-from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
-from lmlab.tokenizers.training import is_path
+from lmlab.data.pair_shards import Choices, Found, build_folder, files_of, read_folder
+from lmlab.data.preparing import (
+    Counter,
+    Progress,
+    Spool,
+    check_unchanged,
+    digest,
+    digest_file,
+    name_of,
+    settle,
+    size_of,
+    spooling,
+    stamps_of,
+    tell_again,
+)
+from lmlab.data.splitting import main_shares
+from lmlab.data.store import FORMAT, building, open_home
+from lmlab.data.text import Source, TextWarning, find
+from lmlab.tokenizers import Tokenizer
 
 Files = str | Path | Sequence[str | Path] | None
 
@@ -149,46 +158,39 @@ def prepare_pairs(
     if "train" not in named:
         raise ValueError("no pairs were given; give source and target files, or pairs (TSV or JSONL)")
     choices = Choices(
-        _settled(tokenizer),
-        None if source_tokenizer is None else _settled(source_tokenizer),
-        _shares(split, named),
+        settle(tokenizer),
+        None if source_tokenizer is None else settle(source_tokenizer),
+        main_shares(split, named),
         languages,
         longest,
         ratio,
     )
     report = progress or (lambda stage, done, total: None)
-    with ExitStack() as stack:
-        home = open_home(cache or cache_folder())
-
-        def spool(stream: IO[bytes], name: str) -> Path:
-            folder = temporary(home)
-            stack.callback(shutil.rmtree, folder, ignore_errors=True)
-            return keep_stream(stream, folder, name)
-
+    home = open_home(cache or cache_folder())
+    with spooling(home) as spool:
         roles = {role: _align(*files, spool=spool) for role, files in named.items()}
-        stamps = _stamps(roles)
+        paths = files_of(roles)
+        stamps = stamps_of(paths)
         hashes = _hash_files(roles, report)
-        text_fingerprint = _digest(["pairs", *choices[2:], hashes])
-        key = _digest([FORMAT, text_fingerprint, *map(_name, choices[:2])])
+        text_fingerprint = digest(["pairs", *choices[2:], hashes])
+        key = digest([FORMAT, text_fingerprint, *map(name_of, choices[:2])])
         folder = home / key[:32]
         found = read_folder(folder, key)
         if found is None:
             shutil.rmtree(folder, ignore_errors=True)
             with building(folder, key) as new:
                 build_folder(new, roles, choices, key=key, report=report)
-                if _stamps(roles) != stamps:
-                    raise ValueError("a text was changed while it was being read; prepare it again")
+                check_unchanged(paths, stamps)
             found = read_folder(folder, key)
             assert found is not None, "pairs that were just written can be read"
         else:
-            for kind, message in found.messages:
-                warnings.warn(message, TextWarning if kind == "TextWarning" else TokenizerWarning, stacklevel=2)
+            tell_again(found.messages)
         return _open(folder, found, text_fingerprint)
 
 
 def _open(folder: Path, found: Found, text_fingerprint: str) -> PairCorpus:
     parts = {
-        part: PairSplit(**{side: _open_side(folder / f"{part}-{side}", shard) for side, shard in sides.items()})
+        part: PairSplit(**{side: Split.open(folder / f"{part}-{side}", shard) for side, shard in sides.items()})
         for part, sides in found.shards.items()
     }
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
@@ -199,22 +201,10 @@ def _open(folder: Path, found: Found, text_fingerprint: str) -> PairCorpus:
         train=parts["train"],
         valid=parts.get("valid"),
         test=parts.get("test"),
-        fingerprint=_digest([tokenizer.fingerprint, _name(source_tokenizer), text_fingerprint]),
+        fingerprint=digest([tokenizer.fingerprint, name_of(source_tokenizer), text_fingerprint]),
         text_fingerprint=text_fingerprint,
         folder=folder,
         dropped=found.dropped,
-    )
-
-
-def _open_side(stem: Path, shard: Shard) -> Split:
-    return Split(
-        tokens=np.memmap(stem.with_suffix(".tokens"), shard.dtype, "r"),
-        documents=np.memmap(stem.with_suffix(".documents"), np.int64, "r"),
-        bytes=shard.bytes,
-        words=shard.words,
-        names=None,
-        text_path=stem.with_suffix(".txt") if shard.text else None,
-        text_places=np.memmap(stem.with_suffix(".places"), np.int64, "r").reshape(-1, 2) if shard.text else None,
     )
 
 
@@ -227,28 +217,7 @@ def _check_sides(role: str, source: Files, target: Files, pairs: Files) -> None:
         raise ValueError(f"{prefix}{there} was given without {prefix}{missing}; a pair needs both")
 
 
-def _shares(split: Sequence[float], named: Iterable[str]) -> dict[str, float]:
-    """The shares of the parts that come from the main texts."""
-    shares = check_shares(split)
-    if "valid" in named:
-        return {"train": 1.0}
-    if "test" in named and "test" in shares:
-        shares["train"] += shares.pop("test")
-    return shares
-
-
-def _settled(given: str | Path | Tokenizer) -> str | Tokenizer:
-    """A tokenizer that is there already, or the spec of one to be trained, checked."""
-    if isinstance(given, Tokenizer):
-        return given
-    return resolve(given, lambda: ()) if is_path(given) else str(parse(str(given)))
-
-
-def _name(tokenizer: str | Tokenizer | None) -> str | None:
-    return tokenizer.fingerprint if isinstance(tokenizer, Tokenizer) else tokenizer
-
-
-def _align(source: Files, target: Files, pairs: Files, *, spool: Any) -> list[Aligned]:
+def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[Aligned]:
     """The files as they belong together; each is taken as often as it is given."""
 
     def all_of(files: Files) -> list[Source]:
@@ -271,33 +240,18 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Any) -> list[Al
     return [Aligned(*both) for both in zip(sources, targets, strict=True)]
 
 
-def _files(roles: dict[str, list[Aligned]]) -> list[Path]:
-    return [text.path for aligned in roles.values() for both in aligned for text in both.files if text.path]
-
-
-def _stamps(roles: dict[str, list[Aligned]]) -> list[tuple[int, int]]:
-    """The size and time of change of each file."""
-    return [(path.stat().st_size, path.stat().st_mtime_ns) for path in _files(roles)]
-
-
 def _hash_files(roles: dict[str, list[Aligned]], report: Progress) -> dict[str, list[list[str]]]:
     """The SHA-256 of each file; pairs that are both in train and in valid or test are told of."""
-    total, done = sum(path.stat().st_size for path in _files(roles)), 0
+    checking = Counter("checking", size_of(files_of(roles)), report)
     hashes: dict[str, list[list[str]]] = {}
     for role, aligned in roles.items():
         hashes[role] = [[] for _ in aligned]
         for row, both in zip(hashes[role], aligned, strict=True):
             for path in [text.path for text in both.files if text.path]:
-                with path.open("rb") as file:
-                    row.append(hashlib.file_digest(file, "sha256").hexdigest())
-                done += path.stat().st_size
-                report("checking", done, total)
+                row.append(digest_file(path))
+                checking.add(path.stat().st_size)
     for role, rows in hashes.items():
         for row, both in zip(rows, roles[role], strict=True):
             if role != "train" and row in hashes["train"]:
                 warnings.warn(f"{both} are both in train and in {role}: scores on it will flatter", TextWarning, 3)
     return hashes
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value).encode()).hexdigest()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,16 @@ def check_shares(shares: Sequence[float]) -> dict[str, float]:
             "for instance 0.9, 0.05, 0.05"
         )
     return {name: value for name, value in zip(NAMES, values, strict=False) if value > 0}
+
+
+def main_shares(split: Sequence[float], given: Container[str]) -> dict[str, float]:
+    """The shares of the parts that come from the main texts, where the parts `given` have texts of their own."""
+    shares = check_shares(split)
+    if "valid" in given:
+        return {"train": 1.0}
+    if "test" in given and "test" in shares:
+        shares["train"] += shares.pop("test")
+    return shares
 
 
 def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Documents]:

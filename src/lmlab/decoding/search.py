@@ -26,6 +26,11 @@ class Hypothesis(NamedTuple):
     score: float  # log_probability / length penalty, by which hypotheses are ranked
     finished: bool  # whether it ended with the boundary, not at the greatest length
 
+    @property
+    def written(self) -> list[int]:
+        """The tokens without the boundary."""
+        return self.tokens[:-1] if self.finished else self.tokens
+
 
 class Expansion(NamedTuple):
     """One level of the search tree: what became of the beams in one step, best first."""

@@ -159,8 +159,7 @@ class Recorder:
             path: list[int] = []
             for token in hypothesis.tokens:
                 path.append(place[path[-1] if path else None, token])
-            words = hypothesis.tokens[:-1] if hypothesis.finished else hypothesis.tokens
-            found.append(Result(decode(words), *hypothesis, path=path))
+            found.append(Result(decode(hypothesis.written), *hypothesis, path=path))
         return SearchTree(prompt, source, beams, length_penalty, candidates, found)
 
 

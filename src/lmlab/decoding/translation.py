@@ -209,7 +209,7 @@ class Translator:
         return padded.to(device), torch.tensor([len(row) for row in rows], device=device)
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
-        tokens = hypothesis.tokens[:-1] if hypothesis.finished else hypothesis.tokens
+        tokens = hypothesis.written
         text = " ".join(self.tokenizer.decode(tokens).splitlines()).strip()  # one line of input, one of output
         return Translation(text, hypothesis.score, hypothesis.log_probability, tokens, hypothesis.finished)
 

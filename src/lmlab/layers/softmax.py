@@ -19,6 +19,8 @@ from lmlab.layers.linear import Prepares, linear
 
 CHUNK_ELEMENTS = 2**24
 """About how many scores are held at once by `linear_cross_entropy`: 64 MB in single precision."""
+BLOCK_ELEMENTS = 2**20
+"""How many scores become probabilities at a time: few enough for the cache."""
 CHUNK_ROWS = 256
 """The fewest rows that a chunk has: with fewer, adding up the weight's gradient costs more than the products."""
 
@@ -179,13 +181,14 @@ class _LinearCrossEntropy(torch.autograd.Function):
                 torch.mm(h, weight.t(), out=s)
             else:
                 torch.addmm(bias, h, weight.t(), out=s)
-            target = s.gather(1, y)
-            largest = s.amax(1, keepdim=True)
-            partition = s.sub_(largest).exp_().sum(1, keepdim=True)
-            total += (partition.log() + largest - target).sum()
+            total -= s.gather(1, y).sum()
+            for block in torch.split(s, max(1, BLOCK_ELEMENTS // vocabulary)):
+                largest = block.amax(1)
+                torch.softmax(block, 1, out=block)
+                total += (largest - block.amax(1).log()).sum()  # log Σ exp(s), since the largest p is exp(max s) / Σ
             if d_hidden is None:
                 continue
-            s.div_(partition).scatter_add_(1, y, s.new_full((), -1).expand_as(y))
+            s.scatter_add_(1, y, s.new_full((), -1).expand_as(y))
             torch.mm(s, weight, out=d_hidden[start : start + rows])
             if d_weight is not None:
                 d_weight.addmm_(s.t(), h, beta=0 if start == 0 else 1)

@@ -164,13 +164,14 @@ class AttentionLM(WindowedTransformer):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 1e-3,
+        "rate": 8e-3,
         "schedule": "cosine",
         "warmup": 100,
         "batch": 16,
         "clip": 1.0,
         "decay": 0.01,
     }
+    TUNED_WIDTH: ClassVar[int | None] = 64
     BLOCKS: ClassVar[dict[str, type[nn.Module]]] = {"none": Block, "post": PostNormBlock, "pre": PreNormBlock}
 
     config: AttentionLMConfig

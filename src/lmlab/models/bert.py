@@ -220,7 +220,8 @@ class Bert(Encoder):
         "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
         "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
     }
-    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "schedule": "linear"}
+    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "schedule": "linear", "rate": 2e-3}
+    TUNED_WIDTH: ClassVar[int | None] = 64
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "next-sentence"}
     TOKENIZER: ClassVar[str] = "wordpiece:4096"
 

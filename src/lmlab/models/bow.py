@@ -42,12 +42,13 @@ class BagOfWords(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 5e-3,
+        "rate": 1.6e-2,
         "schedule": "cosine",
         "batch": 16,
         "clip": 1.0,
         "decay": 0.01,
     }
+    TUNED_WIDTH: ClassVar[int | None] = 64
 
     config: BagOfWordsConfig
     output: Softmax

@@ -110,6 +110,7 @@ class Electra(EncoderModel):
     }
     DEFAULT_SIZE: ClassVar[str] = "mini"  # the paper's `small` is no small model on a CPU
     TRAINING: ClassVar[dict[str, Any]] = Albert.TRAINING
+    TUNED_WIDTH: ClassVar[int | None] = Albert.TUNED_WIDTH
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "replaced"}
     TOKENIZER: ClassVar[str] = "wordpiece:4096"
 

@@ -55,13 +55,14 @@ class GPT(WindowedTransformer):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 1e-3,
+        "rate": 2e-3,
         "schedule": "cosine",
         "warmup": 100,
         "batch": 16,
         "clip": 1.0,
         "decay": 0.01,
     }
+    TUNED_WIDTH: ClassVar[int | None] = 64
     block: ClassVar[type[nn.Module]] = Block
 
     config: GPTConfig

@@ -33,7 +33,7 @@ class GPT2(GPT):
         "774M": {"width": 1280, "heads": 20, "layers": 36, "window": 1024, "dropout": 0.1},
         "1.5B": {"width": 1600, "heads": 25, "layers": 48, "window": 1024, "dropout": 0.1},
     }
-    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "decay": 0.1}
+    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "rate": 4e-3, "decay": 0.1}
     block: ClassVar[type[nn.Module]] = PreNormBlock
 
     def __init__(self, config: GPTConfig) -> None:

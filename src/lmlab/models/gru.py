@@ -18,4 +18,4 @@ class GRU(RNN):
     """An RNN of gated recurrent units."""
 
     layer: ClassVar[type[Layer]] = GRULayer
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 3e-3}
+    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2}

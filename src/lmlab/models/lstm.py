@@ -27,4 +27,4 @@ class LSTM(RNN):
         "medium": {"width": 650, "hidden": 650, "layers": 2, "dropout": 0.5},
         "large": {"width": 1500, "hidden": 1500, "layers": 2, "dropout": 0.65},
     }
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 3e-3}
+    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2}

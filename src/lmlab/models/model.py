@@ -72,6 +72,8 @@ class Model(nn.Module):
     """The preset that is taken unless the user says otherwise; it trains on a CPU."""
     TRAINING: ClassVar[dict[str, Any]] = {}
     """Settings of `train` under which this system does well; the user's own settings go before them."""
+    TUNED_WIDTH: ClassVar[int | None] = None
+    """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
     TOKENIZER: ClassVar[str] = "bpe:4096"

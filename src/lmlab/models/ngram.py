@@ -67,6 +67,7 @@ class NGram:
     }
     DEFAULT_SIZE: ClassVar[str] = "small"
     TRAINING: ClassVar[dict[str, Any]] = {}
+    TUNED_WIDTH: ClassVar[int | None] = None
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     TOKENIZER: ClassVar[str] = "bpe:4096"
     carries: ClassVar[bool] = False

@@ -45,13 +45,14 @@ class NPLM(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 5e-3,
+        "rate": 1.6e-2,
         "schedule": "cosine",
         "batch": 16,
         "window": 64,
         "clip": 1.0,
         "decay": 0.01,
     }
+    TUNED_WIDTH: ClassVar[int | None] = 32
     carries: ClassVar[bool] = True
 
     config: NPLMConfig

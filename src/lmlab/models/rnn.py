@@ -65,13 +65,14 @@ class RNN(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 2e-3,
+        "rate": 8e-3,
         "schedule": "cosine",
         "batch": 16,
         "window": 64,
         "clip": 1.0,
         "decay": 0.01,
     }
+    TUNED_WIDTH: ClassVar[int | None] = 128
     carries: ClassVar[bool] = True
     layer: ClassVar[type[Layer]] = ElmanLayer
 

@@ -81,7 +81,7 @@ class TransformerXL(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 1e-3,
+        "rate": 4e-3,
         "schedule": "cosine",
         "warmup": 100,
         "batch": 16,
@@ -89,6 +89,7 @@ class TransformerXL(Model):
         "clip": 0.25,
         "decay": 0.01,
     }
+    TUNED_WIDTH: ClassVar[int | None] = 64
     carries: ClassVar[bool] = True
 
     config: TransformerXLConfig

@@ -26,14 +26,16 @@ class ReplacedConfig(BlanksConfig):
     """What the generator fills, and how much the discriminator's loss weighs."""
 
     weight: float = Field(50.0, ge=0, description="weight of the detection loss against the generator's")
+    mask_share: float = Field(0.85, ge=0, le=1, description="share of the chosen that become [MASK]; the rest stay")
 
 
 class Replaced(Blanks):
     """L = L_MLM(x, θ_G) + λ L_Disc(x, θ_D), λ = 50.
 
-    The generator sees [MASK] at the chosen tokens; what it draws there from its own distribution stands in the text
-    that the discriminator reads, which tells for every token whether it was replaced. A token that happens to be drawn
-    right counts as original. No gradient passes through the drawing. The main term is the generator's nats per blank.
+    The generator sees [MASK] at most of the chosen tokens; the authors' code leaves 15% as they are, without which a
+    small generator hardly begins to learn. What it draws there from its own distribution stands in the text that the
+    discriminator reads, which tells for every token whether it was replaced. A token that happens to be drawn right
+    counts as original. No gradient passes through the drawing. The main term is the generator's nats per blank.
     """
 
     Config: ClassVar[type[Config]] = ReplacedConfig
@@ -43,7 +45,7 @@ class Replaced(Blanks):
         super().__init__(config, tokenizer)
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
-        blanks, draws = self._corrupt(raw, generator, mask_share=1.0, random_share=0.0)
+        blanks, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
         sample = np.take_along_axis(draws.sample, blanks.places, axis=1)
         return make_batch(raw, blanks, sample=sample.astype(np.float32))
 

@@ -8,19 +8,22 @@ from __future__ import annotations
 from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, linear
 from lmlab.interop.hf_transforms import Transposed
 
+SETTINGS = (
+    Setting("vocabulary", "vocab_size"),
+    Setting("width", "n_embd"),
+    Setting("heads", "n_head"),
+    Setting("layers", "n_layer"),
+    Setting("window", "n_positions"),
+    Setting("dropout", "resid_pdrop", also=("embd_pdrop", "attn_pdrop"), default=0.1),
+)
+"""GPT-2 has the same, under the same names."""
+
 GPT = Family(
     kind="gpt",
     model_type="openai-gpt",
     prefix="transformer.",
     architectures=(Architecture("OpenAIGPTLMHeadModel"), Architecture("OpenAIGPTModel")),
-    settings=(
-        Setting("vocabulary", "vocab_size"),
-        Setting("width", "n_embd"),
-        Setting("heads", "n_head"),
-        Setting("layers", "n_layer"),
-        Setting("window", "n_positions"),
-        Setting("dropout", "resid_pdrop", also=("embd_pdrop", "attn_pdrop"), default=0.1),
-    ),
+    settings=SETTINGS,
     options=(
         Only("afn", ("gelu",)),
         Only("layer_norm_epsilon", (1e-5,)),

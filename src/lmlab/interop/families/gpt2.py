@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, linear
+from lmlab.interop.families.gpt import SETTINGS
+from lmlab.interop.hf_table import Architecture, Family, Only, Weight, linear
 from lmlab.interop.hf_transforms import Transposed
 
 GPT2 = Family(
@@ -10,14 +11,7 @@ GPT2 = Family(
     model_type="gpt2",
     prefix="transformer.",
     architectures=(Architecture("GPT2LMHeadModel"), Architecture("GPT2Model")),
-    settings=(
-        Setting("vocabulary", "vocab_size"),
-        Setting("width", "n_embd"),
-        Setting("heads", "n_head"),
-        Setting("layers", "n_layer"),
-        Setting("window", "n_positions"),
-        Setting("dropout", "resid_pdrop", also=("embd_pdrop", "attn_pdrop"), default=0.1),
-    ),
+    settings=SETTINGS,
     options=(
         Only("activation_function", ("gelu_new", "gelu_pytorch_tanh")),
         Only("n_inner", lambda config: (None, 4 * config["n_embd"])),

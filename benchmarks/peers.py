@@ -1,0 +1,53 @@
+"""What the speed benchmarks against `transformers` share: the same model on both sides, and whether they agree."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from lmlab.interop.huggingface import read_model
+from lmlab.models.model import Model
+
+WINDOW, START = 64, 0
+"""Positions of a translator, and the token that begins its texts."""
+
+
+def same_weights(theirs: nn.Module) -> Model:
+    """lmlab's model with the shape, dropout and weights of one of theirs, by way of a folder."""
+    import transformers
+
+    transformers.logging.disable_progress_bar()
+    with tempfile.TemporaryDirectory() as folder:
+        theirs.save_pretrained(folder)
+        return read_model(Path(folder))
+
+
+def translator(
+    row: str, *, layers: int, width: int, heads: int, inner: int, vocabulary: int, **settings: Any
+) -> nn.Module:
+    """Their BART, or Marian, which is lmlab's `transformer`, with as many layers on both sides."""
+    import transformers
+
+    shape = {
+        "vocab_size": vocabulary, "d_model": width, "encoder_layers": layers, "decoder_layers": layers,
+        "encoder_attention_heads": heads, "decoder_attention_heads": heads, "encoder_ffn_dim": inner,
+        "decoder_ffn_dim": inner, "max_position_embeddings": WINDOW, "decoder_start_token_id": START,
+    }  # fmt: skip
+    if row == "bart":
+        bart = transformers.BartConfig(**shape, **settings, activation_function="gelu", scale_embedding=False)
+        return transformers.BartForConditionalGeneration(bart)
+    marian = transformers.MarianConfig(**shape, **settings, activation_function="relu", scale_embedding=True)
+    return transformers.MarianMTModel(marian)
+
+
+def same_tokens(runs: Mapping[str, Callable[[], Tensor]]) -> dict[str, float]:
+    """The share of the tokens that each writes which lmlab writes, too; fewer than 99% are no rounding, and the end."""
+    texts = {name: run() for name, run in runs.items()}
+    shares = {name: (text == texts["lmlab"]).float().mean().item() for name, text in texts.items()}
+    if min(shares.values()) < 0.99:
+        raise SystemExit(f"the texts differ: {shares}")
+    return shares

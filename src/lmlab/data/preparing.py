@@ -1,0 +1,104 @@
+"""What preparing texts and preparing pairs have in common: fingerprints, progress, pipes, tokenizers and warnings."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from lmlab.data.store import temporary
+from lmlab.data.text import TextWarning, keep_stream
+from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
+from lmlab.tokenizers.training import is_path
+
+Progress = Callable[[str, int, int], None]
+"""Called with the stage, the bytes done and the bytes in all."""
+
+Spool = Callable[[IO[bytes], str], Path]
+"""Keeps a stream of some name that can be read only once, and says where."""
+
+
+class Counter:
+    """Bytes done of one stage; the last report is that all are done."""
+
+    def __init__(self, stage: str, total: int, report: Progress) -> None:
+        self.stage, self.total, self.report = stage, total, report
+        self.done = 0
+
+    def add(self, size: int) -> None:
+        self.done += size
+        self.report(self.stage, min(self.done, self.total), self.total)
+
+
+def digest(value: Any) -> str:
+    """The SHA-256 of a text, or of any other value as JSON."""
+    return hashlib.sha256((value if isinstance(value, str) else json.dumps(value)).encode()).hexdigest()
+
+
+def digest_file(path: Path) -> str:
+    """The SHA-256 of a file."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def size_of(files: Iterable[Path]) -> int:
+    """The bytes of all files."""
+    return sum(path.stat().st_size for path in files)
+
+
+def stamps_of(files: Iterable[Path]) -> list[tuple[int, int]]:
+    """The size and time of change of each file."""
+    return [(status.st_size, status.st_mtime_ns) for status in (path.stat() for path in files)]
+
+
+def check_unchanged(files: Iterable[Path], stamps: Sequence[tuple[int, int]]) -> None:
+    """A ValueError where a file is not as it was when its stamp was taken."""
+    if stamps_of(files) != stamps:
+        raise ValueError("a text was changed while it was being read; prepare it again")
+
+
+@contextmanager
+def spooling(home: Path) -> Iterator[Spool]:
+    """A place in the cache for what comes through pipes, which is gone at the end."""
+    with ExitStack() as stack:
+
+        def spool(stream: IO[bytes], name: str) -> Path:
+            folder = temporary(home)
+            stack.callback(shutil.rmtree, folder, ignore_errors=True)
+            return keep_stream(stream, folder, name)
+
+        yield spool
+
+
+def settle(given: str | Path | Tokenizer) -> str | Tokenizer:
+    """A tokenizer that is there already, or the spec of one to be trained, checked."""
+    if isinstance(given, Tokenizer):
+        return given
+    return resolve(given, lambda: ()) if is_path(given) else str(parse(str(given)))
+
+
+def name_of(tokenizer: str | Tokenizer | None) -> str | None:
+    """What a tokenizer is called in a fingerprint: its own, or the spec by which it will be trained."""
+    return tokenizer.fingerprint if isinstance(tokenizer, Tokenizer) else tokenizer
+
+
+def learns_from_all(spec: str | Tokenizer) -> bool:
+    """Whether a tokenizer is trained on all of the text: one that lists its words or characters."""
+    return isinstance(spec, str) and parse(spec).kind in ("words", "characters")
+
+
+def messages_of(caught: Iterable[warnings.WarningMessage]) -> list[list[str]]:
+    """The warnings about texts and tokenizers, to be kept in an index."""
+    own = (TextWarning, TokenizerWarning)
+    return [[w.category.__name__, str(w.message)] for w in caught if issubclass(w.category, own)]
+
+
+def tell_again(messages: Iterable[Sequence[str]]) -> None:
+    """Warn of what an index says, in the name of the caller's caller."""
+    for kind, message in messages:
+        warnings.warn(message, TextWarning if kind == "TextWarning" else TokenizerWarning, stacklevel=3)

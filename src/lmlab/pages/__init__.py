@@ -1,0 +1,1 @@
+"""The house style of the pages that lmlab makes."""

@@ -1,0 +1,45 @@
+"""What a recipe fills in: presets, and the learning rate of a family at the width of a model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from lmlab.models import LINEAGE, load_class
+from lmlab.recipe import make_recipe
+
+TUNED = [name for name in LINEAGE if load_class(name).TUNED_WIDTH is not None]
+
+
+def rate(kind: str, size: str, **values: dict[str, Any]) -> float:
+    model = {"kind": kind, "size": size, **values.pop("model", {})}
+    return make_recipe({"data": {"text": ["builtin"]}, "model": model, **values}).train.rate
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_a_wider_network_takes_smaller_steps(name: str) -> None:
+    cls = load_class(name)
+    assert cls.SIZES["tiny"]["width"] == cls.TUNED_WIDTH, "rates are tuned at the size tiny"
+    for size, preset in cls.SIZES.items():
+        if preset["width"] >= cls.TUNED_WIDTH:
+            assert rate(name, size) * preset["width"] == pytest.approx(cls.TRAINING["rate"] * cls.TUNED_WIDTH)
+
+
+def test_rates_of_large_models_are_near_the_published_ones() -> None:
+    assert rate("bert", "base") == pytest.approx(1e-4, rel=1)  # Devlin et al. 2019, A.2
+    assert rate("gpt", "117M") == pytest.approx(2.5e-4, rel=0.5)  # Radford et al. 2018
+    assert rate("gpt2", "124M") == pytest.approx(6e-4, rel=0.5)  # Brown et al. 2020, table 2.1, 125M
+
+
+def test_the_users_rate_and_width_go_before() -> None:
+    assert rate("gpt2", "124M", train={"rate": 0.5}) == 0.5
+    narrow = rate("gpt2", "tiny", model={"width": 32})
+    assert narrow == rate("gpt2", "tiny") == load_class("gpt2").TRAINING["rate"], "not extrapolated to narrower ones"
+    assert rate("gpt2", "tiny", model={"width": 256}) == pytest.approx(narrow / 4)
+
+
+def test_translators_keep_their_rate() -> None:
+    for size in ("tiny", "big"):
+        values = {"data": {"pairs": ["pairs.tsv"]}, "model": {"kind": "transformer", "size": size}}
+        assert make_recipe(values).train.rate == load_class("transformer").TRAINING["rate"]
