@@ -23,6 +23,7 @@ from typing import Any
 
 from lmlab import load
 from lmlab.cli.bars import counting
+from lmlab.decoding.bleu import translation_metrics
 from lmlab.language_model import LanguageModel
 from lmlab.training.averaging import average
 from lmlab.training.resume import kept_checkpoints
@@ -65,9 +66,6 @@ class Study:
     """The test set, and a row of the table for each way to translate it."""
 
     def __init__(self, folder: Path) -> None:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-
         self.folder = folder
         self.rows: list[str] = []
         data = Path(os.environ["LMLAB_DATA"], "multi30k")
@@ -75,7 +73,7 @@ class Study:
             (data / f"test_2016_flickr.{language}").read_text(encoding="utf-8").splitlines()
             for language in ("en", "de")
         )
-        self.bleu, self.chrf = BLEU(), CHRF()
+        self.bleu, self.chrf = translation_metrics().values()
 
     def add(
         self, name: str, lm: LanguageModel, path: Path, seconds: float, *, beams: int = 5, penalty: float = PENALTY
