@@ -31,8 +31,8 @@ from lmlab.compare.comparison import compare
 from lmlab.compare.plan import make_conditions
 from study import clock, need
 
-TOKENS = (100_000, 500_000, 2_000_000)
-SECONDS = (10, 50, 200)
+TOKENS = (190_000, 600_000, 1_900_000)
+SECONDS = (12, 40, 140)
 TITLES = {"flops": "training FLOPs", "tokens": "training tokens", "cpu_seconds": "CPU seconds of training, 1 core"}
 
 
@@ -157,6 +157,7 @@ def draw(every: dict[str, Curves], path: Path) -> None:
                 spent = [getattr(point, axis) for point in points]
                 axes.plot(spent, [point.bits for point in points], "o-", color=colour, label=system)
             axes.set_xscale("log")
+            axes.xaxis.set_minor_formatter("")
             axes.set_xlabel(title)
             axes.grid(alpha=0.25)
             axes.set_title(text)

@@ -76,7 +76,7 @@ class Mixture:
         return torch.logsumexp(torch.stack(terms), dim=0)
 
 
-def learn_weights(nats: Sequence[NDArray[np.float64]], *, iterations: int = 100) -> list[float]:
+def learn_weights(nats: Sequence[NDArray[np.float64]], *, iterations: int = 2000) -> list[float]:
     """The weights under which held-out tokens are most probable, from each model's surprisal of them.
 
     Expectation-maximisation (Jelinek & Mercer 1980): the share of each model in a token's probability, averaged over
