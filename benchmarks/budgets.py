@@ -29,6 +29,7 @@ import torch
 from lmlab.cli.leaderboard import LiveTable
 from lmlab.compare.comparison import compare
 from lmlab.compare.plan import make_conditions
+from lmlab.models import LINEAGE
 from study import clock, need
 
 TOKENS = (190_000, 600_000, 1_900_000)
@@ -149,8 +150,8 @@ def draw(every: dict[str, Curves], path: Path) -> None:
     grid = figure.subplots(len(every), 3, squeeze=False, sharey="row")
     for row, (text, curves) in zip(grid, every.items(), strict=True):
         for axes, (axis, title) in zip(row, TITLES.items(), strict=True):
-            for number, (system, points) in enumerate(curves.items()):
-                colour = f"C{number}"
+            for number, system in enumerate(name for name in LINEAGE if name in curves):
+                colour, points = f"C{number}", curves[system]
                 if points[0].flops == 0:
                     axes.axhline(points[0].bits, color=colour, linestyle=":", label=system)
                     continue
