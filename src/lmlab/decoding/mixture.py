@@ -92,7 +92,7 @@ def learn_weights(nats: Sequence[NDArray[np.float64]], *, iterations: int = 2000
         shares = weights[:, None] * probabilities
         shares /= shares.sum(axis=0)
         new = shares.mean(axis=1)
-        done = bool(np.abs(new - weights).max() < 1e-7)
+        done = bool(np.abs(new - weights).max() < 1e-12)
         weights = new
         if done:
             break
