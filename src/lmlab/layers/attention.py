@@ -54,8 +54,8 @@ def attend(
     queries, keys = q.shape[-2], k.shape[-2]
     if watch is not None:
         return drop(watch(attention_weights(q, k, causal=causal and queries > 1, mask=mask)), dropout) @ v
-    if dropout and q.device.type == "cpu" and q.dtype == torch.float32 and not torch.compiler.is_compiling():
-        if mask is None and queries == keys:
+    if dropout and q.device.type == "cpu" and q.dtype == torch.float32:
+        if mask is None and queries == keys and not torch.compiler.is_compiling():
             return attend_dropped(q, k, v, dropout=dropout, causal=causal)
         return drop(attention_weights(q, k, causal=causal and queries > 1, mask=mask), dropout) @ v
     if queries == 1 < len(q) and q.device.type == "cpu":

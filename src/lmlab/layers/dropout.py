@@ -14,7 +14,7 @@ def dropout(x: Tensor, p: float, training: bool = True) -> Tensor:
     """y = x ∘ m / (1 − p) with m ~ Bernoulli(1 − p) per element; the identity when not training or p = 0."""
     if not training or p == 0:
         return x
-    if not _by_lanes(x):
+    if x.device.type != "cpu":
         return F.dropout(x, p)
     return x * dropout_mask(x.shape, p, like=x)
 
@@ -27,18 +27,20 @@ def dropout_mask(shape: tuple[int, ...], p: float, *, like: Tensor) -> Tensor:
     """
     if not 0 <= p < 1:
         raise ValueError(f"dropout p = {p}: give a probability from 0 up to, but not including, 1")
-    if not _by_lanes(like):
+    if like.device.type != "cpu":
         return F.dropout(torch.ones(shape, dtype=like.dtype, device=like.device), p)
     dropped = min(round(p * LANES), LANES - 1)
     count = torch.Size(shape).numel()
-    lanes = torch.empty((count + 3) // 4, dtype=torch.int64).random_(-(2**63), None).view(torch.int16)[:count]
+    lanes = _draw((count + 3) // 4).view(torch.int16)[:count]
     kept = lanes >= dropped - LANES // 2
     return kept.view(shape).to(like.dtype).mul_(LANES / (LANES - dropped))
 
 
-def _by_lanes(x: Tensor) -> bool:
-    """Torch's own dropout is the better one on other devices, and where a compiler fuses it."""
-    return x.device.type == "cpu" and not torch.compiler.is_compiling()
+def _draw(count: int) -> Tensor:
+    """Random 64-bit numbers."""
+    if torch.compiler.is_compiling():  # which would break off at random_
+        return torch.randint(-(2**63), 2**63 - 1, (count,))
+    return torch.empty(count, dtype=torch.int64).random_(-(2**63), None)
 
 
 class Dropout(nn.Module):

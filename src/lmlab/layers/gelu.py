@@ -22,9 +22,10 @@ def gelu_tanh(x: Tensor) -> Tensor:
     The tanh of PyTorch takes several times as long as its sigmoid on a CPU, and (1 + tanh(u/2)) / 2 = σ(u); so learning
     computes x σ(u), u = A x + B x³, instead, and the slope at the same time: the backward pass is one product.
     """
-    plain = x.device.type != "cpu" or x.dtype != torch.float32 or not x.requires_grad or not torch.is_grad_enabled()
-    if plain or torch.compiler.is_compiling():
+    if x.device.type != "cpu" or x.dtype != torch.float32 or not x.requires_grad or not torch.is_grad_enabled():
         return F.gelu(x, approximate="tanh")
+    if torch.compiler.is_compiling():
+        return x * torch.sigmoid((A + B * x * x) * x)
     return cast(Tensor, _GELU.apply(x))  # type: ignore[no-untyped-call]
 
 
@@ -38,12 +39,12 @@ class _GELU(torch.autograd.Function):
         flat = (x.view(-1), y.view(-1), slope.view(-1))
         for at in range(0, x.numel(), CHUNK):
             x_, y_, slope_ = (part[at : at + CHUNK] for part in flat)
-            u = torch.add(a, x_ * x_, alpha=B).mul_(x_)
+            u = torch.addcmul(a, x_, x_, value=B).mul_(x_)
             s = torch.sigmoid(u)
             torch.mul(s, x_, out=y_)
-            u.mul_(3).sub_(x_, alpha=2 * A)
+            u.sub_(x_, alpha=2 * A / 3)  # x u' / 3
             torch.ops.aten.sigmoid_backward(u, s, grad_input=slope_)
-            slope_.add_(s)
+            torch.add(s, slope_, alpha=3, out=slope_)
         ctx.save_for_backward(slope)
         return y
 
