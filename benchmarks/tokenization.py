@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -26,6 +27,7 @@ from tokenizers import Tokenizer as Peer
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
 from lmlab.tokenizers import Tokenizer, train
+from timing import take_turns
 
 DATA = Path(os.environ.get("LMLAB_DATA", Path(__file__).parents[2] / "shared" / "data"))
 PIECE = 1 << 16
@@ -61,7 +63,7 @@ def compare(name: str, tokenizer: Tokenizer, pieces: list[str], megabytes: float
 
 
 PREPARE = """
-import resource, sys, time
+import sys, time
 from pathlib import Path
 from lmlab.data.corpus import prepare
 start = time.perf_counter()
@@ -69,8 +71,8 @@ corpus = prepare([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
 cold = time.perf_counter() - start
 start = time.perf_counter()
 prepare([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
-peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (2**30 if sys.platform == "darwin" else 2**20)
 warm = time.perf_counter() - start
+peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 2**20
 print(f"{len(corpus.train.tokens):,} training tokens; {cold:.0f} s, cached {warm:.1f} s; peak memory {peak:.2f} GiB")
 """
 
@@ -88,6 +90,7 @@ def prepare_large(data: bytes, megabytes: int, tokenizer: str, name: str) -> Non
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("text", nargs="?", type=Path, default=DATA / "wikitext2" / "train.txt")
+    parser.add_argument("--repeats", type=int, default=7, help="rounds of training")
     parser.add_argument("--size", type=int, default=8192)
     parser.add_argument("--megabytes", type=int, default=1024)
     parser.add_argument("--line", type=int, default=300)
@@ -98,11 +101,18 @@ def main() -> None:
     megabytes = len(data) / 1e6
     warnings.simplefilter("ignore")
 
-    ours, bpe = timed(lambda: train(f"bpe:{options.size}", pieces))
-    theirs, _ = timed(lambda: train_peer(options.size, pieces))
+    bpe = train(f"bpe:{options.size}", pieces)
+    times = take_turns(
+        {
+            "lmlab": lambda: train(f"bpe:{options.size}", pieces),
+            "tokenizers": lambda: train_peer(options.size, pieces),
+        },
+        repeats=options.repeats,
+    )
+    ours, theirs = (statistics.median(values) for values in times.values())
     print(
         f"train  bpe:{options.size} on {megabytes:.1f} MB: "
-        f"lmlab {ours:.1f} s, tokenizers {theirs:.1f} s; ratio {theirs / ours:.2f}"
+        f"lmlab {ours:.2f} s, tokenizers {theirs:.2f} s; ratio {theirs / ours:.2f}"
     )
     compare(f"bpe:{options.size}", bpe, pieces, megabytes)
     for spec in (f"wordpiece:{options.size}", "words", "characters", "bytes"):
