@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.decoding.generate import generate
-from lmlab.decoding.sampling import Greedy
+from lmlab.decoding.sampling import Sampler
 from lmlab.models.model import Model
 from peers import same_tokens, same_weights
 from timing import make_parser, print_rows, take_turns
@@ -58,7 +58,7 @@ def bare_loop(model: nn.Module, prompt: Tensor) -> Tensor:
 def contestants(row: str, batch: int) -> dict[str, Callable[[], Tensor]]:
     ours, theirs = models(row)
     prompt = torch.randint(ROWS[row][4], (batch, PROMPT))
-    greedy = Greedy()
+    greedy = Sampler(temperature=0)
     options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     mask = torch.ones_like(prompt)
     return {

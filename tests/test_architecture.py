@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -103,7 +105,7 @@ def imports(path: Path, *, typing: bool = False) -> set[str]:
 def test_imports_point_downwards(path: Path) -> None:
     here = place(path)
     if here not in LAYERS:
-        assert here in {"cli", "__init__"}, f"{here} has no place in the layers: give it one in this test"
+        assert here in {"cli", "__init__", "__main__"}, f"{here} has no place in the layers: give it one in this test"
         return
     known = set(LAYERS) | {"cli"}
     used = {module.split(".")[1] for module in imports(path) if module.count(".")} & known
@@ -118,9 +120,6 @@ def test_models_import_only_older_models() -> None:
 
 
 def test_help_and_list_import_no_torch() -> None:
-    import subprocess
-    import sys
-
     for arguments in (["--help"], ["list"]):
         code = (
             "import sys\nfrom lmlab.cli import main\n"
@@ -131,3 +130,8 @@ def test_help_and_list_import_no_torch() -> None:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "gpt2" in done.stdout or arguments == ["--help"]
+
+
+def test_the_package_runs_as_a_module() -> None:
+    done = subprocess.run([sys.executable, "-m", "lmlab", "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == lmlab.__version__

@@ -64,16 +64,6 @@ def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
     return torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
 
 
-class Greedy:
-    """Always the best token."""
-
-    def start(self, prompt: Tensor) -> None:
-        pass
-
-    def __call__(self, logits: Tensor) -> Tensor:
-        return logits.argmax(-1)
-
-
 class Sampler:
     """Draws the next token after penalty, temperature, top-k, top-p and min-p, in this order.
 

@@ -111,8 +111,13 @@ class Packed(Whole):
 
 def choose(x: Tensor, at: Tensor) -> Tensor:
     """x [B, T, D] at the places `at` [B, K] of each row -> [B, K, D]."""
-    rows = torch.arange(len(x), device=at.device)[:, None]
-    return x.flatten(0, 1).index_select(0, (at + x.shape[1] * rows).flatten()).view(*at.shape, -1)
+    return x.flatten(0, 1).index_select(0, flat_places(at, x.shape[1])).view(*at.shape, -1)
+
+
+def flat_places(at: Tensor, length: int) -> Tensor:
+    """The places [B · K] among all B · T tokens of those `at` [B, K] in rows of length T."""
+    rows = torch.arange(len(at), device=at.device)[:, None]
+    return (at + length * rows).flatten()
 
 
 def check_lengths(lengths: Tensor, batch: int, longest: int) -> bool:

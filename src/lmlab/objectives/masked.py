@@ -198,20 +198,10 @@ def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
     )
 
 
-def flat_places(batch: Batch) -> Tensor:
-    """The places [N] of the targets among the B · T tokens of a batch."""
-    assert batch.places is not None
-    rows, window = batch.inputs["tokens"].shape
-    places = batch.places + window * torch.arange(rows, device=batch.places.device)[:, None]
-    kept = batch.labels.get("kept")
-    return places.flatten() if kept is None else places.flatten()[kept]
-
-
 def blanks_of(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """Of the vectors at all places [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
-    kept = batch.labels.get("kept")
-    vectors, targets = hidden.flatten(0, 1), batch.targets.flatten()
-    return (vectors, targets) if kept is None else (vectors[kept], targets[kept])
+    kept = batch.labels.get("kept", slice(None))
+    return hidden.flatten(0, 1)[kept], batch.targets.flatten()[kept]
 
 
 def count_right(scores: Tensor, targets: Tensor) -> tuple[Tensor, int]:

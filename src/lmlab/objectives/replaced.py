@@ -16,8 +16,9 @@ from torch import Tensor
 from lmlab.config import Config
 from lmlab.data.loaders import Loader
 from lmlab.data.rows import Rows
+from lmlab.layers.packing import flat_places
 from lmlab.models.model import State
-from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, flat_places, make_batch
+from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, make_batch
 from lmlab.objectives.objective import Batch, Loss, Term
 from lmlab.tokenizers import Tokenizer
 
@@ -77,14 +78,14 @@ class Replaced(Blanks):
 
     def _fill(self, scores: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The rows [B, T] with drawn tokens at the blanks, and which of their tokens are not the original ones."""
-        kept = batch.labels.get("kept")
-        numbers = batch.labels["sample"].flatten()
-        drawn = sample_tokens(scores, numbers if kept is None else numbers[kept])
+        assert batch.places is not None
+        kept = batch.labels.get("kept", slice(None))
+        drawn = sample_tokens(scores, batch.labels["sample"].flatten()[kept])
+        shape = batch.inputs["tokens"].shape
         tokens = batch.inputs["tokens"].flatten()
-        places = flat_places(batch)
+        places = flat_places(batch.places, shape[1])[kept]
         filled = tokens.index_copy(0, places, drawn)
         replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
-        shape = batch.inputs["tokens"].shape
         return filled.view(shape), replaced.view(shape)
 
     def flops(self, model: Any, loader: Loader) -> float:
