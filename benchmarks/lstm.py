@@ -3,14 +3,11 @@
 Also the adaptive softmax against the full one on the output layer alone. All variants run in one process by turns;
 the figure is the median of the rounds. Run it on an otherwise idle machine:
 
-    python benchmarks/lstm.py [--rounds 7] [--threads 2] [--dropout 0.5]
+    python benchmarks/lstm.py [--repeats 7] [--threads 2] [--dropout 0.5]
 """
 
 from __future__ import annotations
 
-import argparse
-import statistics
-import time
 from collections.abc import Callable
 
 import torch
@@ -20,10 +17,9 @@ from torch import Tensor, nn
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.lstm import LSTM
 from lmlab.models.model import detach_state
+from timing import make_parser, matrix_limit, print_rows, take_turns
 
 WIDTH, LAYERS, VOCABULARY, WINDOW, BATCH = 650, 2, 10_000, 35, 20
-NOMINAL = 130.0
-"""GFLOP/s of a single-precision matrix product with 2 threads, for the share of the machine's limit."""
 
 
 class Bare(nn.Module):
@@ -97,19 +93,6 @@ def plain_output_step() -> Callable[[Tensor, Tensor], None]:
     return step
 
 
-def medians(variants: dict[str, Callable[[], None]], *, rounds: int, repeats: int) -> dict[str, float]:
-    """Seconds per call of each variant, taking turns."""
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for number in range(rounds + 1):
-        for name, call in variants.items():
-            start = time.perf_counter()
-            for _ in range(repeats):
-                call()
-            if number > 0:
-                times[name].append((time.perf_counter() - start) / repeats)
-    return {name: statistics.median(values) for name, values in times.items()}
-
-
 def zipf(*shape: int) -> Tensor:
     """Token numbers as frequent as words are: P(r) ∝ 1 / (r + 1)."""
     weights = 1 / torch.arange(1, VOCABULARY + 1, dtype=torch.float64)
@@ -118,10 +101,8 @@ def zipf(*shape: int) -> Tensor:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--repeats", type=int, default=3, help="steps per round")
-    parser.add_argument("--threads", type=int, default=2)
+    parser = make_parser(__doc__, repeats=7)
+    parser.add_argument("--steps", type=int, default=3, help="steps of each contestant in a round")
     parser.add_argument("--dropout", type=float, default=0.5)
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
@@ -132,22 +113,24 @@ def main() -> None:
         bare = bare_step(dropout)
         model, ours = our_step(dropout)
         adaptive_model, adaptive = our_step(dropout, softmax="adaptive")
-        variants = {
+        contestants = {
             "bare nn.LSTM": lambda step=bare: step(tokens, targets),
             "lmlab lstm": lambda step=ours: step(tokens, targets),
             "lmlab lstm, adaptive": lambda step=adaptive: step(tokens, targets),
         }
-        seconds = medians(variants, rounds=options.rounds, repeats=options.repeats)
-        work = {"bare nn.LSTM": model.flops(WINDOW), "lmlab lstm": model.flops(WINDOW)}
-        work["lmlab lstm, adaptive"] = adaptive_model.flops(WINDOW)
-        print(f"training step, 2 x 650, V 10k, T 35, B 20, SGD, dropout {dropout}, {options.threads} threads")
-        for name, value in seconds.items():
-            speed = BATCH * WINDOW / value
-            gflops = 3 * work[name] * speed / 1e9
-            ratio = seconds["bare nn.LSTM"] / value
-            print(
-                f"  {name:22s} {speed:8.0f} tok/s  {gflops:6.1f} GFLOP/s ({gflops / NOMINAL:4.0%})  {ratio:5.2f} x bare"
-            )
+        limit = matrix_limit()
+        times = take_turns(contestants, repeats=options.repeats, calls=options.steps)
+        limit = max(limit, matrix_limit())
+        flops = 3 * model.flops(WINDOW) * targets.numel()
+        work = dict.fromkeys(times, flops) | {"lmlab lstm, adaptive": flops * adaptive_model.flops(1) / model.flops(1)}
+        print(f"\ntraining step, 2 x 650, V 10k, T 35, B 20, SGD, dropout {dropout}, {options.threads} threads")
+        print_rows(
+            times,
+            work=targets.numel(),
+            unit="tokens",
+            peer="bare nn.LSTM",
+            note=lambda name, seconds, work=work, limit=limit: f"{work[name] / seconds / limit:4.0%} of the limit",
+        )
 
     hidden, flat = torch.randn(BATCH * WINDOW, WIDTH), targets.flatten()
     layers = {
@@ -155,14 +138,13 @@ def main() -> None:
         "full softmax": output_step(Softmax(WIDTH, VOCABULARY)),
         "adaptive softmax": output_step(AdaptiveSoftmax(WIDTH, VOCABULARY)),
     }
-    seconds = medians(
+    times = take_turns(
         {name: lambda step=step: step(hidden, flat) for name, step in layers.items()},
-        rounds=options.rounds,
         repeats=options.repeats,
+        calls=options.steps,
     )
-    print("output layer alone, forward and backward, Zipfian targets")
-    for name, value in seconds.items():
-        print(f"  {name:26s} {value * 1e3:7.1f} ms  {seconds['full softmax'] / value:5.2f} x full")
+    print("\noutput layer alone, forward and backward, Zipfian targets")
+    print_rows(times, work=len(flat), unit="tokens", peer="full softmax")
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ token by token with memory. Medians; scores over the vocabulary are included on 
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import time
 from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from lmlab.models.transformer_xl import TransformerXL, TransformerXLConfig
+from timing import make_parser, take_turns
 
 
 def with_memory(model: TransformerXL, text: Tensor, *, context: int) -> int:
@@ -48,10 +47,8 @@ def one_by_one(model: TransformerXL, text: Tensor, *, context: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = make_parser(__doc__, repeats=5)
     parser.add_argument("--contexts", nargs="+", type=int, default=[128, 512])
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     for context in arguments.contexts:
@@ -67,19 +64,13 @@ def main() -> None:
             "sliding window, batch 16": lambda m=model, t=text, c=context: with_window(m, t, context=c, batch=16),
             "one by one with memory": lambda m=model, t=text, c=context: one_by_one(m, t, context=c),
         }
-        rates: dict[str, list[float]] = {name: [] for name in ways}
         with torch.inference_mode():
-            for way in ways.values():
-                way()
-            for _ in range(arguments.repeats):
-                for name, way in ways.items():
-                    begin = time.perf_counter()
-                    tokens = way()
-                    rates[name].append(tokens / (time.perf_counter() - begin))
-        median = {name: statistics.median(values) for name, values in rates.items()}
-        best = max(median["sliding window, batch 1"], median["sliding window, batch 16"])
+            tokens = {name: way() for name, way in ways.items()}
+            times = take_turns(ways, repeats=arguments.repeats)
+        rates = {name: tokens[name] / statistics.median(values) for name, values in times.items()}
+        best = max(rates["sliding window, batch 1"], rates["sliding window, batch 16"])
         print(f"\ncontext {context} (L4 d256 h4 V8192)")
-        for name, rate in median.items():
+        for name, rate in rates.items():
             print(f"  {name:26}{rate:10.1f} tokens/s   {rate / best:7.1f}x the best sliding window")
 
 
