@@ -55,7 +55,7 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--lstm-budget", default="4epochs", help="of each of the four")
     parser.add_argument("--transformer-budget", default="14epochs")
-    parser.add_argument("--pretraining-budget", default="3epochs")
+    parser.add_argument("--pretraining-budget", default="9epochs")
     parser.add_argument("--pairs-budget", default="40epochs", help="of the models that learn from few pairs")
     parser.add_argument("--pairs", type=int, default=2000)
     parser.add_argument("--set", action="append", default=[], help="a further setting of all runs, GROUP.KEY=VALUE")

@@ -39,6 +39,22 @@ def test_the_users_rate_and_width_go_before() -> None:
     assert rate("gpt2", "tiny", model={"width": 256}) == pytest.approx(narrow / 4)
 
 
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"pairs": "pairs.tsv", "valid": "valid.txt"}, "valid is plain text, and this learns from pairs"),
+        ({"pairs": "pairs.tsv", "test": "test.txt"}, "give test_source and test_target"),
+        ({"text": "book.txt", "valid_source": "a", "valid_target": "b"}, "valid_source belongs to pairs"),
+        ({"text": "book.txt", "test_pairs": "pairs.tsv"}, "test_pairs belongs to pairs"),
+        ({"text": "book.txt", "languages": ["en", "de"]}, "languages belongs to pairs"),
+    ],
+)
+def test_no_text_is_ignored(data: dict[str, Any], message: str) -> None:
+    kind = "transformer" if "pairs" in data else "gpt2"
+    with pytest.raises(ValueError, match=message):
+        make_recipe({"data": data, "model": {"kind": kind}})
+
+
 def test_translators_keep_their_rate() -> None:
     for size in ("tiny", "big"):
         values = {"data": {"pairs": ["pairs.tsv"]}, "model": {"kind": "transformer", "size": size}}

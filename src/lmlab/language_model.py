@@ -21,7 +21,7 @@ from lmlab.decoding.sampling import Sampler
 from lmlab.decoding.scoring import Progress, Score, score_tokens
 from lmlab.decoding.search import Penalty
 from lmlab.decoding.tracing import SearchTree
-from lmlab.decoding.translation import Translator
+from lmlab.decoding.translation import Translation, Translator
 from lmlab.decoding.writing import Writer
 from lmlab.models import model as contracts
 
@@ -303,7 +303,7 @@ class LanguageModel:
     def alignments(
         self,
         source: str | Sequence[str],
-        target: str | Sequence[str],
+        target: str | Sequence[str | Translation],
         *,
         layer: int = -1,
         head: int | None = None,
@@ -311,10 +311,12 @@ class LanguageModel:
     ) -> list[Alignment]:
         """How much each target token attends to each source token: the mean over the heads of the decoder's last block.
 
-        Another `layer` (from 0) or a single `head` can be asked for.
+        Another `layer` (from 0) or a single `head` can be asked for. A translation stands for the tokens that it was
+        written with.
         """
         translator = self.translator
-        sources, targets = ([each] if isinstance(each, str) else list(each) for each in (source, target))
+        sources = [source] if isinstance(source, str) else list(source)
+        targets = [target] if isinstance(target, str) else list(target)
         if len(sources) != len(targets):
             raise ValueError(f"{len(sources)} sources and {len(targets)} targets: one target for each source is needed")
         found = align(
@@ -327,6 +329,8 @@ class LanguageModel:
             head=head,
             batch=batch,
         )
+        texts = [each if isinstance(each, str) else each.text for each in targets]
+        found = [each._replace(texts=(a, b)) for each, a, b in zip(found, sources, texts, strict=True)]
         return [each.in_order() for each in found] if translator.reverse else found
 
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:

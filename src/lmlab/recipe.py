@@ -60,6 +60,14 @@ class DataConfig(Config):
             raise ValueError("no text is named: give data.text, or data.source and data.target, or data.pairs")
         if self.text is not None and self.parallel:
             raise ValueError("give either plain text or pairs (source and target), not both")
+        plain, paired = ["valid", "test"], [f"{part}_{side}" for part in ("valid", "test") for side in SIDES]
+        for name in plain if self.parallel else [*paired, "languages"]:
+            if getattr(self, name) is not None:
+                raise ValueError(
+                    f"{name} is plain text, and this learns from pairs: give {name}_source and {name}_target"
+                    if self.parallel
+                    else f"{name} belongs to pairs, and this learns from plain text"
+                )
         return self
 
     @property
@@ -143,7 +151,7 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     description = read_json(origin / "config.json")
     if description["kind"] != kind:
         raise ValueError(f"--from {origin} holds a {description['kind']}, not a {kind}; train a {description['kind']}")
-    for group, name in (("model", "size"), ("tokenizer", "spec")):
+    for group, name in (("model", "size"), ("tokenizer", "spec"), ("tokenizer", "source")):
         if values.get(group, {}).get(name) is not None:
             raise ValueError(f"{group}.{name} comes from {origin}, with whose weights the run begins; leave it out")
     tokenizer = {"spec": str(origin / "tokenizer.json")}

@@ -81,6 +81,7 @@ def test_list(lmlab) -> None:
     one = lmlab("list", "gpt2").out
     assert "124M" in one
     assert "window" in one
+    assert "jelinek-mercer" in lmlab("list", "ngram").out, "what may be chosen is named"
 
 
 @pytest.mark.parametrize(
@@ -89,6 +90,9 @@ def test_list(lmlab) -> None:
         (["train", "gpt3", "book.txt", "-o", "run"], "unknown system 'gpt3'; did you mean 'gpt'?"),
         (["train", "gpt2", "book.txt"], "give -o RUN"),
         (["train", "gpt2", "-o", "run"], "give MODEL and TEXT"),
+        (["train"], "give MODEL and TEXT"),
+        (["train", "gpt2", "book.txt", "-o", "run", "--budget", "1.5steps"], "give a whole number"),
+        (["train", "gpt2", "book.txt", "-o", "run", "--valid-source", "book.txt"], "valid_source belongs to pairs"),
         (["train", "gpt2", "missing.txt", "-o", "run"], "missing.txt"),
         (["train", "gpt2", "book.txt", "-o", "run", "--size", "huge"], "unknown size 'huge'"),
         (["train", "gpt2", "book.txt", "-o", "run", "--budget", "soon"], "budget 'soon' is not understood"),
@@ -101,7 +105,10 @@ def test_list(lmlab) -> None:
         (["train", "gpt2", "book.txt", "-o", "run", "--set", "model.vocabulary=7"], "not the tokenizer's"),
         (["train", "gpt2", "book.txt", "-o", "run", "--set", "train.window=4096"], "more than the"),
         (["train", "gpt2", "book.txt", "-o", "run", "--tokenizer", "bqe:300"], "bqe"),
-        (["train", "gpt2", "book.txt", "-o", "run", "--device", "abacus"], "device 'abacus' cannot be used"),
+        (
+            ["train", "gpt2", "book.txt", "-o", "run", "--device", "abacus"],
+            "device 'abacus' is not known; give auto, cpu",
+        ),
         (["train", "gpt2", "book.txt", "-o", "run", "--split", "half"], "0.9,0.05,0.05"),
         (["train", "gpt2", "book.txt", "-o", "run", "--budget", "3tokens"], "does not pay for one step"),
         (["train", "gpt2", "book.txt", "-o", "book.txt"], "not a run directory"),

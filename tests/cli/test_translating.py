@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import math
+import re
 import sys
 
 import pytest
@@ -59,6 +61,36 @@ def test_traces_and_alignments_of_translations(runs, run_command, tmp_path):
     one = ("--alignments", "b.html", "--layer", "0", "--head", "1")
     assert run_command("translate", str(runs / "en-de"), str(runs / "test.en"), "--tokens", "5", *one).code == 0
     assert "those of head 1 of block 0" in (tmp_path / "b.html").read_text()
+
+
+def test_alignments_are_of_the_tokens_that_were_written(runs, run_command, tmp_path):
+    """Tokens need not be those into which their own text would be cut; and lines keep their numbers and their text."""
+    lm = lmlab.load(runs / "en-de")
+    (found,) = lm.translator.translate(["a dog ran ."], tokens=6)
+    other = found[0]._replace(tokens=found[0].tokens[::-1] + found[0].tokens[:1])
+    (drawn,) = lm.alignments(["a dog ran ."], [other])
+    assert drawn.target[:-1] == [lm.tokenizer.show(token) for token in other.tokens]
+    assert drawn.texts == ("a dog ran .", other.text)
+    options = ("--tokens", "5", "--alignments", "a.html")
+    assert run_command("translate", str(runs / "en-de"), str(runs / "test.en"), *options).code == 0
+    page = (tmp_path / "a.html").read_text()
+    assert re.findall(r"<h2>(\d+)</h2><dl><dt>source</dt><dd>(.*?)</dd>", page) == [
+        (str(number), text) for number, text in enumerate(SOURCES, 1) if text
+    ]
+    pytest.importorskip("matplotlib")
+    assert run_command("translate", str(runs / "en-de"), str(runs / "test.en"), *options[:3], "p.png").code == 0
+    assert sorted(path.name for path in tmp_path.glob("p*.png")) == ["p-1.png", "p-3.png", "p-4.png"]
+
+
+def test_files_are_read_as_for_training(runs, run_command, tmp_path):
+    """A byte order mark, Windows line ends and compression change nothing."""
+    (tmp_path / "odd").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(SOURCES).encode())
+    (tmp_path / "packed.gz").write_bytes(gzip.compress("\n".join(SOURCES).encode()))
+    plain, odd, packed = (
+        run_command("translate", str(runs / "en-de"), name, "--beams", "1").out
+        for name in (str(runs / "test.en"), "odd", "packed.gz")
+    )
+    assert plain == odd == packed != ""
 
 
 def test_a_search_of_any_model_can_be_watched(runs, run_command, tmp_path):
@@ -117,8 +149,18 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
         (("translate", "{run}", "{text}", "--alignments", "a.svg"), ".html (a page) or .png"),
         (("translate", "{run}", "{text}", "--alignments", "a.html", "--head", "5"), "head = 5"),
         (("translate", "{run}", "missing.en"), "missing.en"),
-        (("translate", "{run}", "binary"), "is not UTF-8"),
-        (("translate", "{run}", "empty"), "no line to translate"),
+        (("translate", "{run}", "{text}", "--alignments", "a.html", "--layer", "9"), "layer = 9"),
+        (("translate", "{run}", "{text}", "--head", "1"), "give --alignments"),
+        (("translate", "{run}", "{text}", "--length-penalty", "1000"), "length_penalty = 1000"),
+        (("translate", "{run}", "{text}", "--length-penalty", "nan"), "length_penalty = nan"),
+        (("translate", "{run}", "{text}", "-o", "no/out"), "there is no folder"),
+        (("translate", "{run}", "{text}", "-o", "."), "is a folder"),
+        (("translate", "{run}", "{text}", "--text", "a dog"), "either a file or texts"),
+        (("translate", "{run}", "binary"), "it is UTF-16"),
+        (("translate", "{run}", "."), "give one file"),
+        (("translate", "{run}", "empty"), "it is empty"),
+        (("evaluate", "{run}", "--source", "{text}", "--target", "{text}", "-o", "no/out"), "there is no folder"),
+        (("evaluate", "{run}", "--source", "blank", "--target", "blank"), "nothing to evaluate"),
         (("generate", "{gpt}", "a", "--trace", "t.html"), "give --beams too"),
         (("generate", "{run}", "a"), "try lmlab translate"),
         (("evaluate", "{gpt}"), "lmlab score"),
@@ -128,7 +170,8 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
     ],
 )
 def test_mistakes_are_told_clearly(runs, run_command, tmp_path, arguments, message):
-    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff")
+    (tmp_path / "binary").write_bytes(b"\xff\xfe\xff\0" * 50)
+    (tmp_path / "blank").write_text("\n\n")
     (tmp_path / "empty").write_text("")
     (tmp_path / "short").write_text("ein hund\n")
     names = {"run": runs / "en-de", "gpt": runs / "gpt", "text": runs / "test.en"}

@@ -25,11 +25,12 @@ class Alignment(NamedTuple):
     source: list[str]
     target: list[str]
     weights: list[list[float]]  # for each target token, over the source tokens; they sum to 1
+    texts: tuple[str, str] = ("", "")  # the whole source and target, where they are known
 
     def in_order(self) -> Alignment:
         """The same for a model that reads its source backwards: all but the boundary at the end turned round."""
         turned = [[*row[-2::-1], row[-1]] for row in self.weights]
-        return Alignment([*self.source[-2::-1], self.source[-1]], self.target, turned)
+        return self._replace(source=[*self.source[-2::-1], self.source[-1]], weights=turned)
 
 
 def attention_modules(model: nn.Module) -> list[nn.Module]:
@@ -61,7 +62,9 @@ def cross_attention(
             f"{type(model).__name__} has no attention from the target to the source, so nothing is aligned"
         )
     if not -len(modules) <= layer < len(modules):
-        raise ValueError(f"layer = {layer}: the decoder has attention in {len(modules)}, 0 to {len(modules) - 1}")
+        raise ValueError(
+            f"layer = {layer}: the decoder has {len(modules)}, 0 to {len(modules) - 1}, or -1 for the last and so on"
+        )
     with _watching(modules[layer]) as seen:
         model(tokens, source=source, lengths=lengths)
     weights = torch.cat(seen, dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token

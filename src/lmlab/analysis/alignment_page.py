@@ -21,9 +21,14 @@ MOST = 100
 """Matrices on one page."""
 
 
-def make_page(alignments: Sequence[Alignment], *, model: str = "", what: str = "") -> str:
-    """The whole page, of many sentences the first `MOST`; `what` says whose weights are shown."""
-    shown = alignments[:MOST]
+def make_page(
+    alignments: Sequence[Alignment], *, numbers: Sequence[int] | None = None, model: str = "", what: str = ""
+) -> str:
+    """The whole page, of many sentences the first `MOST`; `what` says whose weights are shown.
+
+    `numbers` are those of the sentences, by default from 1.
+    """
+    shown = list(zip(numbers or range(1, len(alignments) + 1), alignments, strict=True))[:MOST]
     left_out = f" The first {MOST} of {len(alignments)} sentences are drawn." if len(alignments) > MOST else ""
     return fill_page(
         Path(__file__).with_suffix(".html"),
@@ -31,20 +36,16 @@ def make_page(alignments: Sequence[Alignment], *, model: str = "", what: str = "
         kind=f"lmlab · soft alignments{' · ' + escape(model) if model else ''}",
         what=escape(what),
         left_out=left_out,
-        sentences="".join(_sentence(each, number) for number, each in enumerate(shown, start=1)),
+        sentences="".join(_sentence(each, number) for number, each in shown),
     )
 
 
 def _sentence(alignment: Alignment, number: int) -> str:
     return (
-        f'<section id="sentence-{number}"><h2>{number}</h2><dl><dt>source</dt><dd>{_text(alignment.source)}</dd>'
-        f'<dt>target</dt><dd>{_text(alignment.target)}</dd></dl><div class="scroll">{draw_matrix(alignment)}</div>'
+        f'<section id="sentence-{number}"><h2>{number}</h2><dl><dt>source</dt><dd>{escape(alignment.texts[0])}</dd>'
+        f'<dt>target</dt><dd>{escape(alignment.texts[1])}</dd></dl><div class="scroll">{draw_matrix(alignment)}</div>'
         f"</section>"
     )
-
-
-def _text(tokens: Sequence[str]) -> str:
-    return escape(("" if any(token.startswith((" ", "▁")) for token in tokens[1:]) else " ").join(tokens[:-1]).strip())
 
 
 def draw_matrix(alignment: Alignment) -> str:

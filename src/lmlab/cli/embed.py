@@ -47,7 +47,7 @@ def embed(
     from lmlab.analysis.embedding import find_pool
     from lmlab.analysis.layer_mix import select_layers
     from lmlab.cli.bars import counting
-    from lmlab.cli.translate import read_lines
+    from lmlab.cli.texts import read_lines
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 

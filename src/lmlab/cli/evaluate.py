@@ -17,7 +17,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
     source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations by people, line by line.")] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Texts kept in each step of the search; 1 is greedy.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, max=10_000, help="Texts kept in each step; 1 is greedy.")] = 5,
     length_penalty: Annotated[
         float,
         typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
@@ -35,14 +35,16 @@ def evaluate(
 
       lmlab evaluate runs/en-de --source test.en --target test.de --beams 5
 
-    BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab[eval]'
+    BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
     from lmlab.cli.bars import counting
+    from lmlab.cli.texts import check_output
     from lmlab.decoding.bleu import translation_metrics
     from lmlab.language_model import load
     from lmlab.models.model import EncoderDecoder
     from lmlab.training.loop import choose_device
 
+    check_output("-o", output)
     metrics = translation_metrics(lowercase=lowercase)
     model = load(run, device=choose_device(device))
     if not isinstance(model.model, EncoderDecoder):
@@ -81,7 +83,7 @@ def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:
         if not path.is_file():
             raise ValueError(f"{path} does not exist, or is no file")
     pairs = list(read_pairs(Aligned(Source(str(source), source), Source(str(target), target))))
-    if not pairs:
+    if not any(source or target for source, target in pairs):
         raise ValueError(f"{source} and {target} are empty: there is nothing to evaluate")
     sources, references = zip(*pairs, strict=True)
     return list(sources), list(references)

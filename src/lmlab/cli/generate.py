@@ -21,7 +21,7 @@ def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     prompt: Annotated[str, typer.Argument(help="What the text begins with; '-' reads it from standard input.")] = "",
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="The most tokens to write.")] = 100,
-    samples: Annotated[int, typer.Option(min=1, help="How many texts, written side by side.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, max=10_000, help="How many texts, written side by side.")] = 1,
     temperature: Annotated[
         float, typer.Option(help="Below 1 is safer, above 1 is bolder; 0 always takes the best token.")
     ] = 1.0,
@@ -36,7 +36,8 @@ def generate(
         float, typer.Option(help="Above 1 makes tokens that were already used less likely (1.2 is usual).")
     ] = 1.0,
     beams: Annotated[
-        int | None, typer.Option(help="Search for the most probable text with so many beams; nothing is drawn.")
+        int | None,
+        typer.Option(min=1, max=10_000, help="Search for the most probable text with so many beams; nothing is drawn."),
     ] = None,
     length_penalty: Annotated[
         float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
@@ -80,5 +80,14 @@ def _settings(group: str, config: Any, defaults: dict[str, Any]) -> Any:
     table = Table("setting", "default", "meaning", title=f"--set {group}.KEY=VALUE")
     for name, field in config.model_fields.items():
         default = defaults.get(name, "" if field.is_required() else field.get_default())
-        table.add_row(name, escape(str(default)), escape(field.description or ""))
+        choices = ", ".join(_choices(field.annotation))
+        meaning = f"{field.description or ''} ({choices})" if choices else field.description or ""
+        table.add_row(name, escape(str(default)), escape(meaning))
     return table
+
+
+def _choices(kind: Any) -> list[str]:
+    """The words that a setting may have, where only some are allowed."""
+    if get_origin(kind) is Literal:
+        return [str(choice) for choice in get_args(kind)]
+    return [choice for part in get_args(kind) for choice in _choices(part)]

@@ -30,6 +30,7 @@ class TrainingDisplay:
         self.stages: dict[str, TaskID] = {}
         self.task: TaskID | None = None
         self.last: dict[str, Any] = {}
+        self.unprinted: dict[str, Any] = {}  # where there is no screen
 
     def __enter__(self) -> TrainingDisplay:
         self.bars.start()
@@ -60,14 +61,15 @@ class TrainingDisplay:
 
     def log(self, line: dict[str, Any], progress: loop.Progress) -> None:
         assert self.task is not None
-        self.last |= {key: value for key, value in line.items() if value is not None}
+        known = {key: value for key, value in line.items() if value is not None}
+        self.last |= known
+        self.unprinted |= known
         share = 1.0 if progress.ended else progress.share
-        detail = _detail(self.last)
-        if 0 < share < 1:
-            detail += f"  {_clock(progress.seconds * (1 - share) / share)} left"
-        self.bars.update(self.task, completed=share, detail=detail)
+        left = f"  {_clock(progress.seconds * (1 - share) / share)} left" if 0 < share < 1 else ""
+        self.bars.update(self.task, completed=share, detail=_detail(self.last) + left)
         if not self.console.is_terminal and "valid_loss" in line:
-            self.console.print(f"step {line['step']}  {detail}", soft_wrap=True)
+            self.console.print(f"step {line['step']}  {_detail(self.unprinted)}{left}", soft_wrap=True)
+            self.unprinted = {}
 
 
 def _detail(values: dict[str, Any]) -> str:
@@ -77,9 +79,9 @@ def _detail(values: dict[str, Any]) -> str:
     if "bits_per_byte" in values:
         parts.append(f"{values['bits_per_byte']:.3f} bits/byte")
     if "valid_bits_per_byte" in values:
-        parts.append(f"valid {values['valid_bits_per_byte']:.3f}")
+        parts.append(f"valid {values['valid_bits_per_byte']:.3f} bits/byte")
     elif "valid_loss" in values:
-        parts.append(f"valid {values['valid_loss']:.3f}")
+        parts.append(f"valid loss {values['valid_loss']:.3f}")
     for name in ("accuracy", "pair_accuracy", "detection_accuracy", "bleu"):
         if (value := values.get(f"valid_{name}", values.get(name))) is not None:
             parts.append(f"{name.replace('_', ' ')} " + (f"{value:.1f}" if name == "bleu" else f"{value:.1%}"))

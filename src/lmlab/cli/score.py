@@ -93,7 +93,7 @@ def score(
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
     weights = getattr(model.model, "weights", None)
     if json_:
-        _print_json(result, cost, tokens=tokens, weights=weights)
+        _print_json(result, cost, tokens=tokens, weights=weights, documents=how)
     else:
         _print(result, model, cost, tokens=tokens, weights=weights)
 
@@ -132,11 +132,13 @@ def _mixture(
     return model.mix(others, weights=[1 - sum(weights), *weights])
 
 
-def _print_json(result: Score, cost: dict[str, Any], *, tokens: bool, weights: list[float] | None) -> None:
+def _print_json(
+    result: Score, cost: dict[str, Any], *, tokens: bool, weights: list[float] | None, documents: str
+) -> None:
     import json
     import math
 
-    values: dict[str, object] = {**result.as_dict(), "cost": cost}
+    values: dict[str, object] = {**result.as_dict(), "documents": documents, "cost": cost}
     if weights is not None:
         values["weights"] = weights
     if tokens:

@@ -3,25 +3,24 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from lmlab.data.text import Source
 
 
 def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
     """The documents of files, folders, globs, `.gz`, `-` and `builtin`, cleaned as for training."""
     from lmlab.config import suggest
     from lmlab.data.documents import SEPARATORS, gather
-    from lmlab.data.text import find, keep_stream
 
     if documents not in SEPARATORS:
         raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
-    with tempfile.TemporaryDirectory() as folder:
-
-        def spool(stream: IO[bytes], name: str) -> Path:
-            return keep_stream(stream, Path(tempfile.mkdtemp(dir=folder)), name)
-
-        gathered, _ = gather(find(files, spool=spool), Path(folder) / "text", how=documents, report=lambda done: None)
+    with _found(files) as (sources, folder):
+        gathered, _ = gather(sources, folder / "text", how=documents, report=lambda done: None)
         texts: list[str] = []
         parts: list[str] = []
         for ends, piece in gathered.pieces():
@@ -30,6 +29,38 @@ def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
                 texts.append("".join(parts))
                 parts = []
     return texts
+
+
+def read_lines(file: str) -> list[str]:
+    """The lines of a file, a `.gz` file or standard input (`-`), cleaned as for training, without their ends."""
+    from lmlab.data.text import read_lines
+
+    with _found([file]) as (sources, _):
+        if len(sources) > 1 or sources[0].path is None:
+            raise ValueError(f"{file}: give one file whose lines are meant, or - for standard input")
+        return list(read_lines(sources[0]))
+
+
+def check_output(option: str, path: str | Path | None) -> None:
+    """Refuse a place where nothing can be written, before any work is done."""
+    if path is not None and not Path(path).absolute().parent.is_dir():
+        raise ValueError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
+    if path is not None and Path(path).is_dir():
+        raise ValueError(f"{option} {path} is a folder: give the name of a file")
+
+
+@contextmanager
+def _found(files: Sequence[str]) -> Iterator[tuple[list[Source], Path]]:
+    """The texts that are meant, and a folder that is there as long as they are needed."""
+    from lmlab.data.text import find, keep_stream
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+
+        def spool(stream: IO[bytes], name: str) -> Path:
+            return keep_stream(stream, Path(tempfile.mkdtemp(dir=folder)), name)
+
+        yield find(files, spool=spool), folder
 
 
 def documents_of(run: Path) -> str:

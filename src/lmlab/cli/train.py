@@ -148,13 +148,13 @@ def train(
             raise ValueError("--resume takes everything from the run; only --budget and --set train.… may go with it")
         _report(_resume(resume, changes["train"]))
         return
-    if output is None:
-        raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
     if recipe is None and (not model or not (text or source or pairs)):
         raise ValueError(
             "give MODEL and TEXT (lmlab train gpt2 book.txt -o runs/book), MODEL with --source and --target, "
             "or --recipe FILE"
         )
+    if output is None:
+        raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
     _report(_start(values, recipe, settings or [], output, overwrite, origin))
 
 

@@ -20,7 +20,7 @@ def translate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
     file: Annotated[str, typer.Argument(help="Sources, one per line; '-' reads standard input.")] = "-",
     text: Annotated[list[str] | None, typer.Option(help="Translate this (may be given several times).")] = None,
-    beams: Annotated[int, typer.Option(min=1, help="Texts kept in each step of the search; 1 is greedy.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, max=10_000, help="Texts kept in each step; 1 is greedy.")] = 5,
     nbest: Annotated[
         int | None, typer.Option(min=1, help="Print so many translations of each line, as: index ||| text ||| score.")
     ] = None,
@@ -35,7 +35,7 @@ def translate(
     no_repeat: Annotated[int, typer.Option(min=0, help="Never write the same so many tokens in a row twice.")] = 0,
     alignments: Annotated[
         str | None,
-        typer.Option(metavar="OUT", help="Draw what attended to what, to out.html or out.png (needs lmlab[report])."),
+        typer.Option(metavar="OUT", help="Draw what attended to what, to out.html or out.png (needs lmlab\\[report])."),
     ] = None,
     layer: Annotated[int, typer.Option(help="With --alignments: the decoder block, from 0; -1 is the last.")] = -1,
     head: Annotated[
@@ -59,21 +59,27 @@ def translate(
     Lines keep their order, and an empty line gives an empty line.
     """
     from lmlab.cli.bars import counting
+    from lmlab.cli.texts import check_output, read_lines
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.tracing import SearchTree
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
-    _check_alignments(alignments)
+    check_output("-o", output)
+    _check_alignments(alignments, layer=layer, head=head)
     if nbest is not None and nbest > beams:
         raise ValueError(f"--nbest {nbest} with --beams {beams}: a search gives at most as many texts as beams")
+    if text and file != "-":
+        raise ValueError(f"{file} and --text: give either a file or texts")
     lines = list(text) if text else read_lines(file)
     if not lines:
         raise ValueError(f"{file}: there is no line to translate")
     trees: list[SearchTree] = []
     with counting("translating") as progress:
         model = load(run, device=choose_device(device))
+        if alignments is not None:
+            model.alignments("", "", layer=layer, head=head)  # says before the search what cannot be drawn
         found = model.translator.translate(
             lines,
             beams=beams,
@@ -97,17 +103,6 @@ def translate(
         print(f"wrote {output}", file=sys.stderr)
 
 
-def read_lines(file: str) -> list[str]:
-    """The lines of a file or of standard input, without their ends."""
-    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    try:
-        content = data.decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{file}: byte {error.start} is not UTF-8; convert the file first (iconv -t utf-8)") from None
-    lines = content.split("\n")
-    return [line.rstrip("\r") for line in (lines[:-1] if lines[-1] == "" else lines)]
-
-
 def _lines(found: Sequence[Sequence[Translation]], nbest: int | None) -> list[str]:
     if nbest is None:
         return [each[0].text if each else "" for each in found]
@@ -118,12 +113,17 @@ def _lines(found: Sequence[Sequence[Translation]], nbest: int | None) -> list[st
     ]
 
 
-def _check_alignments(where: str | None) -> None:
-    if where is not None and Path(where).suffix not in (".html", ".png"):
+def _check_alignments(where: str | None, *, layer: int, head: int | None) -> None:
+    from lmlab.cli.texts import check_output
+
+    if where is None:
+        if head is not None or layer != -1:
+            raise ValueError("--layer and --head choose what --alignments draws: give --alignments OUT, too")
+        return
+    if Path(where).suffix not in (".html", ".png"):
         raise ValueError(f"--alignments {where}: end the name with .html (a page) or .png (pictures)")
-    if where is not None and not Path(where).absolute().parent.is_dir():
-        raise ValueError(f"--alignments {where}: there is no folder {Path(where).absolute().parent}")
-    if where is not None and where.endswith(".png"):
+    check_output("--alignments", where)
+    if where.endswith(".png"):
         from importlib.util import find_spec
 
         if find_spec("matplotlib") is None:
@@ -141,16 +141,21 @@ def _draw(
 ) -> None:
     from lmlab.analysis.alignment_page import make_page, save_png
 
-    pairs = [(line, each[0].text) for line, each in zip(lines, found, strict=True) if each]
-    sources, targets = zip(*pairs, strict=True) if pairs else ((), ())
-    drawn = model.alignments(sources, targets, layer=layer, head=head)
+    numbers = [number for number, each in enumerate(found) if each]
+    drawn = model.alignments([lines[n] for n in numbers], [found[n][0] for n in numbers], layer=layer, head=head)
     if where.suffix == ".html":
         block = "the last block" if layer == -1 else f"block {layer}"
         heads = "The weights are the mean over all heads" if head is None else f"The weights are those of head {head}"
-        where.write_text(make_page(drawn, model=name, what=f"{heads} of {block} of the decoder."), encoding="utf-8")
+        page = make_page(
+            drawn,
+            numbers=[number + 1 for number in numbers],
+            model=name,
+            what=f"{heads} of {block} of the decoder." if drawn else "There is nothing to draw: all lines are empty.",
+        )
+        where.write_text(page, encoding="utf-8")
         print(f"wrote {where}", file=sys.stderr)
         return
-    names = [where] if len(drawn) == 1 else [where.with_stem(f"{where.stem}-{n + 1}") for n in range(len(drawn))]
+    names = [where if len(lines) == 1 else where.with_stem(f"{where.stem}-{number + 1}") for number in numbers]
     for path, each in zip(names, drawn, strict=True):
         save_png(each, path)
-    print(f"wrote {', '.join(map(str, names))}", file=sys.stderr)
+    print(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to draw: all lines are empty", file=sys.stderr)

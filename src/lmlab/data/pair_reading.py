@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.documents import Documents
-from lmlab.data.text import Source, TextWarning, read
+from lmlab.data.text import Source, TextWarning, read_lines
 
 SHOWN = 5
 """Bad lines that a message names; reading stops there."""
@@ -104,7 +104,7 @@ def gather_pairs(
 
 
 def _read_two(first: Source, second: Source) -> Iterator[tuple[str, str]]:
-    lines = itertools.zip_longest(_read_lines(first), _read_lines(second))
+    lines = itertools.zip_longest(read_lines(first), read_lines(second))
     for number, (left, right) in enumerate(lines, 1):
         if left is None or right is None:
             rest = [left if right is None else right]
@@ -127,7 +127,7 @@ def _uneven(short: str, long: str, both: int, rest: list[str]) -> str:
 def _read_each(source: Source, split: Callable[[str], tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """The pair in each line; a ValueError names the first lines that hold none. A blank line is an empty pair."""
     bad: list[str] = []
-    for number, line in enumerate(_read_lines(source), 1):
+    for number, line in enumerate(read_lines(source), 1):
         try:
             pair = split(line) if line.strip() else ("", "")
         except ValueError as error:
@@ -153,7 +153,7 @@ def _split_at_tab(line: str) -> tuple[str, str]:
 class _Record:
     """Reads `{"source": …, "target": …}`, or `{"en": …, "de": …}`, which may stand under `translation`.
 
-    Which language is the source is told by `languages`; where that is not given, the first line tells it.
+    Which language is the source is told by `languages`, or else by the first line, where it has a `translation`.
     """
 
     def __init__(self, languages: Sequence[str] | None) -> None:
@@ -174,7 +174,12 @@ class _Record:
         missing = [key for key in keys if not isinstance(record.get(key), str)]
         if missing:
             names = ", ".join(map(repr, record)) or "nothing"
-            raise ValueError(f"no text under {' and '.join(map(repr, missing))} (it has {names})")
+            how = "; data.languages tells which are meant" if self.languages is None and len(record) == 2 else ""
+            raise ValueError(f"no text under {' and '.join(map(repr, missing))} (it has {names}{how})")
+        try:
+            "".join(record[key] for key in keys).encode()
+        except UnicodeEncodeError:
+            raise ValueError("half a surrogate pair, which is no character") from None
         return record[keys[0]], record[keys[1]]
 
 
@@ -185,26 +190,11 @@ def _is_json(source: Source) -> bool:
         return endings != ".tsv"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", TextWarning)
-        first = next((line for line in _read_lines(source) if line.strip()), "")
+        first = next((line for line in read_lines(source) if line.strip()), "")
     try:
         return isinstance(json.loads(first), dict)
     except ValueError:
         return False
-
-
-def _read_lines(source: Source) -> Iterator[str]:
-    """The lines of a text without their newlines, blank ones too; nothing but a newline ends a line."""
-    held = ""
-    for piece in read(source):
-        *lines, rest = piece.split("\n")
-        if lines:
-            yield held + lines[0]
-            yield from lines[1:]
-            held = rest
-        else:
-            held += rest
-    if held:
-        yield held
 
 
 def _lines(numbers: Sequence[int]) -> str:

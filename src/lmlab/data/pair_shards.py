@@ -160,10 +160,10 @@ def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) ->
     uneven = ~long & (np.maximum(source, target) > steepest * np.maximum(1, np.minimum(source, target)))
     dropped = {"long": int(long.sum()), "ratio": int(uneven.sum())}
     if sum(dropped.values()) == train.number:
-        raise ValueError(
-            f"all {train.number:,} training pairs have more than {limit:g} tokens on a side, or a side more than "
-            f"{steepest:g} times as long as the other; raise longest or ratio"
-        )
+        causes = [f"{dropped['long']:,} have more than {limit:g} tokens on a side: raise data.longest"]
+        causes += [f"{dropped['ratio']:,} a side more than {steepest:g} times as long as the other: raise data.ratio"]
+        told = [cause for cause, count in zip(causes, dropped.values(), strict=True) if count]
+        raise ValueError(f"all {train.number:,} training pairs would be left out; {'; '.join(told)}")
     share = f"of {train.number:,} training pairs were left out:"
     if dropped["long"]:
         _warn(f"{dropped['long']:,} {share} more than {choices.longest} tokens on a side (longest)")

@@ -237,6 +237,21 @@ def read(source: Source) -> Iterator[str]:
         _warn(f"{source.name}: {nuls:,} NUL bytes were dropped")
 
 
+def read_lines(source: Source) -> Iterator[str]:
+    """The lines of a text without their newlines, blank ones too; nothing but a newline ends a line."""
+    held = ""
+    for piece in read(source):
+        *lines, rest = piece.split("\n")
+        if lines:
+            yield held + lines[0]
+            yield from lines[1:]
+            held = rest
+        else:
+            held += rest
+    if held:
+        yield held
+
+
 def safe_cut(text: str) -> int:
     """Where to cut a text so that its parts have the tokens of the whole: before the last white space after a word.
 

@@ -81,7 +81,12 @@ class Sampler:
         repetition_penalty: float = 1.0,
         seed: int = 0,
     ) -> None:
-        _check("temperature", temperature, 0.0 <= temperature < INFINITY, "0 or more; 0 always takes the best token")
+        _check(
+            "temperature",
+            temperature,
+            0.0 <= temperature < INFINITY,
+            "finite and 0 or more; 0 takes the best token",
+        )
         _check("top_k", top_k, top_k is None or top_k >= 1, "1 or more; leave it out to keep every token")
         _check("top_p", top_p, top_p is None or 0.0 < top_p <= 1.0, "above 0 and at most 1")
         _check("min_p", min_p, min_p is None or 0.0 <= min_p <= 1.0, "between 0 and 1")
@@ -89,7 +94,7 @@ class Sampler:
             "repetition_penalty",
             repetition_penalty,
             0.0 < repetition_penalty < INFINITY,
-            "above 0; 1 is no penalty, 1.2 is usual",
+            "above 0 and finite; 1 is no penalty, 1.2 is usual",
         )
         _check("seed", seed, 0 <= seed < 2**63, "between 0 and 2^63 - 1")
         self.temperature, self.top_k, self.top_p, self.min_p = temperature, top_k, top_p, min_p

@@ -16,6 +16,8 @@ from lmlab.decoding.generate import Reader
 from lmlab.models.model import Decoding, LanguageModel, State
 
 Penalty = Literal["wu", "power"]
+MOST_PENALTY = 10
+"""The greatest exponent of a length."""
 
 
 class Hypothesis(NamedTuple):
@@ -83,6 +85,10 @@ def beam_search(
     size, length_before, device = *prompt.shape, prompt.device
     limits = [tokens] * size if isinstance(tokens, int) else [int(limit) for limit in tokens]
     _check(model, prompt, limits, beams=beams, shortest=shortest, no_repeat=no_repeat, state=state)
+    if not abs(length_penalty) <= MOST_PENALTY:
+        raise ValueError(
+            f"length_penalty = {length_penalty}: give -{MOST_PENALTY} to {MOST_PENALTY}; 0.6 to 1 is usual"
+        )
     results = [_Results(beams, limit, length_penalty, penalty) for limit in limits]
     reader = Reader(model, batch=size, state=state, steps=max(limits, default=0))
     logits = reader.read(prompt)
@@ -150,11 +156,10 @@ def _check(
         raise ValueError(f"{len(limits)} greatest lengths for {len(prompt)} prompts: give one number, or one for each")
     if min(limits, default=1) < 1 or beams < 1:
         raise ValueError(f"tokens = {min(limits, default=1)}, beams = {beams}: both must be at least 1")
-    if shortest < 0 or no_repeat < 0 or shortest > min(limits, default=shortest):
-        raise ValueError(
-            f"shortest = {shortest}, no_repeat = {no_repeat}: neither may be negative, "
-            f"and no text can have at least {shortest} and at most {min(limits, default=0)} tokens"
-        )
+    if shortest < 0 or no_repeat < 0:
+        raise ValueError(f"shortest = {shortest}, no_repeat = {no_repeat}: neither may be negative")
+    if shortest > min(limits, default=shortest):
+        raise ValueError(f"shortest = {shortest}: no text has at least {shortest} and at most {min(limits)} tokens")
     longest = prompt.shape[1] + max(limits, default=0) - 1
     if isinstance(state, Decoding) and model.window is not None and longest > model.window:
         raise ValueError(

@@ -148,10 +148,11 @@ class Translator:
                 )
         return [[*(row[::-1] if self.reverse else row), tokenizer.boundary] for row in rows]
 
-    def target_rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """The start, the tokens of each target, and the boundary."""
-        encoded = self.tokenizer.encode_batch([text.strip() for text in texts])
-        rows = [[self.start, *ids.tolist(), self.tokenizer.boundary] for ids in encoded]
+    def target_rows(self, texts: Sequence[str | Translation]) -> list[list[int]]:
+        """The start, the tokens of each target (those that a translation was written with), and the boundary."""
+        encoded = iter(self.tokenizer.encode_batch([text.strip() for text in texts if isinstance(text, str)]))
+        tokens = [next(encoded).tolist() if isinstance(text, str) else text.tokens for text in texts]
+        rows = [[self.start, *row, self.tokenizer.boundary] for row in tokens]
         window = self.model.window
         for number, row in enumerate(rows, start=1):
             if window is not None and len(row) - 1 > window:
@@ -173,7 +174,7 @@ class Translator:
         recorder: Recorder | None,
     ) -> list[list[Hypothesis]]:
         source, lengths = self._pad(rows)
-        limits = [tokens or max(room_for(len(row)), shortest + 1) for row in rows]
+        limits = [max(room_for(len(row)), shortest + 1) if tokens is None else tokens for row in rows]
         if tokens is None and self.model.window is not None:
             limits = [min(limit, self.model.window) for limit in limits]
         with torch.inference_mode():

@@ -157,7 +157,7 @@ class Tokenizer:
         except (UnicodeEncodeError, TypeError):
             raise ValueError(
                 "the text holds half of a surrogate pair, which is not Unicode text; "
-                "read it again with errors='replace' or leave that character out"
+                "leave that character out, or replace it"
             ) from None
 
     def decode(self, ids: Iterable[int]) -> str:

@@ -59,6 +59,8 @@ def parse_budget(text: str) -> Budget:
                 amount = number * PREFIXES[prefix] * factor
                 if amount <= 0:
                     raise ValueError(f"a budget of {text!r} buys nothing; give more than zero")
+                if kind == "steps" and amount != int(amount):
+                    raise ValueError(f"a budget of {text!r}: there are no parts of steps; give a whole number")
                 return Budget(amount, kind)
     raise ValueError(
         f"budget {text!r} is not understood; write a time (90s, 10min, 2h), tokens (5Mtokens), "

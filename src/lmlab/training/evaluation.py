@@ -21,13 +21,16 @@ class Evaluation(NamedTuple):
     loss: float
     measures: dict[str, float]
 
-    def cost(self, watch: str) -> float:
-        """What early stopping and the choice of the best weights look at: the lower, the better."""
+    def cost(self, watch: str) -> tuple[float, float]:
+        """What early stopping and the choice of the best weights look at: the lower, the better.
+
+        Of the same measure (a BLEU of 0, say) the lower loss is the better one.
+        """
         if watch == "loss":
-            return self.loss
+            return self.loss, self.loss
         if watch not in self.measures:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.measures])}")
-        return self.measures[watch] if watch.endswith("_loss") else -self.measures[watch]
+        return self.measures[watch] if watch.endswith("_loss") else -self.measures[watch], self.loss
 
 
 @contextmanager

@@ -248,6 +248,8 @@ def choose_device(name: str) -> torch.device:
     """The device called `name`; auto takes the best there is."""
     if name == "auto":
         name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device {name!r} is not known; give auto, cpu, cuda (or cuda:1 …) or mps")
     try:
         device = torch.device(name)
         torch.zeros(1, device=device)
