@@ -62,10 +62,11 @@ def _one(name: str) -> Any:
     system, cls = find(name), load_class(name)
     objective = load_objective(cls.OBJECTIVE["kind"]).Config
     title = f"{name}: {system.summary} ({system.paper}); predicts: {system.predicts}"
-    sizes = Table("size", "settings", title=title)
+    sizes = Table("size", "settings")
     for size, values in cls.SIZES.items():
         sizes.add_row(size, ", ".join(f"{key} {value}" for key, value in values.items()))
     return Group(
+        f"[bold]{title}[/bold]",
         sizes,
         _settings("model", cls.Config, {}),
         *([_settings("objective", objective, cls.OBJECTIVE)] if objective.model_fields else []),

@@ -193,7 +193,7 @@ def _unusable(path: Path) -> str | None:
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return "it is UTF-16; convert it to UTF-8, for instance with iconv"
     if head.count(0) > MOST_NULS * len(head):
-        return "it is binary (full of NUL bytes)"
+        return "it is binary, or UTF-16 (full of NUL bytes); convert a text to UTF-8, for instance with iconv"
     strange = len(_STRANGE.findall(head.decode(errors="surrogateescape")))
     if strange > MOST_STRANGE * len(head):
         return "it is binary, or not in UTF-8; convert a text to UTF-8, for instance with iconv"
