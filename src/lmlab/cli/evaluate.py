@@ -83,7 +83,7 @@ def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:
         if not path.is_file():
             raise ValueError(f"{path} does not exist, or is no file")
     pairs = list(read_pairs(Aligned(Source(str(source), source), Source(str(target), target))))
-    if not any(source or target for source, target in pairs):
+    if not any(map(any, pairs)):
         raise ValueError(f"{source} and {target} are empty: there is nothing to evaluate")
     sources, references = zip(*pairs, strict=True)
     return list(sources), list(references)
