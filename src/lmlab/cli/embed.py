@@ -47,15 +47,14 @@ def embed(
     from lmlab.analysis.embedding import find_pool
     from lmlab.analysis.layer_mix import select_layers
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import read_lines
+    from lmlab.cli.texts import check_output, read_lines
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
     if output is None or output.suffix != ".npy":
         given = "nothing" if output is None else output
         raise ValueError(f"-o {given}: say where to write the vectors, a name that ends in .npy: -o vectors.npy")
-    if not output.parent.is_dir():
-        raise ValueError(f"-o {output}: there is no folder {output.parent}; make it first")
+    check_output("-o", output)
     select_layers(layers)
     wanted = None if pool is None else find_pool(pool)
     place = choose_device(device)
