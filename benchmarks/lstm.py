@@ -121,8 +121,8 @@ def main() -> None:
         limit = matrix_limit()
         times = take_turns(contestants, repeats=options.repeats, calls=options.steps)
         limit = max(limit, matrix_limit())
-        flops = 3 * model.flops(WINDOW) * targets.numel()
-        work = dict.fromkeys(times, flops) | {"lmlab lstm, adaptive": flops * adaptive_model.flops(1) / model.flops(1)}
+        models = {"bare nn.LSTM": model, "lmlab lstm": model, "lmlab lstm, adaptive": adaptive_model}
+        work = {name: 3 * each.flops(WINDOW) * targets.numel() for name, each in models.items()}
         print(f"\ntraining step, 2 x 650, V 10k, T 35, B 20, SGD, dropout {dropout}, {options.threads} threads")
         print_rows(
             times,

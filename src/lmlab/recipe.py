@@ -60,14 +60,14 @@ class DataConfig(Config):
             raise ValueError("no text is named: give data.text, or data.source and data.target, or data.pairs")
         if self.text is not None and self.parallel:
             raise ValueError("give either plain text or pairs (source and target), not both")
-        plain, paired = ["valid", "test"], [f"{part}_{side}" for part in ("valid", "test") for side in SIDES]
-        for name in plain if self.parallel else [*paired, "languages"]:
-            if getattr(self, name) is not None:
+        for name in ("valid", "test"):
+            if self.parallel and getattr(self, name) is not None:
                 raise ValueError(
                     f"{name} is plain text, and this learns from pairs: give {name}_source and {name}_target"
-                    if self.parallel
-                    else f"{name} belongs to pairs, and this learns from plain text"
                 )
+        for name in (*(f"{part}_{side}" for part in ("valid", "test") for side in SIDES), "languages"):
+            if not self.parallel and getattr(self, name) is not None:
+                raise ValueError(f"{name} belongs to pairs, and this learns from plain text")
         return self
 
     @property

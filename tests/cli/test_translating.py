@@ -91,6 +91,10 @@ def test_files_are_read_as_for_training(runs, run_command, tmp_path):
         for name in (str(runs / "test.en"), "odd", "packed.gz")
     )
     assert plain == odd == packed != ""
+    (tmp_path / "latin").write_bytes("a dög".encode("latin-1"))
+    said = run_command("translate", str(runs / "en-de"), "latin", "--beams", "1")
+    assert said.code == 0
+    assert "1 bytes that are not UTF-8 were replaced" in said.err
 
 
 def test_a_search_of_any_model_can_be_watched(runs, run_command, tmp_path):

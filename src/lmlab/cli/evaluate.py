@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmlab.cli.texts import MOST_TEXTS, check_output
+
 if TYPE_CHECKING:
     from lmlab.decoding.translation import Translator
 
@@ -17,7 +19,7 @@ def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
     source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their translations by people, line by line.")] = None,
-    beams: Annotated[int, typer.Option(min=1, max=10_000, help="Texts kept in each step; 1 is greedy.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Texts kept in each step; 1 is greedy.")] = 5,
     length_penalty: Annotated[
         float,
         typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
@@ -38,7 +40,6 @@ def evaluate(
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import check_output
     from lmlab.decoding.bleu import translation_metrics
     from lmlab.language_model import load
     from lmlab.models.model import EncoderDecoder

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmlab.cli.texts import MOST_TEXTS
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     prompt: Annotated[str, typer.Argument(help="What the text begins with; '-' reads it from standard input.")] = "",
     tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="The most tokens to write.")] = 100,
-    samples: Annotated[int, typer.Option(min=1, max=10_000, help="How many texts, written side by side.")] = 1,
+    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="How many texts, written side by side.")] = 1,
     temperature: Annotated[
         float, typer.Option(help="Below 1 is safer, above 1 is bolder; 0 always takes the best token.")
     ] = 1.0,
@@ -37,7 +38,7 @@ def generate(
     ] = 1.0,
     beams: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, help="Search for the most probable text with so many beams; nothing is drawn."),
+        typer.Option(min=1, max=MOST_TEXTS, help="Search for the most probable text with so many beams."),
     ] = None,
     length_penalty: Annotated[
         float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")

@@ -30,7 +30,6 @@ class TrainingDisplay:
         self.stages: dict[str, TaskID] = {}
         self.task: TaskID | None = None
         self.last: dict[str, Any] = {}
-        self.unprinted: dict[str, Any] = {}  # where there is no screen
 
     def __enter__(self) -> TrainingDisplay:
         self.bars.start()
@@ -61,15 +60,14 @@ class TrainingDisplay:
 
     def log(self, line: dict[str, Any], progress: loop.Progress) -> None:
         assert self.task is not None
-        known = {key: value for key, value in line.items() if value is not None}
-        self.last |= known
-        self.unprinted |= known
+        self.last |= {key: value for key, value in line.items() if value is not None}
         share = 1.0 if progress.ended else progress.share
         left = f"  {_clock(progress.seconds * (1 - share) / share)} left" if 0 < share < 1 else ""
-        self.bars.update(self.task, completed=share, detail=_detail(self.last) + left)
+        detail = _detail(self.last) + left
+        self.bars.update(self.task, completed=share, detail=detail)
         if not self.console.is_terminal and "valid_loss" in line:
-            self.console.print(f"step {line['step']}  {_detail(self.unprinted)}{left}", soft_wrap=True)
-            self.unprinted = {}
+            self.console.print(f"step {line['step']}  {detail}", soft_wrap=True)
+            self.last = {}  # so that no line repeats what an earlier one said
 
 
 def _detail(values: dict[str, Any]) -> str:

@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from lmlab.data.text import Source
 
 
+MOST_TEXTS = 10_000
+"""Texts written or searched side by side, at most: each takes memory."""
+
+
 def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
     """The documents of files, folders, globs, `.gz`, `-` and `builtin`, cleaned as for training."""
     from lmlab.config import suggest
@@ -33,12 +37,12 @@ def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
 
 def read_lines(file: str) -> list[str]:
     """The lines of a file, a `.gz` file or standard input (`-`), cleaned as for training, without their ends."""
-    from lmlab.data.text import read_lines
+    from lmlab.data.text import read_lines as lines_of
 
     with _found([file]) as (sources, _):
         if len(sources) > 1 or sources[0].path is None:
             raise ValueError(f"{file}: give one file whose lines are meant, or - for standard input")
-        return list(read_lines(sources[0]))
+        return list(lines_of(sources[0]))
 
 
 def check_output(option: str, path: str | Path | None) -> None:

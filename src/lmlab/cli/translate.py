@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmlab.cli.texts import MOST_TEXTS, check_output, read_lines
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ def translate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
     file: Annotated[str, typer.Argument(help="Sources, one per line; '-' reads standard input.")] = "-",
     text: Annotated[list[str] | None, typer.Option(help="Translate this (may be given several times).")] = None,
-    beams: Annotated[int, typer.Option(min=1, max=10_000, help="Texts kept in each step; 1 is greedy.")] = 5,
+    beams: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Texts kept in each step; 1 is greedy.")] = 5,
     nbest: Annotated[
         int | None, typer.Option(min=1, help="Print so many translations of each line, as: index ||| text ||| score.")
     ] = None,
@@ -59,7 +60,6 @@ def translate(
     Lines keep their order, and an empty line gives an empty line.
     """
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import check_output, read_lines
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.tracing import SearchTree
     from lmlab.language_model import load
@@ -114,8 +114,6 @@ def _lines(found: Sequence[Sequence[Translation]], nbest: int | None) -> list[st
 
 
 def _check_alignments(where: str | None, *, layer: int, head: int | None) -> None:
-    from lmlab.cli.texts import check_output
-
     if where is None:
         if head is not None or layer != -1:
             raise ValueError("--layer and --head choose what --alignments draws: give --alignments OUT, too")

@@ -84,11 +84,16 @@ def beam_search(
     """
     size, length_before, device = *prompt.shape, prompt.device
     limits = [tokens] * size if isinstance(tokens, int) else [int(limit) for limit in tokens]
-    _check(model, prompt, limits, beams=beams, shortest=shortest, no_repeat=no_repeat, state=state)
-    if not abs(length_penalty) <= MOST_PENALTY:
-        raise ValueError(
-            f"length_penalty = {length_penalty}: give -{MOST_PENALTY} to {MOST_PENALTY}; 0.6 to 1 is usual"
-        )
+    _check(
+        model,
+        prompt,
+        limits,
+        beams=beams,
+        length_penalty=length_penalty,
+        shortest=shortest,
+        no_repeat=no_repeat,
+        state=state,
+    )
     results = [_Results(beams, limit, length_penalty, penalty) for limit in limits]
     reader = Reader(model, batch=size, state=state, steps=max(limits, default=0))
     logits = reader.read(prompt)
@@ -144,6 +149,7 @@ def _check(
     limits: list[int],
     *,
     beams: int,
+    length_penalty: float,
     shortest: int,
     no_repeat: int,
     state: State,
@@ -156,6 +162,10 @@ def _check(
         raise ValueError(f"{len(limits)} greatest lengths for {len(prompt)} prompts: give one number, or one for each")
     if min(limits, default=1) < 1 or beams < 1:
         raise ValueError(f"tokens = {min(limits, default=1)}, beams = {beams}: both must be at least 1")
+    if not abs(length_penalty) <= MOST_PENALTY:
+        raise ValueError(
+            f"length_penalty = {length_penalty}: give -{MOST_PENALTY} to {MOST_PENALTY}; 0.6 to 1 is usual"
+        )
     if shortest < 0 or no_repeat < 0:
         raise ValueError(f"shortest = {shortest}, no_repeat = {no_repeat}: neither may be negative")
     if shortest > min(limits, default=shortest):
