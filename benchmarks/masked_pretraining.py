@@ -21,7 +21,7 @@ from typing import Any
 
 from lmlab import run
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.unigram import unigram_nats
+from lmlab.data.corpora.unigram import unigram_nats
 from lmlab.recipe import make_recipe
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.pieces import describe_pieces

@@ -35,7 +35,7 @@ def make_models(folder: Path) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
     from lmlab.checkpoint import model_tensors, write_config, write_manifest, write_tensors
-    from lmlab.data.builtin import builtin_documents
+    from lmlab.data.reading.builtin import builtin_documents
     from lmlab.models import create
     from lmlab.tokenizers import train
 

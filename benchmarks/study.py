@@ -14,7 +14,7 @@ import numpy as np
 from lmlab import load, run
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.config import apply_settings, read_toml
-from lmlab.data.corpus import Split
+from lmlab.data.corpora.corpus import Split
 from lmlab.decoding.scoring import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.recipe import make_recipe

@@ -65,7 +65,7 @@ def compare(name: str, tokenizer: Tokenizer, pieces: list[str], megabytes: float
 PREPARE = """
 import sys, time
 from pathlib import Path
-from lmlab.data.corpus import prepare
+from lmlab.data.corpora.corpus import prepare
 start = time.perf_counter()
 corpus = prepare([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
 cold = time.perf_counter() - start

@@ -16,10 +16,10 @@ from torch import nn
 from lmlab.checkpoint import copy_weights, replace_tensors, write_bytes
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.data.corpus import Corpus, Split
-from lmlab.data.languages import LanguageSplit, Mixed
-from lmlab.data.loaders import Loader
-from lmlab.data.pairs import PairCorpus
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.languages import LanguageSplit, Mixed
+from lmlab.data.corpora.pairs import PairCorpus
 from lmlab.decoding.bleu import translation_metrics
 from lmlab.decoding.translation import Translator
 from lmlab.models import load_class

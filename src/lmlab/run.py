@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 from lmlab.checkpoint import write_bytes, write_config, write_json, write_manifest
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
-from lmlab.data.corpus import Corpus, prepare
-from lmlab.data.languages import by_language, prepare_languages
-from lmlab.data.pairs import PairCorpus, prepare_pairs
+from lmlab.data.corpora.corpus import Corpus, prepare
+from lmlab.data.corpora.languages import by_language, prepare_languages
+from lmlab.data.corpora.pairs import PairCorpus, prepare_pairs
 from lmlab.jobs import Job, Plan, Reporter, Silent, bits_per_byte, create_job
 from lmlab.models import find, load_class
 from lmlab.objectives import load_objective

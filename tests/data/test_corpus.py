@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmlab.data import documents as documents_module
-from lmlab.data.corpus import Corpus, Split, prepare
-from lmlab.data.text import TextWarning
+from lmlab.data.corpora.corpus import Corpus, Split, prepare
+from lmlab.data.reading import documents as documents_module
+from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers import TokenizerWarning, train
 
 LINES = [f"the {i} cats sat on the {i * i} mats\n" for i in range(200)]
@@ -86,7 +86,7 @@ def test_all_of_the_text_is_there_once(text: Path, cache: Path, tokenizer: str, 
 def test_small_pieces_give_the_same_corpus(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     whole = prepare([text], tokenizer="bpe:300", cache=tmp_path / "one")
     monkeypatch.setattr(documents_module, "PIECE", 50)
-    monkeypatch.setattr("lmlab.data.shards.BATCH", 200)
+    monkeypatch.setattr("lmlab.data.corpora.shards.BATCH", 200)
     pieces = prepare([text], tokenizer=whole.tokenizer, cache=tmp_path / "two")
     assert pieces.train.tokens.tolist() == whole.train.tokens.tolist()
     assert pieces.train.words == whole.train.words
@@ -169,7 +169,7 @@ def test_a_named_pipe_is_a_text(text: Path, tmp_path: Path, cache: Path) -> None
 
 def test_the_second_time_comes_from_the_cache(text: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = prepare([text], tokenizer="bpe:300", cache=cache)
-    monkeypatch.setattr("lmlab.data.corpus.gather", None)
+    monkeypatch.setattr("lmlab.data.corpora.corpus.gather", None)
     second = prepare([text], tokenizer="bpe:300", cache=cache)
     assert second.fingerprint == first.fingerprint
     assert second.train.tokens.tolist() == first.train.tokens.tolist()
@@ -217,7 +217,7 @@ def test_an_error_leaves_nothing_behind(text: Path, cache: Path, monkeypatch: py
     def fail(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("lmlab.data.corpus.write_index", fail)
+    monkeypatch.setattr("lmlab.data.corpora.corpus.write_index", fail)
     with pytest.raises(KeyboardInterrupt):
         prepare([text], tokenizer="bytes", cache=cache)
     assert list((cache / "corpora").iterdir()) == []
@@ -225,7 +225,7 @@ def test_an_error_leaves_nothing_behind(text: Path, cache: Path, monkeypatch: py
 
 KILLED = """
 import os, sys
-import lmlab.data.corpus as corpus
+import lmlab.data.corpora.corpus as corpus
 corpus.write_index = lambda *args: os.kill(os.getpid(), 9)
 corpus.prepare([sys.argv[1]], tokenizer="bytes", cache=corpus.Path(sys.argv[2]))
 """
@@ -242,7 +242,7 @@ def test_a_killed_process_leaves_no_half_corpus(text: Path, cache: Path) -> None
 
 
 def test_a_text_that_changes_meanwhile_is_told(text: Path, cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.data import corpus as module
+    from lmlab.data.corpora import corpus as module
 
     gather = module.gather
 
@@ -323,7 +323,7 @@ def test_memory_stays_bounded(tmp_path: Path, cache: Path) -> None:
     code = """
 import resource, sys
 from pathlib import Path
-from lmlab.data.corpus import prepare
+from lmlab.data.corpora.corpus import prepare
 unit = 1 if sys.platform == "darwin" else 1024
 prepare([sys.argv[2]], tokenizer=sys.argv[3], cache=Path(sys.argv[1]))
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

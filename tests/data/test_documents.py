@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data import documents as module
-from lmlab.data.documents import Documents, gather
-from lmlab.data.splitting import check_shares, split_documents
-from lmlab.data.text import Source
+from lmlab.data.corpora.splitting import check_shares, split_documents
+from lmlab.data.reading import documents as module
+from lmlab.data.reading.documents import Documents, gather
+from lmlab.data.reading.text import Source
 from lmlab.tokenizers import train
 
 
@@ -50,7 +50,7 @@ def texts_of(documents: Documents) -> list[str]:
 def test_ways_to_tell_documents_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, want: list[str], block: int
 ) -> None:
-    monkeypatch.setattr("lmlab.data.text.BLOCK", block)
+    monkeypatch.setattr("lmlab.data.reading.text.BLOCK", block)
     documents, _ = gathered(tmp_path, ["one\ntwo\n\n \nthree\nfour\n<|endoftext|>\n\nfive", "six\n"], how)
     assert texts_of(documents) == want
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmlab.data.languages import LanguageSplit, Mixed, by_language, prepare_languages, shares_of
+from lmlab.data.corpora.languages import LanguageSplit, Mixed, by_language, prepare_languages, shares_of
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmlab.data.made_up import made_up_pairs, made_up_text, made_up_tokenizer, zipf_ranks
-from lmlab.data.sentences import find_sentences
+from lmlab.data.batches.sentences import find_sentences
+from lmlab.data.corpora.made_up import made_up_pairs, made_up_text, made_up_tokenizer, zipf_ranks
 from lmlab.tokenizers.pieces import describe_pieces
 
 ROLES = ("pad", "cls", "sep", "mask")

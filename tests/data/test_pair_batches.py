@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data.bucketing import Buckets, gather_rows
-from lmlab.data.corpus import prepare
-from lmlab.data.pair_batches import PairBatches
-from lmlab.data.pairs import PairSplit, prepare_pairs
-from lmlab.data.passages import Passages
-from lmlab.data.text import TextWarning
+from lmlab.data.batches.bucketing import Buckets, gather_rows
+from lmlab.data.batches.pairs import PairBatches
+from lmlab.data.batches.passages import Passages
+from lmlab.data.corpora.corpus import prepare
+from lmlab.data.corpora.pairs import PairSplit, prepare_pairs
+from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers.pieces import describe_pieces
 
 

@@ -13,9 +13,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from lmlab.data import pair_shards, pairs
-from lmlab.data.pairs import PairCorpus, PairSplit, prepare_pairs
-from lmlab.data.text import TextWarning
+from lmlab.data.corpora import pair_shards, pairs
+from lmlab.data.corpora.pairs import PairCorpus, PairSplit, prepare_pairs
+from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers import train
 
 SOURCES = [f"the {i} cats sat on {i * i} mats" for i in range(60)]

@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from lmlab.data import sentences as module
-from lmlab.data.corpus import Split
-from lmlab.data.rows import Frame, Rows
-from lmlab.data.sentence_pairs import SentencePairs
-from lmlab.data.sentences import find_sentences
-from lmlab.data.text import TextWarning
-from lmlab.data.unigram import unigram_nats
+from lmlab.data.batches import sentences as module
+from lmlab.data.batches.rows import Frame, Rows
+from lmlab.data.batches.sentence_pairs import SentencePairs
+from lmlab.data.batches.sentences import find_sentences
+from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.unigram import unigram_nats
+from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.pieces import Pieces, describe_pieces
 

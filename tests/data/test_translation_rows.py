@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmlab.data.pairs import PairCorpus, prepare_pairs
-from lmlab.data.rows import Frame
-from lmlab.data.translation_rows import TranslationRows
+from lmlab.data.batches.rows import Frame
+from lmlab.data.batches.translation_rows import TranslationRows
+from lmlab.data.corpora.pairs import PairCorpus, prepare_pairs
 from lmlab.objectives import create_objective
 from lmlab.recipe import make_recipe
 from lmlab.run import start

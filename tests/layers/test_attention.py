@@ -9,11 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers import dropped_attention
 from lmlab.layers.attention import MultiHeadAttention, SelfAttention, attend, attention_weights
-from lmlab.layers.dropped_attention import attend_dropped
-from lmlab.layers.gelu import gelu_tanh
-from lmlab.layers.linear import Linear, linear
+from lmlab.layers.kernels import dropped_attention
+from lmlab.layers.kernels.dropped_attention import attend_dropped
+from lmlab.layers.kernels.gelu import gelu_tanh
+from lmlab.layers.kernels.linear import Linear, linear
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lmlab.layers.linear import FEW_PREPARED, Linear, _has_onednn, prepare
+from lmlab.layers.kernels.linear import FEW_PREPARED, Linear, _has_onednn, prepare
 from lmlab.layers.softmax import Softmax
 
 onednn = pytest.mark.skipif(not _has_onednn(), reason="this PyTorch has no oneDNN")

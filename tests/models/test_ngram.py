@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.torch import load, save
 
-from lmlab.layers.counting import count_ngrams, look_up, sort_with_places
-from lmlab.layers.smoothing import discounts, held_out_weights
+from lmlab.estimation.counting import count_ngrams, look_up, sort_with_places
+from lmlab.estimation.smoothing import discounts, held_out_weights
 from lmlab.models import create
 from lmlab.models.model import LanguageModel, reorder_state
 from lmlab.models.ngram import NGram

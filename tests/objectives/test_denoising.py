@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from lmlab.config import build
-from lmlab.data.corpus import prepare
-from lmlab.data.passages import PassageRows
+from lmlab.data.batches.passages import PassageRows
+from lmlab.data.corpora.corpus import prepare
 from lmlab.models.bart import Bart, BartConfig
 from lmlab.objectives import noise
 from lmlab.objectives.denoising import Denoising, DenoisingConfig

@@ -12,8 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.data.corpus import Split
-from lmlab.data.rows import LengthSchedule, Rows, TextRows
+from lmlab.data.batches.rows import LengthSchedule, Rows, TextRows
+from lmlab.data.corpora.corpus import Split
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.models.model import Output
 from lmlab.objectives import create_objective

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from test_masked import TEXTS, attention_mask, split_of, tokenizer_of
 from torch import Tensor, nn
 
-from lmlab.data.corpus import Split
-from lmlab.data.rows import Rows
+from lmlab.data.batches.rows import Rows
+from lmlab.data.corpora.corpus import Split
 from lmlab.models.electra import Electra, ElectraConfig
 from lmlab.models.model import Output
 from lmlab.objectives.objective import IGNORE, Batch

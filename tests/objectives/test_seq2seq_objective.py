@@ -12,8 +12,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.config import build
-from lmlab.data.pair_batches import PairRows
-from lmlab.data.pairs import prepare_pairs
+from lmlab.data.batches.pairs import PairRows
+from lmlab.data.corpora.pairs import prepare_pairs
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.model import EncoderDecoder, Output, State
 from lmlab.models.transformer import Transformer, TransformerConfig

@@ -15,7 +15,7 @@ import torch
 
 from lmlab import checkpoint
 from lmlab.checkpoint import DamagedError, load_model, read_folder, read_json, verify, write_folder, write_json
-from lmlab.data.loaders import Streams, Windows
+from lmlab.data.batches.loaders import Streams, Windows
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
 from lmlab.recipe import make_recipe

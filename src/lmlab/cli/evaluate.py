@@ -77,8 +77,8 @@ def evaluate(
 
 
 def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    from lmlab.data.pair_reading import Aligned, read_pairs
-    from lmlab.data.text import Source
+    from lmlab.data.reading.pairs import Aligned, read_pairs
+    from lmlab.data.reading.text import Source
 
     for path in (source, target):
         if not path.is_file():

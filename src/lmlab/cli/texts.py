@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lmlab.data.text import Source
+    from lmlab.data.reading.text import Source
 
 
 MOST_TEXTS = 10_000
@@ -19,7 +19,7 @@ MOST_TEXTS = 10_000
 def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
     """The documents of files, folders, globs, `.gz`, `-` and `builtin`, cleaned as for training."""
     from lmlab.config import suggest
-    from lmlab.data.documents import SEPARATORS, gather
+    from lmlab.data.reading.documents import SEPARATORS, gather
 
     if documents not in SEPARATORS:
         raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
@@ -37,7 +37,7 @@ def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
 
 def read_lines(file: str) -> list[str]:
     """The lines of a file, a `.gz` file or standard input (`-`), cleaned as for training, without their ends."""
-    from lmlab.data.text import read_lines as lines_of
+    from lmlab.data.reading.text import read_lines as lines_of
 
     with _found([file]) as (sources, _):
         if len(sources) > 1 or sources[0].path is None:
@@ -56,7 +56,7 @@ def check_output(option: str, path: str | Path | None) -> None:
 @contextmanager
 def _found(files: Sequence[str]) -> Iterator[tuple[list[Source], Path]]:
     """The texts that are meant, and a folder that is there as long as they are needed."""
-    from lmlab.data.text import find, keep_stream
+    from lmlab.data.reading.text import find, keep_stream
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -28,7 +28,7 @@ from lmlab.compare.plan import (
 )
 from lmlab.compare.records import Record, add_costs, read_measures, read_record, spent, write_record
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Plan, Reporter
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import find

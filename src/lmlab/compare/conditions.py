@@ -16,7 +16,7 @@ from lmlab.compare.evaluation import TestText
 from lmlab.compare.plan import Conditions, matched_parameters, read_tokenizers
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
-from lmlab.data.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus
 
 CONDITIONS = "conditions.json"
 

@@ -16,7 +16,7 @@ from lmlab.compare.evaluation import Tests, TestText
 from lmlab.compare.plan import SAME_TOKENS, check_comparable
 from lmlab.compare.records import Record
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import find

@@ -12,7 +12,7 @@ from lmlab import run
 from lmlab.compare.matching import describe, match_width, parse_match
 from lmlab.config import Config, build, suggest
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import LINEAGE, find, load_class
 from lmlab.recipe import DataConfig, Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse

@@ -11,7 +11,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from lmlab.layers.linear import prepare
+from lmlab.layers.kernels.linear import prepare
 from lmlab.models.model import Decoding, LanguageModel, State, reorder_state
 
 

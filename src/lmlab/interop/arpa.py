@@ -20,8 +20,8 @@ from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 
-from lmlab.layers.counting import Integers, look_up, sort_with_places
-from lmlab.layers.smoothing import Floats
+from lmlab.estimation.counting import Integers, look_up, sort_with_places
+from lmlab.estimation.smoothing import Floats
 from lmlab.models.ngram import Level, NGram
 
 LN10 = float(np.log(10.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from lmlab.layers.gelu import gelu_tanh
+from lmlab.layers.kernels.gelu import gelu_tanh
 
 __all__ = ["gelu", "gelu_tanh", "relu", "sigmoid", "tanh", "unit"]
 

@@ -13,7 +13,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 
 
 class Alignment(nn.Module):

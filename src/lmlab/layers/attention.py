@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import dropout as drop
-from lmlab.layers.dropped_attention import attend_dropped
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.dropped_attention import attend_dropped
+from lmlab.layers.kernels.linear import Linear
 
 
 def attention_weights(q: Tensor, k: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:

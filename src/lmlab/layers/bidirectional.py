@@ -7,7 +7,7 @@ from typing import cast
 from torch import Tensor, nn
 
 from lmlab.layers.attention import attend, head_width
-from lmlab.layers.linear import Linear, linear
+from lmlab.layers.kernels.linear import Linear, linear
 from lmlab.layers.packing import Whole
 
 

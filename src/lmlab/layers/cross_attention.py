@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention import attend, attention_weights, head_width
 from lmlab.layers.dropout import dropout as drop
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.packing import Whole
 
 WHOLE = Whole()

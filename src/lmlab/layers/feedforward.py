@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from torch import Tensor, nn
 
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 
 
 class FeedForward(nn.Module):

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention import causal_mask, head_width
 from lmlab.layers.dropout import Dropout
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import sinusoids
 
 

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from lmlab.layers.linear import Prepares, linear
+from lmlab.layers.kernels.linear import Prepares, linear
 
 CHUNK_ELEMENTS = 2**24
 """About how many scores are held at once by `linear_cross_entropy`: 64 MB in single precision."""

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.models.gpt import initialise
 from lmlab.models.model import ModelConfig

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention import SelfAttention, head_width
 from lmlab.layers.cache import KeyValueCache
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
 from lmlab.layers.softmax import Softmax
 from lmlab.models.model import Model, ModelConfig, Output, State

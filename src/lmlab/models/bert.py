@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from lmlab.layers.bidirectional import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.gelu import gelu_tanh
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.gelu import gelu_tanh
+from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.masked_head import MaskedHead, NoHead
 from lmlab.layers.packing import Masked, Packed, Whole, check_lengths, choose
 from lmlab.layers.positions import LearnedPositions, check_window

@@ -11,7 +11,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention import head_width
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.masked_head import MaskedHead
 from lmlab.models.albert import Albert, AlbertConfig
 from lmlab.models.bert import GELU, EncoderConfig

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention import MultiHeadAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.gelu import gelu_tanh
+from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.positions import LearnedPositions
 from lmlab.layers.softmax import Softmax
 from lmlab.models.attention_lm import WindowedConfig, WindowedTransformer

@@ -1,8 +1,8 @@
 """The n-gram model: the probability of a token from counts of the few tokens before it, smoothed.
 
 Modified Kneser–Ney (Chen & Goodman 1998) is the default and the strongest; its details follow KenLM's estimator
-(Heafield et al. 2013), so that both give the same probabilities. The mathematics is in `layers/counting.py` and
-`layers/smoothing.py`; here is what looks the probabilities up.
+(Heafield et al. 2013), so that both give the same probabilities. The mathematics is in `estimation/counting.py` and
+`estimation/smoothing.py`; here is what looks the probabilities up.
 
 The boundary token ends a sentence when it is predicted and opens one when it is context; contexts never cross it.
 """
@@ -18,8 +18,8 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor
 
-from lmlab.layers.counting import Counts, Integers, Progress, count_ngrams, trace
-from lmlab.layers.smoothing import Estimate, Floats, add_k, back_off, held_out_weights, jelinek_mercer, kneser_ney
+from lmlab.estimation.counting import Counts, Integers, Progress, count_ngrams, trace
+from lmlab.estimation.smoothing import Estimate, Floats, add_k, back_off, held_out_weights, jelinek_mercer, kneser_ney
 from lmlab.models.model import ModelConfig
 
 Smoothing = Literal["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
@@ -27,7 +27,7 @@ HELD_OUT = 0.1
 
 
 class Level(NamedTuple):
-    """The n-grams of one order, sorted by key (see `layers/counting.py`); natural logarithms."""
+    """The n-grams of one order, sorted by key (see `estimation/counting.py`); natural logarithms."""
 
     keys: Integers
     log_probabilities: Floats

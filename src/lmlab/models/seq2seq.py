@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.alignment import ALIGNMENTS, Alignment
 from lmlab.layers.dropout import Dropout
-from lmlab.layers.linear import Linear
+from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.packing import check_lengths
 from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
 from lmlab.layers.recurrent_encoder import RecurrentEncoder

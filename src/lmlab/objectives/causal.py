@@ -8,8 +8,8 @@ import numpy as np
 from torch import Tensor
 
 from lmlab.config import Config
-from lmlab.data.corpus import Split
-from lmlab.data.loaders import Loader, Streams, Windows
+from lmlab.data.batches.loaders import Loader, Streams, Windows
+from lmlab.data.corpora.corpus import Split
 from lmlab.models.model import Model, State
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer

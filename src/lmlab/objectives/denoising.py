@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from lmlab.config import Config
-from lmlab.data.bucketing import gather_rows
-from lmlab.data.corpus import Split
-from lmlab.data.loaders import Loader
-from lmlab.data.passages import PassageRows, Passages
+from lmlab.data.batches.bucketing import gather_rows
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.passages import PassageRows, Passages
+from lmlab.data.corpora.corpus import Split
 from lmlab.models.model import Model, State
 from lmlab.objectives import noise
 from lmlab.objectives.noise import Ragged

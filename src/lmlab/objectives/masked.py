@@ -15,12 +15,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor
 
 from lmlab.config import Config
-from lmlab.data.corpus import Split
-from lmlab.data.loaders import Loader
-from lmlab.data.pairs import PairSplit
-from lmlab.data.rows import Frame, LengthSchedule, RowLoader, Rows, TextRows
-from lmlab.data.sentence_pairs import SentencePairs
-from lmlab.data.translation_rows import TranslationRows
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.rows import Frame, LengthSchedule, RowLoader, Rows, TextRows
+from lmlab.data.batches.sentence_pairs import SentencePairs
+from lmlab.data.batches.translation_rows import TranslationRows
+from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.pairs import PairSplit
 from lmlab.models.model import EncoderModel, State
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, Term

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmlab.config import Config
-from lmlab.data.loaders import Loader
+from lmlab.data.batches.loaders import Loader
 from lmlab.models.model import Model, State
 from lmlab.tokenizers import Tokenizer
 

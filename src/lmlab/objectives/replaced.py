@@ -14,8 +14,8 @@ from pydantic import Field
 from torch import Tensor
 
 from lmlab.config import Config
-from lmlab.data.loaders import Loader
-from lmlab.data.rows import Rows
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.rows import Rows
 from lmlab.layers.packing import flat_places
 from lmlab.models.model import State
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, make_batch

@@ -11,9 +11,9 @@ from pydantic import Field
 from torch import Tensor
 
 from lmlab.config import Config
-from lmlab.data.loaders import Loader
-from lmlab.data.pair_batches import PairBatches, PairRows
-from lmlab.data.pairs import PairSplit
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.pairs import PairBatches, PairRows
+from lmlab.data.corpora.pairs import PairSplit
 from lmlab.layers.softmax import Softmax
 from lmlab.models.model import Model, State
 from lmlab.objectives.objective import IGNORE, Batch, Loss

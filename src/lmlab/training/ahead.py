@@ -6,7 +6,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 
-from lmlab.data.loaders import Loader
+from lmlab.data.batches.loaders import Loader
 from lmlab.objectives.objective import Batch, Objective
 
 

@@ -11,8 +11,8 @@ from lmlab.training.costs import Cost
 from lmlab.training.loop import Progress
 
 if TYPE_CHECKING:
-    from lmlab.data.corpus import Corpus
-    from lmlab.data.pairs import PairCorpus
+    from lmlab.data.corpora.corpus import Corpus
+    from lmlab.data.corpora.pairs import PairCorpus
     from lmlab.recipe import Recipe
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import torch
 
 from lmlab.config import suggest
-from lmlab.data.loaders import Loader
+from lmlab.data.batches.loaders import Loader
 from lmlab.models.model import Model, State
 from lmlab.objectives.objective import Loss, Objective
 from lmlab.training.ahead import make_batch

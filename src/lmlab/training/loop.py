@@ -12,7 +12,7 @@ from torch import Tensor
 
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.loaders import Loader
+from lmlab.data.batches.loaders import Loader
 from lmlab.models.model import Model, State
 from lmlab.objectives.objective import Objective
 from lmlab.training.budget import parse_budget

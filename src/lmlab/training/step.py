@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from lmlab.data.loaders import Loader
+from lmlab.data.batches.loaders import Loader
 from lmlab.models.model import Model, State, detach_state
 from lmlab.objectives.objective import Batch, Loss, Objective
 from lmlab.training.ahead import Ahead

@@ -12,8 +12,8 @@ import torch
 
 from lmlab.costs.design import Design
 from lmlab.costs.paper import BACKWARD, Speed, needed_memory
-from lmlab.data.loaders import Loader
-from lmlab.data.made_up import made_up_pairs, made_up_text, made_up_tokenizer
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.corpora.made_up import made_up_pairs, made_up_text, made_up_tokenizer
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective

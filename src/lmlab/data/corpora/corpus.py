@@ -12,10 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.config import suggest
-from lmlab.data.builtin import builtin_documents
-from lmlab.data.cache import cache_folder
-from lmlab.data.documents import SEPARATORS, gather
-from lmlab.data.preparing import (
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.corpora.preparing import (
     Counter,
     Progress,
     check_unchanged,
@@ -30,10 +28,12 @@ from lmlab.data.preparing import (
     stamps_of,
     tell_again,
 )
-from lmlab.data.shards import Shard, write_shard
-from lmlab.data.splitting import NAMES, main_shares, split_documents
-from lmlab.data.store import FORMAT, building, open_home, read_index, write_index
-from lmlab.data.text import Source, TextWarning, find
+from lmlab.data.corpora.shards import Shard, write_shard
+from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
+from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
+from lmlab.data.reading.builtin import builtin_documents
+from lmlab.data.reading.documents import SEPARATORS, gather
+from lmlab.data.reading.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, resolve
 
 SAMPLE = 24 << 20

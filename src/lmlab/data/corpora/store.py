@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from lmlab.data.shards import Shard
+from lmlab.data.corpora.shards import Shard
 
 FORMAT = 1
 ABANDONED = 7 * 24 * 3600

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.loaders import Loader, Tokens
+from lmlab.data.batches.loaders import Loader, Tokens
 
 Integers = NDArray[np.int64]
 

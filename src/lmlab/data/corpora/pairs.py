@@ -17,11 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.cache import cache_folder
-from lmlab.data.corpus import Split
-from lmlab.data.pair_reading import Aligned
-from lmlab.data.pair_shards import Choices, Found, build_folder, files_of, read_folder
-from lmlab.data.preparing import (
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.pair_shards import Choices, Found, build_folder, files_of, read_folder
+from lmlab.data.corpora.preparing import (
     Counter,
     Progress,
     Spool,
@@ -35,9 +34,10 @@ from lmlab.data.preparing import (
     stamps_of,
     tell_again,
 )
-from lmlab.data.splitting import main_shares
-from lmlab.data.store import FORMAT, building, open_home
-from lmlab.data.text import Source, TextWarning, find
+from lmlab.data.corpora.splitting import main_shares
+from lmlab.data.corpora.store import FORMAT, building, open_home
+from lmlab.data.reading.pairs import Aligned
+from lmlab.data.reading.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer
 
 Files = str | Path | Sequence[str | Path] | None

@@ -11,8 +11,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
-from lmlab.data.store import temporary
-from lmlab.data.text import TextWarning, keep_stream
+from lmlab.data.corpora.store import temporary
+from lmlab.data.reading.text import TextWarning, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
 from lmlab.tokenizers.training import is_path
 

@@ -7,10 +7,10 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmlab.data.corpus import Split
-from lmlab.data.rows import Frame, Integers, Rows
-from lmlab.data.sentences import Sentences, find_sentences
-from lmlab.data.text import TextWarning
+from lmlab.data.batches.rows import Frame, Integers, Rows
+from lmlab.data.batches.sentences import Sentences, find_sentences
+from lmlab.data.corpora.corpus import Split
+from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers.pieces import Pieces
 
 Kind = Literal["next-sentence", "sentence-order"]

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpus import SAMPLE
-from lmlab.data.documents import Documents
-from lmlab.data.pair_reading import Aligned, Pairs, gather_pairs
-from lmlab.data.preparing import Counter, Progress, learns_from_all, messages_of, size_of
-from lmlab.data.shards import BATCH, Shard, write_shard
-from lmlab.data.store import read_index, write_index
-from lmlab.data.text import TextWarning
+from lmlab.data.corpora.corpus import SAMPLE
+from lmlab.data.corpora.preparing import Counter, Progress, learns_from_all, messages_of, size_of
+from lmlab.data.corpora.shards import BATCH, Shard, write_shard
+from lmlab.data.corpora.store import read_index, write_index
+from lmlab.data.reading.documents import Documents
+from lmlab.data.reading.pairs import Aligned, Pairs, gather_pairs
+from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers import Tokenizer, resolve
 
 SIDES = ("source", "target")

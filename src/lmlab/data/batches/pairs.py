@@ -8,9 +8,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.bucketing import Buckets, gather_rows
-from lmlab.data.pairs import PairSplit
-from lmlab.data.text import TextWarning
+from lmlab.data.batches.bucketing import Buckets, gather_rows
+from lmlab.data.corpora.pairs import PairSplit
+from lmlab.data.reading.text import TextWarning
 
 
 class PairRows(NamedTuple):

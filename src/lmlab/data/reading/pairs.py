@@ -17,8 +17,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.documents import Documents
-from lmlab.data.text import Source, TextWarning, read_lines
+from lmlab.data.reading.documents import Documents
+from lmlab.data.reading.text import Source, TextWarning, read_lines
 
 SHOWN = 5
 """Bad lines that a message names; reading stops there."""

@@ -7,7 +7,7 @@ from collections.abc import Container, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.documents import Documents
+from lmlab.data.reading.documents import Documents
 
 NAMES = ("train", "valid", "test")
 FARTHEST = 0.5

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from lmlab.data.bucketing import Buckets, gather_rows
-from lmlab.data.pairs import PairSplit
-from lmlab.data.rows import Frame, Rows
+from lmlab.data.batches.bucketing import Buckets, gather_rows
+from lmlab.data.batches.rows import Frame, Rows
+from lmlab.data.corpora.pairs import PairSplit
 
 
 class TranslationRows:

@@ -12,8 +12,8 @@ from typing import IO, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.builtin import builtin_documents
-from lmlab.data.text import Source, read, safe_cut
+from lmlab.data.reading.builtin import builtin_documents
+from lmlab.data.reading.text import Source, read, safe_cut
 from lmlab.tokenizers.engines import BOUNDARY
 
 SEPARATORS = {"file": "", "lines": "\n", "blank": "\n\n", "endoftext": f"\n{BOUNDARY}\n"}

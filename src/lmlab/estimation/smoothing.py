@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmlab.layers.counting import Counts, Integers, adjusted_counts, open_stream, trace
+from lmlab.estimation.counting import Counts, Integers, adjusted_counts, open_stream, trace
 
 Floats = npt.NDArray[np.float64]
 FALLBACK = {False: (0.0, 0.5, 0.5, 0.5), True: (0.0, 0.5, 1.0, 1.5)}

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpus import Split
-from lmlab.data.pairs import PairSplit
+from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.pairs import PairSplit
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
 from lmlab.tokenizers.tokenizer import ROLES

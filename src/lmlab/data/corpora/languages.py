@@ -17,10 +17,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.cache import cache_folder
-from lmlab.data.corpus import SAMPLE, Corpus, Split, prepare
-from lmlab.data.loaders import Loader
-from lmlab.data.preparing import Progress, digest
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.corpora.corpus import SAMPLE, Corpus, Split, prepare
+from lmlab.data.corpora.preparing import Progress, digest
 from lmlab.tokenizers import Tokenizer, resolve
 from lmlab.tokenizers.training import is_path
 

@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.bucketing import Buckets
-from lmlab.data.corpus import Split
-from lmlab.data.sentences import find_sentences
+from lmlab.data.batches.bucketing import Buckets
+from lmlab.data.batches.sentences import find_sentences
+from lmlab.data.corpora.corpus import Split
 from lmlab.tokenizers.pieces import Pieces
 
 

@@ -1,0 +1,1 @@
+"""Numbered batches: batch k is a pure function of the corpus, the settings and k."""

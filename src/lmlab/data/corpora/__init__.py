@@ -1,0 +1,1 @@
+"""Items to memory-mapped tokens: split, hashed, and kept in the cache."""

@@ -1,0 +1,1 @@
+"""Estimating n-grams: counting them, and smoothing the counts."""

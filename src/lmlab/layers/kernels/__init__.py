@@ -1,0 +1,1 @@
+"""The fast twin of a layer, tested against its readable form."""
