@@ -25,7 +25,7 @@ from lmlab.config import build
 from lmlab.models import load_class
 
 if TYPE_CHECKING:
-    from lmlab.models.model import LanguageModel
+    from lmlab.models.abilities import PredictsNext
     from lmlab.tokenizers import Tokenizer
 
 MANIFEST = "manifest.json"
@@ -226,7 +226,7 @@ def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
     write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
 
 
-def load_model(run: str | Path) -> tuple[LanguageModel, Tokenizer]:
+def load_model(run: str | Path) -> tuple[PredictsNext, Tokenizer]:
     """The model and tokenizer of a run directory, checked against the manifest.
 
     A damaged `model.safetensors` is named in a warning and the weights of the last checkpoint are taken, if whole.
@@ -244,7 +244,7 @@ def load_model(run: str | Path) -> tuple[LanguageModel, Tokenizer]:
     cls = load_class(description["kind"])
     config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
     tensors = _best_weights(run)
-    model: LanguageModel
+    model: PredictsNext
     if issubclass(cls, nn.Module):
         network = cls(config)
         load_weights(network, tensors, source=run / "model.safetensors")

@@ -23,7 +23,8 @@ from lmlab.data.corpora.pairs import PairCorpus
 from lmlab.decoding.bleu import translation_metrics
 from lmlab.decoding.translation import Translator
 from lmlab.models import load_class
-from lmlab.models.model import EncoderDecoder, LanguageModel, Model
+from lmlab.models.abilities import PredictsNext
+from lmlab.models.model import EncoderDecoder, Model
 from lmlab.objectives import create_objective
 from lmlab.objectives.objective import Objective
 from lmlab.recipe import Recipe
@@ -123,7 +124,7 @@ class Counting:
         return progress, parameters
 
 
-def _counted_nll(model: LanguageModel, split: Split) -> float:
+def _counted_nll(model: PredictsNext, split: Split) -> float:
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
     return float(nats.double().mean())

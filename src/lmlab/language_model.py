@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from lmlab.analysis.alignment import Alignment, align
 from lmlab.analysis.embedding import BATCH_TOKENS, Embedder, Pool, TokenVectors, Vectors
-from lmlab.decoding.filling import BEAMS, Filled, Order, filler_of
+from lmlab.decoding.filling import BEAMS, Filled, Order
 from lmlab.decoding.filling import fill as fill_blanks
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.pseudo import pseudo_score_tokens
@@ -24,6 +24,7 @@ from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Translation, Translator
 from lmlab.decoding.writing import Writer
 from lmlab.models import model as contracts
+from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 
 if TYPE_CHECKING:
     from lmlab.tokenizers import Tokenizer
@@ -52,7 +53,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
 class LanguageModel:
     """A model and the tokenizer it was trained with."""
 
-    model: contracts.LanguageModel
+    model: PredictsNext
     tokenizer: Tokenizer
     path: Path | None = None
     source_tokenizer: Tokenizer | None = None
@@ -379,7 +380,7 @@ class LanguageModel:
         self, documents: list[NDArray[np.int64]], batch: int, progress: Progress | None
     ) -> list[NDArray[np.float64]]:
         roles = {name: self.tokenizer.role(name) for name in ("cls", "sep", "mask")}
-        return pseudo_score_tokens(filler_of(self.model), documents, batch=batch, progress=progress, **roles)
+        return pseudo_score_tokens(require(self.model, FillsBlanks), documents, batch=batch, progress=progress, **roles)
 
     def _check_reads_no_source(self) -> None:
         if isinstance(self.model, contracts.EncoderDecoder):

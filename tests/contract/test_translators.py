@@ -72,11 +72,11 @@ def test_meets_the_contract(model: Any) -> None:
     assert isinstance(model, LanguageModel)
     source, lengths, target = batch()
     assert model.vocabulary == VOCABULARY
-    state = model.start(4, source=source, lengths=lengths)
+    state = model.begin(model.encode(source, lengths))
     assert isinstance(state, Decoding)
     logits, state = model.step(target[:, :3], state)
     assert logits.shape == (4, VOCABULARY)
-    nats, _ = model.score(target[:, :-1], target[:, 1:], model.start(4, source=source, lengths=lengths))
+    nats, _ = model.score(target[:, :-1], target[:, 1:], model.begin(model.encode(source, lengths)))
     torch.testing.assert_close(nats, surprisals(model, source, lengths, target), atol=1e-5, rtol=1e-5)
     assert model(target, source=source).state is None, "training builds no cache"
     with pytest.raises(ValueError, match="source"):
@@ -194,16 +194,16 @@ def test_states_can_be_reordered(model: Any) -> None:
     """With their sources, and beams among themselves while the memory stays where it is."""
     source, lengths, target = batch()
     index = torch.tensor([2, 0, 0])
-    _, state = model.step(target[:, :7], model.start(4, source=source, lengths=lengths))
+    _, state = model.step(target[:, :7], model.begin(model.encode(source, lengths)))
     moved, _ = model.step(target[index, 7:], reorder_state(state, index))
     direct, _ = model.step(target[index], model.start(3, source=source[index], lengths=lengths[index]))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 
     texts = tokens(8, 7, seed=5)
-    _, state = model.step(texts[:, :6], model.start(8, source=source, lengths=lengths))
+    _, state = model.step(texts[:, :6], model.begin(model.encode(source, lengths)))
     beams = torch.tensor([1, 1, 2, 3, 5, 4, 6, 6])
     moved, _ = model.step(texts[beams, 6:], Decoding(state.memory, reorder_state(state.decoder, beams)))
-    direct, _ = model.step(texts[beams], model.start(8, source=source, lengths=lengths))
+    direct, _ = model.step(texts[beams], model.begin(model.encode(source, lengths)))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 
 
@@ -211,7 +211,7 @@ def test_states_can_be_reordered(model: Any) -> None:
 def test_beam_search_finds_what_the_model_scores(model: Any) -> None:
     source, lengths, _ = batch()
     start = torch.full((4, 1), BOUNDARY)
-    state = model.start(4, source=source, lengths=lengths)
+    state = model.begin(model.encode(source, lengths))
     found = beam_search(model, start, tokens=6, beams=3, boundary=BOUNDARY, state=state)
     for row, hypotheses in enumerate(found):
         for hypothesis in hypotheses:

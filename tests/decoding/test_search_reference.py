@@ -133,7 +133,7 @@ def test_an_encoder_decoder_finds_what_transformers_finds(alpha: float, tmp_path
                 penalty="power",
                 no_repeat=no_repeat,
                 shortest=shortest,
-                state=model.start(4, source=source, lengths=lengths),
+                state=model.begin(model.encode(source, lengths)),
             )
         telling += same(found, expected)
     assert telling >= 8

@@ -105,7 +105,7 @@ def test_agrees_with_transformers(seed: int) -> None:
     ours = model.logits(model(target, source=source, lengths=lengths).hidden)
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
-    state = model.start(5, source=source, lengths=lengths)
+    state = model.begin(model.encode(source, lengths))
     for at in range(target.shape[1]):
         logits, state = model.step(target[:, at : at + 1], state)
         torch.testing.assert_close(logits, expected[:, at], atol=1e-4, rtol=1e-4)

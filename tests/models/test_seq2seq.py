@@ -171,7 +171,7 @@ def test_scheduled_sampling_reads_own_predictions() -> None:
     plain = make(sampling=0.0)
     plain.load_state_dict(model.state_dict())
     text = target[:, :1]
-    state = model.start(4, source=source, lengths=lengths)
+    state = model.begin(model.encode(source, lengths))
     expected = []
     for _ in range(5):
         hidden, state = model(text[:, -1:], state=state)

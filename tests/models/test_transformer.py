@@ -202,7 +202,7 @@ def test_a_cache_that_grows_gives_the_same() -> None:
     source, lengths, _ = pairs()
     target = torch.randint(41, (4, 600))
     expected = model.logits(model(target, source=source, lengths=lengths).hidden)
-    state, at = model.start(4, source=source, lengths=lengths), 0
+    state, at = model.begin(model.encode(source, lengths)), 0
     for part in target.split([1] * 40 + [460] + [1] * 100, dim=1):
         logits, state = model.step(part, state)
         at += part.shape[1]

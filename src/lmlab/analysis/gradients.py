@@ -5,10 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from lmlab.models.model import Model
+from lmlab.models.model import NextTokenModel
 
 
-def gradient_by_distance(model: Model, tokens: Tensor) -> Tensor:
+def gradient_by_distance(model: NextTokenModel, tokens: Tensor) -> Tensor:
     """‖∂ loss / ∂ x_{T−d}‖ for each distance d: how much the last prediction depends on the embedding d tokens back.
 
     tokens [B, T+1] -> mean norm over the batch [T]; entry 0 belongs to the token just before the predicted one. In a

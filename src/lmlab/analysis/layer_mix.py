@@ -106,7 +106,7 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
         return _watch(model.get_submodule("encoder"), lambda: read(tokens, lengths), selection)
     if model.window is not None:
         return _watch(model, lambda: model(tokens).hidden, selection)
-    parts, state = [], model.start(len(tokens))
+    parts, state = [], cast(Any, model).start(len(tokens))
     for segment in torch.split(tokens, SEGMENT, dim=1):
 
         def read_on(segment: Tensor = segment) -> Tensor:

@@ -11,10 +11,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.compare.evaluation import Tests, score_units
-from lmlab.decoding.filling import fill, filler_of
+from lmlab.decoding.filling import fill
 from lmlab.decoding.scoring import Progress
 from lmlab.language_model import LanguageModel
-from lmlab.models.model import EncoderModel
+from lmlab.models.abilities import FillsBlanks, require
 from lmlab.tokenizers import Tokenizer
 
 SHARE = 0.15
@@ -53,9 +53,9 @@ def fill_test(model: LanguageModel, texts: list[str]) -> Hidden:
 
     All become [MASK], unlike in training, where some stay or are changed; a long text is read window by window.
     """
-    filler, total, right, count = filler_of(model.model), 0.0, 0, 0
+    filler, total, right, count = require(model.model, FillsBlanks), 0.0, 0, 0
     for tokens, targets, lengths in _batches(texts, model.tokenizer, filler):
-        hidden = filler(tokens.to(filler.device), lengths=lengths.to(filler.device)).hidden
+        hidden = filler.read(tokens=tokens.to(filler.device), lengths=lengths.to(filler.device))
         chosen = targets >= 0
         scores = filler.logits(hidden[chosen.to(hidden.device)]).double().log_softmax(-1)
         wanted = targets[chosen].to(scores.device)
@@ -71,7 +71,7 @@ def choose_places(length: int, number: int) -> NDArray[np.int64]:
     return np.sort(generator.permutation(length)[: max(1, round(SHARE * length))])
 
 
-def _batches(texts: list[str], tokenizer: Tokenizer, filler: EncoderModel) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+def _batches(texts: list[str], tokenizer: Tokenizer, filler: FillsBlanks) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Rows [B, T] between [CLS] and [SEP], rows of equal length side by side; targets, -1 where none; and lengths."""
     cls, sep, mask = (tokenizer.role(name) for name in ("cls", "sep", "mask"))
     rows: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []

@@ -15,7 +15,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from lmlab.layers.recurrent import Layer
-from lmlab.models.model import EncoderDecoder, EncoderModel, Model, detach_state
+from lmlab.models.abilities import Detects, FillsBlanks, ability, require
+from lmlab.models.model import EncoderDecoder, EncoderModel, Filler, Model, detach_state
 
 SHORT = (2, 4, 8)
 """Tokens in the short rows from which the memory of a recurrent net is reckoned."""
@@ -63,7 +64,7 @@ class Activations:
             return tensor
 
         tokens = torch.zeros(rows, window, dtype=torch.long, device="meta")
-        state = model.start(rows) if model.carries else None
+        state = cast(Any, model).start(rows) if model.carries else None
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
             state = detach_state(model(tokens, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
@@ -76,17 +77,13 @@ class Activations:
         return float(sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in known))
 
 
-def blank_filler(model: EncoderModel) -> EncoderModel:
-    """The part that fills blanks: the model itself, or the generator that works for it, as in ELECTRA."""
-    return cast(EncoderModel, getattr(model, "generator", model))
-
-
 def fill_blanks(model: EncoderModel, tokens: Tensor, *, blanks: int) -> None:
     """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
-    filler = blank_filler(model)
-    cast(Any, filler.output)(filler(tokens).hidden[:, :blanks])
-    if filler is not model:
-        cast(Any, model).detect(model(tokens).hidden)
+    filler = require(model, FillsBlanks)
+    assert isinstance(filler, Filler)
+    cast(Any, filler.head)(filler.read(tokens=tokens)[:, :blanks])
+    if (detector := ability(model, Detects)) is not None:
+        detector.detect(tokens=tokens)
 
 
 class _FusedAttention(TorchFunctionMode):

@@ -9,11 +9,12 @@ import torch
 from torch import nn
 
 from lmlab.config import build, suggest
-from lmlab.costs.activations import Activations, blank_filler
+from lmlab.costs.activations import Activations
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED, Published
 from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, load_class
+from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import EncoderDecoder, EncoderModel, Model
 from lmlab.objectives import load_objective
 from lmlab.tokenizers import parse
@@ -142,8 +143,7 @@ def _forward_flops(model: Model, window: int, predicted: float) -> float:
     """Of training, per token; models that fill blanks compute scores, and most of the last layer, only at these."""
     if not isinstance(model, EncoderModel):
         return model.flops(window)
-    head: Any = blank_filler(model).output
-    return model.flops(window, predicted) + predicted * float(head.flops())
+    return model.flops(window, predicted) + predicted * require(model, FillsBlanks).head_flops()
 
 
 def _from_shape(

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, cast
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
-from lmlab.layers.masked_head import NoHead
-from lmlab.models.model import EncoderDecoder, EncoderModel
+from lmlab.models.abilities import FillsBlanks, require
+from lmlab.models.model import Filler
 from lmlab.tokenizers import Tokenizer
 
 Order = Literal["left-to-right", "confident"]
@@ -59,32 +59,6 @@ class Filled:
     by_generator: bool = False  # ELECTRA: the generator fills, the discriminator cannot
 
 
-def filler_of(model: object) -> EncoderModel:
-    """The part of a model that can fill blanks; a ValueError names what to use where there is none."""
-    name = type(model).__name__
-    if isinstance(model, EncoderDecoder):
-        raise ValueError(
-            f"{name} writes a text from a source and fills no blanks; use `lmlab translate`, or train a bert"
-        )
-    if not isinstance(model, EncoderModel):
-        raise ValueError(
-            f"{name} predicts the next token and cannot see what stands after a blank; continue a text with "
-            f"`lmlab generate` or `lmlab next`, or train a model that reads both ways: bert, roberta, albert, electra"
-        )
-    filler = getattr(model, "generator", model)
-    if filler is None:
-        raise ValueError(
-            f"this {name} is a discriminator, which tells replaced tokens from others; blanks are filled by the "
-            f"generator that was trained with it: take a run with both parts"
-        )
-    if isinstance(getattr(filler, "output", NoHead()), NoHead):
-        raise ValueError(
-            f"this {name} has no masked-token head, so it gives vectors (`lmlab embed`) but fills no blanks; "
-            f"take a checkpoint that was saved with the head it was pre-trained with"
-        )
-    return cast(EncoderModel, filler)
-
-
 @torch.inference_mode()
 def fill(
     model: object,
@@ -105,7 +79,7 @@ def fill(
     if top < 1 or beams < 1:
         raise ValueError(f"top = {top}, beams = {beams}: both must be at least 1")
     find_order(order)
-    filler = filler_of(model)
+    filler = require(model, FillsBlanks)
     blanked = encode_blanks(text, tokenizer)
     if filler.window is not None and len(blanked.tokens) > filler.window:
         raise ValueError(
@@ -134,21 +108,21 @@ def fill(
             for tokens, probabilities in zip(token.tolist(), probability.tolist(), strict=True)
         ],
         jointly=jointly,
-        by_generator=filler is not model,
+        by_generator=isinstance(filler, Filler) and filler.encoder is not model,
     )
 
 
 class _Blanks:
     """The blanks of one text, to be filled in K ways at once."""
 
-    def __init__(self, model: EncoderModel, blanked: Blanked, order: Order) -> None:
+    def __init__(self, model: FillsBlanks, blanked: Blanked, order: Order) -> None:
         self.model, self.order = model, order
         self.row = torch.tensor([blanked.tokens], device=model.device)
         self.places = torch.tensor(blanked.places, device=model.device)
 
     def alone(self) -> Tensor:
         """The log-probabilities of each blank while all are open [N, V]."""
-        return self._log_probabilities(self.model(self.row).hidden[0, self.places])
+        return self._log_probabilities(self.model.read(tokens=self.row)[0, self.places])
 
     def search(self, beams: int) -> Tensor:
         """The most probable fillings by the chain rule that a beam search finds [K, N], best first."""
@@ -175,7 +149,7 @@ class _Blanks:
 
     def _next(self, rows: Tensor, still_open: Tensor) -> tuple[Tensor, Tensor]:
         """Of each row [K, T], which open blank is filled next [K], and the log-probabilities there [K, V]."""
-        hidden = self.model(rows).hidden[:, self.places]  # [K, N, D]
+        hidden = self.model.read(tokens=rows)[:, self.places]  # [K, N, D]
         every = torch.arange(len(rows), device=rows.device)
         if self.order == "left-to-right":
             which = still_open.int().argmax(1)

@@ -6,16 +6,17 @@ It knows no tokenizer. Shapes: B texts at once, T tokens read, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
 
 from lmlab.layers.kernels.linear import prepare
-from lmlab.models.model import Decoding, LanguageModel, State, reorder_state
+from lmlab.models.abilities import PredictsNext, State, Steps
+from lmlab.models.model import Decoding, reorder_state
 
 
-def device_of(model: LanguageModel) -> torch.device:
+def device_of(model: Steps) -> torch.device:
     """Where a model wants its tokens; what has no device of its own (an n-gram) reads on the CPU."""
     device: torch.device = getattr(model, "device", torch.device("cpu"))
     return device
@@ -43,12 +44,12 @@ class Reader:
     For many `steps` its weights are laid out anew, which takes as long as some of them.
     """
 
-    def __init__(self, model: LanguageModel, *, batch: int, state: State = None, steps: int = 1) -> None:
+    def __init__(self, model: Steps, *, batch: int, state: State = None, steps: int = 1) -> None:
         if steps >= MANY:
             prepare(model)
         self.model = model
         self.window = model.window
-        self.state = model.start(batch) if state is None else state
+        self.state = cast(PredictsNext, model).start(batch) if state is None else state
         self._held: list[Tensor] = []  # the tokens in the state, of a model with a window
         self._length = 0
 
@@ -85,7 +86,7 @@ class Reader:
                 )
             keep = max(window // 2, min(new, window))
             tokens = torch.cat([*self._held, tokens], dim=1)[:, -keep:]
-            self.state = self.model.start(tokens.shape[0])
+            self.state = cast(PredictsNext, self.model).start(tokens.shape[0])
             self._held, self._length = [], 0
         self._held.append(tokens)
         self._length += tokens.shape[1]
@@ -94,7 +95,7 @@ class Reader:
 
 @torch.inference_mode()
 def generate(
-    model: LanguageModel,
+    model: Steps,
     prompt: Tensor,
     *,
     tokens: int,
@@ -107,7 +108,7 @@ def generate(
 
     A prompt begins with the boundary and is read once, however many samples there are. With `boundary` given, a text
     ends where the model produces it and is held there; the loop ends when all have. Without, it runs to the length.
-    `state` is where to begin, of an encoder-decoder: `model.start(B, source=…)`.
+    `state` is where to begin, of an encoder-decoder: `model.begin(model.encode(source))`.
     """
     if prompt.ndim != 2 or prompt.shape[1] == 0:
         raise ValueError(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.decoding.generate import device_of
-from lmlab.models.model import LanguageModel, State
+from lmlab.models.abilities import PredictsNext, State
 
 
 class Mixture:
@@ -21,7 +21,7 @@ class Mixture:
     different places. It meets the same protocol as its parts.
     """
 
-    def __init__(self, models: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> None:
+    def __init__(self, models: Sequence[PredictsNext], *, weights: Sequence[float] | None = None) -> None:
         if not models:
             raise ValueError("a mixture needs at least one model")
         sizes = {model.vocabulary for model in models}
@@ -33,6 +33,9 @@ class Mixture:
             raise ValueError(f"weights {list(weights)}: one per model is needed ({len(models)}), none negative, sum 1")
         self.models = list(models)
         self.weights = [weight / sum(weights) for weight in weights]
+
+    def offers(self) -> tuple[object, ...]:
+        return (self,)
 
     @property
     def vocabulary(self) -> int:

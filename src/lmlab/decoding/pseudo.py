@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
 from lmlab.decoding.scoring import Nats, Progress
-from lmlab.models.model import EncoderModel
+from lmlab.models.abilities import FillsBlanks
 
 
 class Window(NamedTuple):
@@ -34,7 +34,7 @@ class Window(NamedTuple):
 
 @torch.inference_mode()
 def pseudo_score_tokens(
-    model: EncoderModel,
+    model: FillsBlanks,
     documents: Sequence[ArrayLike],
     *,
     cls: int,
@@ -67,7 +67,7 @@ def pseudo_score_tokens(
         targets = tokens[every, places]
         tokens[every, places] = mask
         tokens, lengths, at = (part.to(model.device) for part in (tokens, lengths, places[:, None]))
-        hidden = model(tokens, lengths=lengths, at=at).hidden[:, 0]
+        hidden = model.read(tokens=tokens, lengths=lengths, at=at)[:, 0]
         nats = model.nll(hidden, targets.to(model.device)).double().cpu().numpy()
         for (window, token), value in zip(rows, nats, strict=True):
             results[window.document][token] = value

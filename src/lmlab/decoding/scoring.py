@@ -19,7 +19,8 @@ from torch import Tensor
 
 from lmlab.decoding.generate import device_of
 from lmlab.decoding.mixture import Mixture
-from lmlab.models.model import LanguageModel, Model, reorder_state
+from lmlab.models.abilities import PredictsNext
+from lmlab.models.model import Predictor, reorder_state
 
 Nats = NDArray[np.float64]
 Progress = Callable[[int, int], None]
@@ -93,7 +94,7 @@ def _exp(value: float) -> float:
 
 @torch.inference_mode()
 def score_tokens(
-    model: LanguageModel,
+    model: PredictsNext,
     documents: Sequence[ArrayLike | Tensor],
     *,
     boundary: int,
@@ -125,12 +126,12 @@ class _Counter:
             self.progress(self.done, self.total)
 
 
-def _parts(model: LanguageModel) -> int:
+def _parts(model: PredictsNext) -> int:
     return sum(map(_parts, model.models)) if isinstance(model, Mixture) else 1
 
 
 def _score(
-    model: LanguageModel, texts: list[Tensor], boundary: int, batch: int, segment: int | None, count: _Counter
+    model: PredictsNext, texts: list[Tensor], boundary: int, batch: int, segment: int | None, count: _Counter
 ) -> list[Nats]:
     if isinstance(model, Mixture):
         parts = [_score(part, texts, boundary, batch, segment, count) for part in model.models]
@@ -138,16 +139,16 @@ def _score(
     results = [np.zeros(len(text)) for text in texts]
     rows = [torch.cat([text.new_tensor([boundary]), text]) for text in texts]
     if model.window is None:
-        segment = segment or (256 if isinstance(model, Model) else 16384)
+        segment = segment or (256 if isinstance(model, Predictor) else 16384)
         _score_segments(model, rows, results, batch, segment, count)
     else:
         _score_windows(model, model.window, rows, results, batch, count)
     return results
 
 
-def _rows_at_once(model: LanguageModel, batch: int, length: int) -> int:
+def _rows_at_once(model: PredictsNext, batch: int, length: int) -> int:
     """How many rows of `length` tokens to score at once: `batch`, or fewer where their logits would fill the memory."""
-    if not isinstance(model, Model):
+    if not isinstance(model, Predictor):
         return batch
     return max(1, min(batch, LOGITS_AT_ONCE // (length * model.vocabulary)))
 
@@ -158,7 +159,7 @@ def _pad(rows: Iterable[Tensor], device: torch.device) -> Tensor:
 
 
 def _score_segments(
-    model: LanguageModel, rows: list[Tensor], results: list[Nats], batch: int, segment: int, count: _Counter
+    model: PredictsNext, rows: list[Tensor], results: list[Nats], batch: int, segment: int, count: _Counter
 ) -> None:
     """Documents side by side, longest first, segment by segment with carried state; a row leaves where its text ends.
 
@@ -189,7 +190,7 @@ class _Window(NamedTuple):
 
 
 def _score_windows(
-    model: LanguageModel, window: int, rows: list[Tensor], results: list[Nats], batch: int, count: _Counter
+    model: PredictsNext, window: int, rows: list[Tensor], results: list[Nats], batch: int, count: _Counter
 ) -> None:
     """Windows of all documents in batches, longest first; each begins half a window after the one before."""
     device, size = device_of(model), _rows_at_once(model, batch, window)
@@ -220,9 +221,9 @@ def _windows(document: int, length: int, window: int) -> Iterable[_Window]:
         scored, start = end, start + stride
 
 
-def _nats_where(wanted: Tensor, model: LanguageModel, tokens: Tensor, targets: Tensor) -> Tensor:
+def _nats_where(wanted: Tensor, model: PredictsNext, tokens: Tensor, targets: Tensor) -> Tensor:
     """The surprisal of the `wanted` targets, row by row; a neural model computes scores over V only for these."""
-    if isinstance(model, Model):
+    if isinstance(model, Predictor):
         hidden, _ = model(tokens)
         return model.nll(hidden[wanted], targets[wanted])
     nats, _ = model.score(tokens, targets, model.start(tokens.shape[0]))

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.generate import Reader
-from lmlab.models.model import Decoding, LanguageModel, State
+from lmlab.models.abilities import State, Steps
+from lmlab.models.model import Decoding
 
 Penalty = Literal["wu", "power"]
 MOST_PENALTY = 10
@@ -56,7 +57,7 @@ def length_penalty_of(length: int, alpha: float, kind: Penalty = "wu") -> float:
 
 @torch.inference_mode()
 def beam_search(
-    model: LanguageModel,
+    model: Steps,
     prompt: Tensor,
     *,
     tokens: int | Sequence[int],
@@ -79,7 +80,7 @@ def beam_search(
 
     No text ends before it has `shortest` tokens (besides the boundary), none has the same `no_repeat` tokens in a row
     twice (0: it may), and none has a token of `never`; what is forbidden has no probability, and the other tokens keep
-    theirs. `state` is where to begin, of an encoder-decoder: `model.start(B, source=…)`; the beams of a text share what
+    theirs. `state` is where to begin, of an encoder-decoder: `begin(encode(source))`; the beams of a text share what
     it knows of the source.
     """
     size, length_before, device = *prompt.shape, prompt.device
@@ -144,7 +145,7 @@ def beam_search(
 
 
 def _check(
-    model: LanguageModel,
+    model: Steps,
     prompt: Tensor,
     limits: list[int],
     *,

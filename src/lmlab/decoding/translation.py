@@ -189,7 +189,7 @@ class Translator:
                 shortest=shortest,
                 no_repeat=no_repeat,
                 never=self._never(),
-                state=self.model.start(len(rows), source=source, lengths=lengths),
+                state=self.model.begin(self.model.encode(source, lengths)),
                 watch=recorder,
             )
 

@@ -12,7 +12,7 @@ from lmlab.decoding.generate import Picker, Reader, device_of, generate
 from lmlab.decoding.search import beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.decoding.tracing import Recorder, SearchTree
-from lmlab.models.model import LanguageModel
+from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers import Tokenizer
 
 
@@ -20,7 +20,7 @@ from lmlab.tokenizers import Tokenizer
 class Writer:
     """A model of the next token with its tokenizer; a text begins with the boundary."""
 
-    model: LanguageModel
+    model: PredictsNext
     tokenizer: Tokenizer
 
     @property

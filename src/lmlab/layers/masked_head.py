@@ -47,27 +47,3 @@ class MaskedHead(nn.Module):
     def flops(self) -> float:
         """Floating-point operations per predicted token."""
         return 2.0 * self.transform.weight.numel() + self.softmax.flops()
-
-
-class NoHead(MaskedHead):
-    """What an encoder has in the place of a head that was not kept: it says so to whoever asks for scores."""
-
-    def __init__(self) -> None:
-        nn.Module.__init__(self)
-
-    def forward(self, hidden: Tensor) -> Tensor:
-        raise ValueError(
-            "this model has no head that fills blanks, only vectors: take its embeddings, or a checkpoint with the head"
-        )
-
-    def logits(self, hidden: Tensor) -> Tensor:
-        return self.forward(hidden)
-
-    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return self.forward(hidden)
-
-    def total(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return self.forward(hidden)
-
-    def flops(self) -> float:
-        return 0.0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmlab.config import suggest
 
@@ -19,8 +19,12 @@ class System(NamedTuple):
     year: int
     paper: str
     summary: str
-    predicts: Literal["next token", "blanks", "target text"] = "next token"
-    """What it does, and so with which others it can be compared."""
+    does: tuple[str, ...] = ("next token",)
+    """What it can do (names of abilities.ABILITIES); the first is what it is known for."""
+
+    @property
+    def predicts(self) -> str:
+        return self.does[0]
 
 
 LINEAGE: dict[str, System] = {
@@ -38,7 +42,7 @@ LINEAGE: dict[str, System] = {
             2015,
             "Sutskever et al. 2014, Bahdanau et al. 2015",
             "recurrent encoder and decoder, with attention",
-            predicts="target text",
+            does=("target text",),
         ),
         System(
             "attention-lm",
@@ -53,7 +57,7 @@ LINEAGE: dict[str, System] = {
             2017,
             "Vaswani et al. 2017",
             "encoder and decoder of attention alone",
-            predicts="target text",
+            does=("target text",),
         ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "post-norm Transformer decoder"),
         System(
@@ -62,7 +66,7 @@ LINEAGE: dict[str, System] = {
             2018,
             "Devlin et al. 2019",
             "looks both ways, fills blanks",
-            predicts="blanks",
+            does=("blanks",),
         ),
         System(
             "mbert",
@@ -70,7 +74,7 @@ LINEAGE: dict[str, System] = {
             2018,
             "Devlin et al. 2018, release notes",
             "BERT over one vocabulary for many languages",
-            predicts="blanks",
+            does=("blanks",),
         ),
         System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "pre-norm Transformer decoder"),
         System(
@@ -86,7 +90,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Liu et al. 2019",
             "BERT trained better, without sentence pairs",
-            predicts="blanks",
+            does=("blanks",),
         ),
         System(
             "xlm-r",
@@ -94,7 +98,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Conneau et al. 2020",
             "RoBERTa over one vocabulary for many languages",
-            predicts="blanks",
+            does=("blanks",),
         ),
         System(
             "albert",
@@ -102,7 +106,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Lan et al. 2020",
             "BERT with small token vectors and one shared block",
-            predicts="blanks",
+            does=("blanks",),
         ),
         System(
             "bart",
@@ -110,7 +114,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Lewis et al. 2020",
             "a Transformer that repairs damaged text",
-            predicts="target text",
+            does=("target text",),
         ),
         System(
             "electra",
@@ -118,7 +122,7 @@ LINEAGE: dict[str, System] = {
             2020,
             "Clark et al. 2020",
             "a small model fills blanks, a large one finds what it replaced",
-            predicts="blanks",
+            does=("blanks", "replaced tokens"),
         ),
     )
 }

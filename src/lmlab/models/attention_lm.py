@@ -17,7 +17,8 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output
 
 
 class WindowedConfig(ModelConfig):
@@ -35,7 +36,7 @@ class WindowedConfig(ModelConfig):
         return heads
 
 
-class WindowedTransformer(Model):
+class WindowedTransformer(NextTokenModel):
     """Blocks of attention over at most `window` tokens; the state is their key-value cache."""
 
     config: WindowedConfig

@@ -14,8 +14,9 @@ from torch import Tensor, nn
 
 from lmlab.layers.packing import Whole
 from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.models.abilities import State
 from lmlab.models.gpt import initialise
-from lmlab.models.model import ModelConfig, Output, State
+from lmlab.models.model import ModelConfig, Output
 from lmlab.models.transformer import Stack, StacksConfig, Transformer
 
 

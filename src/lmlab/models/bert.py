@@ -5,7 +5,8 @@ Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for L
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 import torch
@@ -18,12 +19,13 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.masked_head import MaskedHead, NoHead
+from lmlab.layers.masked_head import MaskedHead
 from lmlab.layers.packing import Masked, Packed, Whole, check_lengths, choose
 from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.models.abilities import State
 from lmlab.models.attention_lm import WindowedConfig
 from lmlab.models.gpt import GPT, initialise
-from lmlab.models.model import EncoderModel, ModelConfig, Output, State
+from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
 
@@ -94,7 +96,6 @@ class Encoder(EncoderModel):
     """x = LN(token + position + segment); then the blocks; at a blank P(w) = softmax(E LN(gelu(W h + b)) + c)_w."""
 
     config: EncoderConfig
-    output: MaskedHead
     block: ClassVar[type[nn.Module]] = Block
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -106,12 +107,17 @@ class Encoder(EncoderModel):
         self.embedding_norm = nn.LayerNorm(self.embedding_width, eps=config.epsilon)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self.block(config) for _ in range(self.distinct_blocks))
-        self.output: MaskedHead = NoHead()
+        self.output: MaskedHead | None = None
         if config.head:
             self.output = MaskedHead(
                 config.width, tied=self.embedding, activation=GELU[config.gelu], epsilon=config.epsilon
             )
         self.apply(initialise)
+
+    def offers(self) -> Iterable[object]:
+        yield self
+        if self.output is not None:
+            yield Filler(self, self.output)
 
     @property
     def window(self) -> int:
@@ -241,8 +247,19 @@ class Bert(Encoder):
             raise ValueError("this model has no pooler: train one with model.pooler = true, or take hidden[:, 0]")
         return torch.tanh(self.pooler(hidden[:, 0]))
 
-    def pair_logits(self, hidden: Tensor) -> Tensor:
+    def offers(self) -> Iterable[object]:
+        yield from super().offers()
+        if self.pair is not None:
+            yield PairJudge(self, self.pair)
+
+
+@dataclass(frozen=True)
+class PairJudge:
+    """BERT with its sentence-pair head (`JudgesPairs`)."""
+
+    model: Bert
+    head: nn.Module
+
+    def judge_pairs(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, D] -> scores [B, 2]: sentence B is the right one (0), or not (1)."""
-        if self.pair is None:
-            raise ValueError("this model has no sentence-pair head: train one with model.pairs = true")
-        return cast(Tensor, self.pair(self.pool(hidden)))
+        return cast(Tensor, self.head(self.model.pool(hidden)))

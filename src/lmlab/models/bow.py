@@ -19,7 +19,8 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output
 
 
 class BagOfWordsConfig(ModelConfig):
@@ -31,7 +32,7 @@ class BagOfWordsConfig(ModelConfig):
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on the mean and on the tanh units")
 
 
-class BagOfWords(Model):
+class BagOfWords(NextTokenModel):
     """Running mean of embeddings, one tanh layer, softmax; the state is (sum [B, D], count [B])."""
 
     Config = BagOfWordsConfig

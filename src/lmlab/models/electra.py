@@ -5,6 +5,8 @@ Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -12,11 +14,11 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.masked_head import MaskedHead
+from lmlab.models.abilities import FillsBlanks, State
 from lmlab.models.albert import Albert, AlbertConfig
 from lmlab.models.bert import GELU, EncoderConfig
 from lmlab.models.gpt import initialise
-from lmlab.models.model import EncoderModel, ModelConfig, Output, State
+from lmlab.models.model import EncoderModel, ModelConfig, Output
 
 
 class ElectraConfig(EncoderConfig):
@@ -78,19 +80,29 @@ class Discriminator(Part):
 
     def __init__(self, config: AlbertConfig) -> None:
         super().__init__(config)
-        del self.output  # it fills no blanks
+        self.output = None  # it fills no blanks
         self.detector = Linear(config.width, config.width) if config.head else None
         self.verdict = Linear(config.width, 1) if config.head else None
         for head in (self.detector, self.verdict):
             if head is not None:
                 head.apply(initialise)
 
-    def detect(self, hidden: Tensor) -> Tensor:
+    def judge(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] -> logits [...] of "this token was replaced"."""
-        if self.detector is None or self.verdict is None:
-            raise ValueError("this ELECTRA has no detector, only vectors: take its embeddings, or a checkpoint with it")
+        assert self.detector is not None and self.verdict is not None, "only a detector judges"  # noqa: PT018
         x = GELU[self.config.gelu](self.detector(hidden))
         return cast(Tensor, self.verdict(x)).squeeze(-1)
+
+
+@dataclass(frozen=True)
+class Detector:
+    """The discriminator with its head (`Detects`)."""
+
+    discriminator: Discriminator
+
+    def detect(self, **inputs: Any) -> Tensor:
+        """Logits [B, T] of "this token was replaced"."""
+        return self.discriminator.judge(self.discriminator(**inputs).hidden)
 
 
 class Electra(EncoderModel):
@@ -125,6 +137,7 @@ class Electra(EncoderModel):
             self.generator.embedding = self.discriminator.embedding
             self.generator.positions = self.discriminator.positions
             self.generator.segments = self.discriminator.segments
+            assert self.generator.output is not None, "two parts have heads"
             self.generator.output.softmax.weight = cast(nn.Parameter, self.discriminator.embedding.weight)
 
     @property
@@ -138,14 +151,13 @@ class Electra(EncoderModel):
         assert part is not None
         return part
 
-    @property
-    def output(self) -> MaskedHead:  # type: ignore[override]
-        """The generator's head, where the generator is all there is."""
-        if self.discriminator is not None:
-            raise ValueError(
-                "ELECTRA's discriminator fills no blanks: its generator does, if the run kept it (model.generator)"
-            )
-        return self.main.output
+    def offers(self) -> Iterable[object]:
+        """Vectors, blanks filled by the generator, replaced tokens found by the discriminator."""
+        yield self
+        if self.generator is not None:
+            yield from (offer for offer in self.generator.offers() if isinstance(offer, FillsBlanks))
+        if self.discriminator is not None and self.discriminator.detector is not None:
+            yield Detector(self.discriminator)
 
     def forward(
         self,
@@ -157,12 +169,6 @@ class Electra(EncoderModel):
         state: State = None,
     ) -> Output:
         return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at))
-
-    def detect(self, hidden: Tensor) -> Tensor:
-        """The discriminator's hidden [B, T, D] -> logits [B, T] of "this token was replaced"."""
-        if self.discriminator is None:
-            raise ValueError("this ELECTRA has only its generator, which detects nothing: give parts = 'discriminator'")
-        return self.discriminator.detect(hidden)
 
     def flops(self, window: int, share: float = 1.0) -> float:
         """Of all parts that there are, and of detection, which works at every place; the generator's head is extra.

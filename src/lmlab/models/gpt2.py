@@ -10,8 +10,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
+from lmlab.models.abilities import State
 from lmlab.models.gpt import GPT, Block, GPTConfig
-from lmlab.models.model import Output, State
+from lmlab.models.model import Output
 
 
 class PreNormBlock(Block):

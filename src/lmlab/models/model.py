@@ -1,49 +1,27 @@
-"""The contracts of every language model: what decoding, scoring and training may rely on.
+"""The contracts of every neural model: what training, decoding and looking inside may rely on.
 
-Shapes: B batch, T time, D width, H heads, V vocabulary.
+What a model can do beyond giving vectors is in abilities.py. Shapes: B batch, T time, D width, H heads, V vocabulary.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-
-State = Any
-"""What a model remembers of the tokens read so far: a nest (tuple, list, dict) of batch-first tensors, or None."""
+from lmlab.models.abilities import State
 
 
 class Output(NamedTuple):
     """What a forward pass gives."""
 
-    hidden: Tensor  # [B, T, D], the vectors from which scores over the vocabulary are computed
-    state: State
-
-
-@runtime_checkable
-class LanguageModel(Protocol):
-    """What decoding and scoring need of anything that predicts the next token; an n-gram meets it too."""
-
-    @property
-    def vocabulary(self) -> int: ...
-
-    @property
-    def window(self) -> int | None:
-        """The most tokens that one state can hold; None where the state carries any length."""
-
-    def start(self, batch_size: int) -> State:
-        """The state of `batch_size` texts of which nothing has been read."""
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read tokens [B, T]; give the scores [B, V] of the token after them. The given state is used up."""
-
-    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read tokens [B, T]; give the surprisal in nats [B, T] of each target, the token that follows."""
+    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
+    state: State = None
 
 
 class ModelConfig(Config):
@@ -61,11 +39,13 @@ class OutputLayer(Protocol):
 
     def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
 
+    def flops(self) -> float: ...
+
 
 class Model(nn.Module):
-    """A neural model: supplies start, step and score from forward and its output layer."""
+    """A neural model: inputs by name to hidden vectors."""
 
-    Config: ClassVar[type[ModelConfig]]
+    Config: ClassVar[type[Any]]
     SIZES: ClassVar[dict[str, dict[str, Any]]]
     """Named presets of Config fields: those for a CPU, then those of the paper under the names that it gave them."""
     DEFAULT_SIZE: ClassVar[str] = "small"
@@ -81,16 +61,38 @@ class Model(nn.Module):
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
-    config: ModelConfig
+    config: Any
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that it reads at once; None where any length can be read."""
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    def offers(self) -> Iterable[object]:
+        """What can be done with this very model: itself, an encoder with its head, a part (see abilities.py)."""
+        return (self,)
+
+    def flops(self, window: int) -> float:
+        """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
+
+        A multiply-add counts as two; look-ups, normalisations and activations are left out, as is usual.
+        """
+        raise NotImplementedError
+
+
+class Predictor(Model):
+    """A model whose hidden vector at a token scores the token after it: supplies step and score."""
+
+    config: Any
     output: OutputLayer
 
     @property
     def vocabulary(self) -> int:
-        return self.config.vocabulary
-
-    @property
-    def window(self) -> int | None:
-        return None
+        return int(self.config.vocabulary)
 
     def forward(self, tokens: Tensor, *, state: State = None) -> Output:
         """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text."""
@@ -108,9 +110,6 @@ class Model(nn.Module):
         """The sum of `nll`, computed the fast way for training."""
         return self.output.total(hidden, targets)
 
-    def start(self, batch_size: int) -> State:
-        return None
-
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, state = self(tokens, state=state)
         return self.logits(hidden[:, -1]), state
@@ -119,23 +118,21 @@ class Model(nn.Module):
         hidden, state = self(tokens, state=state)
         return self.nll(hidden.flatten(0, 1), targets.flatten()).view_as(targets), state
 
-    def flops(self, window: int) -> float:
-        """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
 
-        A multiply-add counts as two; look-ups, normalisations and activations are left out, as is usual.
-        """
-        raise NotImplementedError
+class NextTokenModel(Predictor):
+    """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
 
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
+    def start(self, batch_size: int) -> State:
+        """The state of `batch_size` texts of which nothing has been read."""
+        return None
 
 
 class EncoderModel(Model):
-    """A model that reads a text in both directions at once and fills its blanks; it has no state and no next token.
+    """A model that reads a text in both directions at once: it has no state and no next token."""
 
-    `output` gives the scores of the token at a place itself, not of the one after it.
-    """
+    @property
+    def vocabulary(self) -> int:
+        return int(self.config.vocabulary)
 
     def forward(
         self,
@@ -157,11 +154,44 @@ class EncoderModel(Model):
         """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
         raise NotImplementedError
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        raise ValueError(f"{type(self).__name__} reads in both directions, so it has no next token; try `lmlab fill`")
 
-    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
-        raise ValueError(f"{type(self).__name__} reads in both directions: score it by its pseudo-log-likelihood")
+@dataclass(frozen=True)
+class Filler:
+    """An encoder with its masked-token head (`FillsBlanks`)."""
+
+    encoder: EncoderModel
+    head: OutputLayer
+
+    @property
+    def vocabulary(self) -> int:
+        return self.encoder.vocabulary
+
+    @property
+    def window(self) -> int | None:
+        return self.encoder.window
+
+    @property
+    def device(self) -> torch.device:
+        return self.encoder.device
+
+    def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
+        hidden: Tensor = self.encoder(**inputs, at=at).hidden
+        return hidden
+
+    def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
+        return self.head.logits(self.read(at=at, **inputs))
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        return self.head.logits(hidden)
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return self.head.nll(hidden, targets)
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return self.head.total(hidden, targets)
+
+    def head_flops(self) -> float:
+        return self.head.flops()
 
 
 class Decoding(NamedTuple):
@@ -171,11 +201,15 @@ class Decoding(NamedTuple):
     decoder: Any  # a nest of tensors [B * K, ...], K rows after each other for each source
 
 
-class EncoderDecoder(Model):
-    """A model that reads a source text, and predicts the next token of a target text given both."""
+class EncoderDecoder(Predictor):
+    """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Any:
         """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
+        raise NotImplementedError
+
+    def begin(self, memory: Any, *, beams: int = 1) -> Decoding:
+        """The `Decoding` of `beams` targets for each source in `memory` of which nothing has been written."""
         raise NotImplementedError
 
     def forward(
@@ -192,10 +226,6 @@ class EncoderDecoder(Model):
         Row i has `lengths[i]` source tokens and `target_lengths[i]` target tokens; what follows them is padding.
         Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
         """
-        raise NotImplementedError
-
-    def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> State:
-        """The `Decoding` of `batch_size` sources of which no target token has been read."""
         raise NotImplementedError
 
 

@@ -124,6 +124,9 @@ class NGram:
     def window(self) -> int | None:
         return None
 
+    def offers(self) -> tuple[object, ...]:
+        return (self,)
+
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")

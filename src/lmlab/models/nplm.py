@@ -18,7 +18,8 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output
 
 
 class NPLMConfig(ModelConfig):
@@ -32,7 +33,7 @@ class NPLMConfig(ModelConfig):
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on the embeddings and on the tanh units")
 
 
-class NPLM(Model):
+class NPLM(NextTokenModel):
     """Concatenated embeddings, one tanh layer, softmax; the state is the last n−1 tokens."""
 
     Config = NPLMConfig

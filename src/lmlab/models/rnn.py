@@ -19,7 +19,8 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State, map_state
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, map_state
 
 
 class RNNConfig(ModelConfig):
@@ -54,7 +55,7 @@ class RNNConfig(ModelConfig):
         return self
 
 
-class RNN(Model):
+class RNN(NextTokenModel):
     """Embedding, recurrent stack, softmax."""
 
     Config = RNNConfig

@@ -28,7 +28,8 @@ from lmlab.layers.packing import check_lengths
 from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, State, map_state
+from lmlab.models.abilities import State
+from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, map_state, rows_of
 
 CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LSTMLayer}
 
@@ -214,8 +215,8 @@ class Seq2Seq(EncoderDecoder):
         fresh = state is None
         if fresh:
             if source is None:
-                raise ValueError("an encoder-decoder needs the source: give source=, or a state from start(source=…)")
-            state = self.start(len(tokens), source=source, lengths=lengths)
+                raise ValueError("an encoder-decoder needs the source: give source=, or a state from begin()")
+            state = self.begin(self.encode(source, lengths), beams=len(tokens) // len(source))
         memory, writing = state
         if self.config.feeding or (self.training and self.config.sampling > 0):
             hidden, writing = self._write_by_steps(tokens, memory, writing)
@@ -251,17 +252,11 @@ class Seq2Seq(EncoderDecoder):
             said.append(hidden)
         return torch.cat(said, dim=1), writing
 
-    def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> Decoding:
-        if source is None:
-            raise ValueError(f"{type(self).__name__} writes from a source: give start(batch_size, source=[B, S])")
-        if batch_size % len(source):
-            raise ValueError(f"{batch_size} texts from {len(source)} sources: give a multiple, as many for each source")
-        memory = self.encode(source, lengths)
-        each = batch_size // len(source)
-        states = memory.first if each == 1 else map_state(lambda s: s.repeat_interleave(each, 0), memory.first)
+    def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
+        states = memory.first if beams == 1 else map_state(lambda s: s.repeat_interleave(beams, 0), memory.first)
         fed = None
         if self.config.feeding:
-            fed = self.output.weight.new_zeros(batch_size, self.output.weight.shape[1])
+            fed = self.output.weight.new_zeros(rows_of(states), self.output.weight.shape[1])
         return Decoding(memory, Writing(states, fed))
 
     def flops(self, window: int) -> float:

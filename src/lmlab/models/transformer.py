@@ -30,7 +30,8 @@ from lmlab.layers.gathered import texts_of
 from lmlab.layers.packing import Masked, Whole
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.waves import Order, Waves
-from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -231,7 +232,7 @@ class Transformer(EncoderDecoder):
         y = self.decoder.embed(self.embedding(texts.pack(tokens)) * self.scale, positions)
         if state is None:
             if source is None:
-                raise ValueError("an encoder-decoder needs the source: give source=, or a state from start(source=…)")
+                raise ValueError("an encoder-decoder needs the source: give source=, or a state from begin()")
             memory = self.encode(source, lengths)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
@@ -242,16 +243,11 @@ class Transformer(EncoderDecoder):
             y = block(y, texts, known, memory.mask, own)
         return Output(texts.unpack(self.decoder.norm(y)), state)
 
-    def start(self, batch_size: int, *, source: Tensor | None = None, lengths: Tensor | None = None) -> Decoding:
-        if source is None:
-            raise ValueError(f"{type(self).__name__} writes from a source: give start(batch_size, source=[B, S])")
-        if batch_size % len(source):
-            raise ValueError(f"{batch_size} texts from {len(source)} sources: give a multiple, as many for each source")
-        memory = self.encode(source, lengths)
+    def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
         memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
         cache = BeamCache.empty(
-            len(source),
-            batch_size // len(source),
+            len(memory.keys_values[0]),
+            beams,
             layers=len(self.decoder.blocks),
             heads=self.config.heads,
             head_width=self.config.width // self.config.heads,

@@ -17,7 +17,8 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.relative import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
-from lmlab.models.model import Model, ModelConfig, Output, State
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output
 
 
 class TransformerXLConfig(ModelConfig):
@@ -69,7 +70,7 @@ class Block(nn.Module):
         return x
 
 
-class TransformerXL(Model):
+class TransformerXL(NextTokenModel):
     """h = blocks over [memory; segment]; the memory of the next segment is each layer's input in this one."""
 
     Config: ClassVar[type[ModelConfig]] = TransformerXLConfig

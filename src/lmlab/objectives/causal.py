@@ -10,7 +10,8 @@ from torch import Tensor
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
-from lmlab.models.model import Model, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Predictor
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
 
@@ -36,12 +37,12 @@ class Causal:
         """raw [B, T+1] -> the first T tokens, and the T tokens that follow them."""
         return Batch(inputs={"tokens": raw[:, :-1]}, targets=raw[:, 1:], tokens=raw[:, 1:].numel())
 
-    def loss(self, model: Model, batch: Batch, state: State = None) -> tuple[Loss, State]:
+    def loss(self, model: Predictor, batch: Batch, state: State = None) -> tuple[Loss, State]:
         hidden, state = model(**batch.inputs, state=state)
         targets = batch.targets.flatten()
         return Loss(model.total_nll(hidden.flatten(0, 1), targets), targets.numel()), state
 
-    def flops(self, model: Model, loader: Loader) -> float:
+    def flops(self, model: Predictor, loader: Loader) -> float:
         return model.flops(loader.window) * loader.tokens_per_step
 
 

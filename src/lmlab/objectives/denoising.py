@@ -13,7 +13,8 @@ from lmlab.data.batches.bucketing import gather_rows
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.passages import PassageRows, Passages
 from lmlab.data.corpora.corpus import Split
-from lmlab.models.model import Model, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Predictor
 from lmlab.objectives import noise
 from lmlab.objectives.noise import Ragged
 from lmlab.objectives.objective import Batch, Loss
@@ -91,10 +92,10 @@ class Denoising:
         padded[np.arange(len(padded)), lengths] = self.boundary
         return padded, lengths + 1
 
-    def loss(self, model: Model, batch: Batch, state: State = None) -> tuple[Loss, State]:
+    def loss(self, model: Predictor, batch: Batch, state: State = None) -> tuple[Loss, State]:
         """Smoothed while the model is in training, plain when it is judged."""
         return target_loss(model, batch, smoothing=self.config.smoothing), None
 
-    def flops(self, model: Model, loader: Loader) -> float:
+    def flops(self, model: Predictor, loader: Loader) -> float:
         """The damaged source is counted as long as the text."""
         return model.flops(loader.window) * loader.tokens_per_step

@@ -21,7 +21,8 @@ from lmlab.data.batches.sentence_pairs import SentencePairs
 from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.pairs import PairSplit
-from lmlab.models.model import EncoderModel, State
+from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
+from lmlab.models.model import EncoderModel
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, Term
 from lmlab.tokenizers import Tokenizer
@@ -158,22 +159,26 @@ class Masked(Blanks):
         """The mean over chosen tokens, plus that over pairs; accuracies are measured in evaluation only."""
         assert batch.places is not None
         pair = "pair" in batch.labels
-        hidden = model(**batch.inputs, at=F.pad(batch.places, (1, 0)) if pair else batch.places).hidden  # [CLS] first
+        filler = require(model, FillsBlanks)
+        at = F.pad(batch.places, (1, 0)) if pair else batch.places  # [CLS] first
+        hidden = filler.read(**batch.inputs, at=at)
         chosen, targets = blanks_of(batch, hidden[:, 1:] if pair else hidden)
-        total = model.total_nll(chosen, targets)
+        total = filler.total_nll(chosen, targets)
         terms, measures = {}, {}
         if not model.training:
-            measures["accuracy"] = count_right(model.logits(chosen), targets)
+            measures["accuracy"] = count_right(filler.logits(chosen), targets)
         if pair:
             label = batch.labels["pair"]
-            scores = model.pair_logits(hidden).float()
+            scores = require(model, JudgesPairs).judge_pairs(hidden).float()
             terms["pair"] = Term(F.cross_entropy(scores, label, reduction="sum"), len(label))
             measures["pair_accuracy"] = count_right(scores, label)
         return Loss(total, len(targets), terms, measures), None
 
     def flops(self, model: Any, loader: Loader) -> float:
         """Those of reading the batch, and those of the output layer at the chosen tokens."""
-        return self.encoder_flops(model, loader) + float(model.output.flops()) * self.chosen_per_step(loader)
+        return self.encoder_flops(model, loader) + require(model, FillsBlanks).head_flops() * self.chosen_per_step(
+            loader
+        )
 
 
 def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
-from lmlab.models.model import Model, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
 
 IGNORE = -100

@@ -17,7 +17,7 @@ from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.rows import Rows
 from lmlab.layers.packing import flat_places
-from lmlab.models.model import State
+from lmlab.models.abilities import Detects, FillsBlanks, State, require
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, make_batch
 from lmlab.objectives.objective import Batch, Loss, Term
 from lmlab.tokenizers import Tokenizer
@@ -52,13 +52,13 @@ class Replaced(Blanks):
 
     def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
         """Both losses; accuracies, and how many tokens were original, are measured in evaluation only."""
-        generator = _generator(model)
-        chosen, targets = blanks_of(batch, generator(**batch.inputs, at=batch.places).hidden)
+        generator, detector = require(model, FillsBlanks), require(model, Detects)
+        chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.places))
         scores = generator.logits(chosen).float()
         total = F.cross_entropy(scores, targets, reduction="sum")
 
         tokens, replaced = self._fill(scores.detach(), targets, batch)
-        detected = model.detect(model(**{**batch.inputs, "tokens": tokens}).hidden).float()
+        detected = detector.detect(**{**batch.inputs, "tokens": tokens}).float()
         losses = F.binary_cross_entropy_with_logits(detected, replaced.float(), reduction="none")
         real = _real(batch)
         detection = losses.sum() if real is None else (losses * real).sum()
@@ -90,7 +90,7 @@ class Replaced(Blanks):
 
     def flops(self, model: Any, loader: Loader) -> float:
         """Those of the generator, of its output layer at the chosen tokens, and of the discriminator."""
-        return self.encoder_flops(model, loader) + float(_generator(model).output.flops()) * self.chosen_per_step(
+        return self.encoder_flops(model, loader) + require(model, FillsBlanks).head_flops() * self.chosen_per_step(
             loader
         )
 
@@ -104,13 +104,6 @@ def sample_tokens(scores: Tensor, numbers: Tensor) -> Tensor:
     reached = scores.softmax(-1).cumsum(-1)
     drawn = torch.searchsorted(reached, (numbers * reached[:, -1])[:, None], right=True)[:, 0]
     return drawn.clamp_(max=scores.shape[-1] - 1)
-
-
-def _generator(model: Any) -> Any:
-    generator = getattr(model, "generator", None)
-    if generator is None or model.discriminator is None:
-        raise ValueError("replaced token detection trains a generator and a discriminator; set model.parts to both")
-    return generator
 
 
 def _real(batch: Batch) -> Tensor | None:

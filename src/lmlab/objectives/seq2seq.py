@@ -15,7 +15,8 @@ from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.pairs import PairBatches, PairRows
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import Model, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Predictor
 from lmlab.objectives.objective import IGNORE, Batch, Loss
 from lmlab.tokenizers import Tokenizer
 
@@ -60,11 +61,11 @@ class Seq2Seq:
             tokens=int(raw.source_lengths.sum() + raw.target_lengths.sum())
         )
 
-    def loss(self, model: Model, batch: Batch, state: State = None) -> tuple[Loss, State]:
+    def loss(self, model: Predictor, batch: Batch, state: State = None) -> tuple[Loss, State]:
         """Smoothed while the model is in training, plain when it is judged."""
         return target_loss(model, batch, smoothing=self.config.smoothing), None
 
-    def flops(self, model: Model, loader: Loader) -> float:
+    def flops(self, model: Predictor, loader: Loader) -> float:
         assert isinstance(loader, PairBatches)
         return model.flops(loader.window) * loader.targets_per_step
 
@@ -90,7 +91,7 @@ def pair_batch(source: np.ndarray, lengths: np.ndarray, target: np.ndarray, targ
     )
 
 
-def target_loss(model: Model, batch: Batch, *, smoothing: float) -> Loss:
+def target_loss(model: Predictor, batch: Batch, *, smoothing: float) -> Loss:
     """The loss of an encoder-decoder at the places that have a target.
 
     A model whose targets begin with another token than the boundary says so in its config (`start`).
@@ -111,7 +112,7 @@ def target_loss(model: Model, batch: Batch, *, smoothing: float) -> Loss:
     return Loss(total, len(targets), measures={"nats": (plain.detach(), len(targets))})
 
 
-def judge(model: Model, hidden: Tensor, targets: Tensor) -> Loss:
+def judge(model: Predictor, hidden: Tensor, targets: Tensor) -> Loss:
     """The plain loss of hidden vectors [N, D], and how many of the targets [N] have the highest score."""
     total = torch.zeros((), device=hidden.device)
     right = torch.zeros((), dtype=torch.int64, device=hidden.device)
@@ -122,7 +123,7 @@ def judge(model: Model, hidden: Tensor, targets: Tensor) -> Loss:
     return Loss(total, len(targets), measures={"accuracy": (right, len(targets))})
 
 
-def smoothed_nll(model: Model, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """The sum of (1 − ε) −log P(y) + ε · mean over all w of −log P(w), and the sum of −log P(y).
 
     Label smoothing: Szegedy et al. 2016, section 7; Vaswani et al. 2017 take ε = 0.1.
@@ -138,6 +139,6 @@ def smoothed_nll(model: Model, hidden: Tensor, targets: Tensor, *, smoothing: fl
     return total, plain
 
 
-def _chunks(model: Model, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
+def _chunks(model: Predictor, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
     rows = max(1, JUDGED // model.vocabulary)
     return zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)

@@ -10,7 +10,8 @@ import torch
 
 from lmlab.config import suggest
 from lmlab.data.batches.loaders import Loader
-from lmlab.models.model import Model, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Model
 from lmlab.objectives.objective import Loss, Objective
 from lmlab.training.ahead import make_batch
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import torch
 from pydantic import BaseModel
@@ -13,7 +13,8 @@ from torch import Tensor
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.data.batches.loaders import Loader
-from lmlab.models.model import Model, State
+from lmlab.models.abilities import State
+from lmlab.models.model import Model
 from lmlab.objectives.objective import Objective
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Cost, Meter, price_tag
@@ -96,7 +97,7 @@ def train(
     last_step, flops_per_step = plan_steps(model, objective, loader, config)
     progress, state = Progress(), None
     if keeper is not None:
-        start = model.start(loader.batch_size) if model.carries else None
+        start = cast(Any, model).start(loader.batch_size) if model.carries else None
         progress, state = keeper.load(model, optimizer, start) or (progress, state)
     step = Step(model, objective, loader, config, optimizer)
     meter, grid = Meter(model.device), find_grid(config.country)

@@ -22,7 +22,8 @@ from lmlab.checkpoint import (
     write_json,
     write_tensors,
 )
-from lmlab.models.model import Model, State, map_state
+from lmlab.models.abilities import State
+from lmlab.models.model import Model, map_state
 from lmlab.training.loop import Progress
 from lmlab.training.optimizers import optimizer_tensors, restore_optimizer
 

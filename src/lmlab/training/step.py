@@ -11,7 +11,8 @@ from typing import Any
 import torch
 
 from lmlab.data.batches.loaders import Loader
-from lmlab.models.model import Model, State, detach_state
+from lmlab.models.abilities import State
+from lmlab.models.model import Model, detach_state
 from lmlab.objectives.objective import Batch, Loss, Objective
 from lmlab.training.ahead import Ahead
 from lmlab.training.evaluation import add_measures, sums

@@ -1,0 +1,183 @@
+"""What can be done with a model: abilities that it has or has not, several at once.
+
+Nobody asks what a model is. `ability(model, PredictsNext)` gives what can do it: the model itself, a part of it, or an
+encoder together with its head. A protocol sees names only, so no model has a method that exists only to refuse.
+
+Shapes: B batch, T time, K places, D width, V vocabulary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+
+import torch
+from torch import Tensor
+
+State = Any
+"""What a model remembers of what it has read: a nest (tuple, list, dict) of batch-first tensors, or None."""
+
+
+@runtime_checkable
+class Steps(Protocol):
+    """Reads tokens and predicts the one after them: all that sampling, beam search and scoring need."""
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def window(self) -> int | None:
+        """The most tokens that one state can hold; None where the state carries any length."""
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read tokens [B, T]; give the scores [B, V] of the token after them. The given state is used up."""
+
+    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        """Read tokens [B, T]; give the surprisal in nats [B, T] of each target, the token that follows."""
+
+
+@runtime_checkable
+class PredictsNext(Steps, Protocol):
+    """Predicts the next token of a text; an n-gram does it as well as a network."""
+
+    def start(self, batch_size: int) -> State:
+        """The state of `batch_size` texts of which nothing has been read."""
+
+
+@runtime_checkable
+class WritesTarget(Steps, Protocol):
+    """Writes a target from a source. It has no `start`: there is nothing to write from without a source."""
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Any:
+        """What the decoder needs to know of sources [B, S], row i of lengths[i] tokens: a nest of tensors [B, …]."""
+
+    def begin(self, memory: Any, *, beams: int = 1) -> State:
+        """The state of `beams` targets for each source of which nothing has been written."""
+
+
+@runtime_checkable
+class FillsBlanks(Protocol):
+    """Predicts masked tokens from both sides; the scores at a place are those of the token at that place itself."""
+
+    @property
+    def vocabulary(self) -> int: ...
+
+    @property
+    def window(self) -> int | None: ...
+
+    @property
+    def device(self) -> torch.device: ...
+
+    def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
+        """The vectors [B, K, D] at the places `at` [B, K] of each row, or at all of them."""
+
+    def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
+        """The scores [B, K, V] of the tokens at the places `at` [B, K]."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The scores [..., V] at vectors [..., D] that `read` gave."""
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The surprisal in nats [N] of targets [N] at vectors [N, D]."""
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`, computed the fast way for training."""
+
+    def head_flops(self) -> float:
+        """Floating-point operations of the scores at one place."""
+
+
+@runtime_checkable
+class Detects(Protocol):
+    """Tells at every place whether the token was replaced."""
+
+    def detect(self, **inputs: Any) -> Tensor:
+        """Logits [B, T] of "this token is not the original one"."""
+
+
+@runtime_checkable
+class JudgesPairs(Protocol):
+    """Tells whether the second segment of a row belongs after the first: next sentence, or sentence order."""
+
+    def judge_pairs(self, hidden: Tensor) -> Tensor:
+        """Vectors [B, K, D], of which the first is that of [CLS] -> logits [B, 2]: right (0), or not (1)."""
+
+
+@runtime_checkable
+class GivesVectors(Protocol):
+    """Has layers of vectors, from the embeddings up."""
+
+    def layers(self, **inputs: Any) -> list[Tensor]: ...
+
+
+class Ability(NamedTuple):
+    """An ability as users are told of it."""
+
+    name: str  # in the lineage, in leaderboards
+    kind: type
+    does: str  # "it …"
+    uses: str  # the verbs for it
+    systems: str  # some that have it
+
+
+ABILITIES: dict[str, Ability] = {
+    each.name: each
+    for each in (
+        Ability(
+            "next token",
+            PredictsNext,
+            "predicts the next token",
+            "lmlab generate, next and score",
+            "ngram, lstm or gpt2",
+        ),
+        Ability(
+            "blanks",
+            FillsBlanks,
+            "predicts masked tokens (fills blanks)",
+            "lmlab fill and score",
+            "bert, roberta, albert or electra",
+        ),
+        Ability(
+            "target text",
+            WritesTarget,
+            "writes a target text from a source",
+            "lmlab translate and evaluate",
+            "transformer, bart or seq2seq",
+        ),
+        Ability("replaced tokens", Detects, "detects replaced tokens", "lmlab embed", "electra"),
+        Ability("pairs", JudgesPairs, "judges sentence pairs (NSP, SOP)", "training", "bert or albert"),
+        Ability("vectors", GivesVectors, "gives vectors of its layers", "lmlab embed", "lstm, gpt2 or bert"),
+    )
+}
+
+A = TypeVar("A")
+
+
+class Offers(Protocol):
+    """Anything that says what can be done with it."""
+
+    def offers(self) -> Iterable[object]: ...
+
+
+def ability(model: object, kind: type[A]) -> A | None:
+    """What of a model has an ability: the first of its offers that does, or None."""
+    for offer in cast(Offers, model).offers():
+        if isinstance(offer, kind):
+            return offer
+    return None
+
+
+def require(model: object, kind: type[A]) -> A:
+    """What of a model has an ability; a ValueError says what the model can do instead, and what to train."""
+    found = ability(model, kind)
+    if found is not None:
+        return found
+    wanted = next(each for each in ABILITIES.values() if each.kind is kind)
+    able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
+    can = "; ".join(f"it {each.does}: {each.uses}" for each in able) or "it has no other ability"
+    raise ValueError(
+        f"{type(model).__name__} has no part that {wanted.does}: {can}. Train one that does: {wanted.systems}"
+    )
