@@ -40,8 +40,8 @@ def evaluate(
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
     from lmlab.cli.bars import counting
-    from lmlab.decoding.bleu import translation_metrics
     from lmlab.language_model import load
+    from lmlab.metrics.bleu import translation_metrics
     from lmlab.models.model import EncoderDecoder
     from lmlab.training.loop import choose_device
 
