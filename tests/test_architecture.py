@@ -15,11 +15,12 @@ from lmlab.models import LINEAGE
 ROOT = Path(lmlab.__file__).parent
 LAYERS = {
     # each folder or top-level module may import those named, and itself
-    "config": set(),
+    "names": set(),
+    "config": {"names"},
     "pages": set(),
     "layers": {"config"},
     "tokenizers": {"config"},
-    "models": {"config", "layers"},
+    "models": {"names", "config", "layers"},
     "data": {"config", "tokenizers"},
     "objectives": {"config", "layers", "models", "data", "tokenizers"},
     "checkpoint": {"config", "layers", "models", "tokenizers"},

@@ -33,7 +33,9 @@ def embed(
     ] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Write the vectors of texts, one text per line, as a NumPy file.
+    """Write the vectors of texts or tokens to a NumPy file.
+
+    Each line of the input is one text.
 
     Examples:
 
