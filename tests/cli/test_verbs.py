@@ -8,6 +8,7 @@ import subprocess
 import sys
 
 import pytest
+from rich.text import Text
 
 from lmlab.cli.verbs import VERBS, load_command
 
@@ -70,6 +71,13 @@ def test_a_row_says_what_the_verb_says(name: str) -> None:
     command = load_command(VERBS[name])
     assert command.name == name
     assert command.help.splitlines()[0] == VERBS[name].help, "the first line of the docstring, and the row of the table"
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_no_brackets_are_lost_as_markup(name: str) -> None:
+    command = load_command(VERBS[name])
+    for text in (command.help, *(param.help or "" for param in command.params)):
+        assert Text.from_markup(text).plain == text.replace("\\[", "["), "write \\\\[ for a bracket before a letter"
 
 
 def test_without_a_verb_there_is_help(run_command) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any, NamedTuple
 
 import typer
@@ -78,5 +79,10 @@ def load_command(verb: Verb) -> Any:
     module = importlib.import_module(f"lmlab.cli.{verb.name}")
     function = getattr(module, f"{verb.name}_", None) or getattr(module, verb.name)
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
-    alone.command(verb.name, cls=verb.command)(function)
+    alone.command(verb.name, cls=verb.command, help=_unwrap(inspect.cleandoc(function.__doc__)))(function)
     return typer.main.get_command(alone)
+
+
+def _unwrap(text: str) -> str:
+    """Paragraphs as one line each, so that they break where the terminal ends and not where the source does."""
+    return "\n\n".join(paragraph.replace("\n", " ") for paragraph in text.split("\n\n"))
