@@ -43,8 +43,8 @@ def embed(
 
       lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
 
-    With --pool the array is \\[texts, width], a row for each line. Without it is \\[tokens, width], all texts after each
-    other, and a .json file beside it says which tokens and words they are, and where each text begins.
+    With --pool the array is \\[texts, width], a row for each line. Without it is \\[tokens, width], all texts after
+    each other, and a .json file beside it says which tokens and words they are, and where each text begins.
     """
     from lmlab.analysis.embedding import find_pool
     from lmlab.analysis.layer_mix import select_layers
