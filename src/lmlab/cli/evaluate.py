@@ -31,7 +31,9 @@ def evaluate(
     batch: Annotated[int, typer.Option(min=1, help="Sentences at once; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Translate a test set and compare with the reference: loss, BLEU, chrF and exact matches.
+    """Translate a test set and measure BLEU, chrF and loss.
+
+    It also counts exact matches with the reference.
 
     Example:
 
