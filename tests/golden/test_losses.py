@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 import torch
+from golden_texts import write_corpora
 
-from corpora import write_corpora
 from lmlab.models import LINEAGE, load_class
 from lmlab.recipe import make_recipe
 from lmlab.run import start
