@@ -150,7 +150,7 @@ def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
     batch = objective.batch(raw, np.random.default_rng(0))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         objective.loss(model, batch)
-    assert design.forward_flops * batch.tokens == pytest.approx(counter.get_total_flops(), rel=0.03)
+    assert design.forward_flops * batch.units["tokens"] == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["transformer", "bart", "seq2seq"])
