@@ -29,7 +29,8 @@ LAYERS = {
     "interop": {"config", "layers", "estimation", "models", "tokenizers", "checkpoint"},
     "costs": {"config", "layers", "models", "objectives", "tokenizers"},
     "training": {"config", "layers", "models", "objectives", "data", "checkpoint", "costs", "tokenizers"},
-    "recipe": {"config", "models", "objectives", "training", "checkpoint"},
+    "upgrade": {"config", "data"},
+    "recipe": {"config", "models", "objectives", "training", "checkpoint", "data", "upgrade"},
     "jobs": {
         "config",
         "models",
@@ -65,6 +66,8 @@ LAYERS = {
         "costs",
         "decoding",
         "training",
+        "objectives",
+        "upgrade",
         "recipe",
         "jobs",
         "run",

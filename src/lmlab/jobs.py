@@ -16,10 +16,7 @@ from torch import nn
 from lmlab.checkpoint import copy_weights, replace_tensors, write_bytes
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.data.batches.loaders import Loader
-from lmlab.data.corpora.corpus import Corpus, Split
-from lmlab.data.corpora.languages import LanguageSplit, Mixed
-from lmlab.data.corpora.pairs import PairCorpus
+from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.decoding.bleu import translation_metrics
 from lmlab.decoding.translation import Translator
 from lmlab.models import load_class
@@ -28,7 +25,6 @@ from lmlab.models.model import EncoderDecoder, Model
 from lmlab.objectives import create_objective
 from lmlab.objectives.objective import Objective
 from lmlab.recipe import Recipe
-from lmlab.tokenizers import Tokenizer
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Meter, price_tag
@@ -69,8 +65,7 @@ class Plan(NamedTuple):
 
     recipe: Recipe
     path: Path
-    corpus: Corpus | PairCorpus
-    tokenizer: Tokenizer  # the corpus' own, with the special tokens that the objective needs
+    corpus: Corpus
     parameters: int | None  # not known before counting
 
 
@@ -85,13 +80,12 @@ class Job(Protocol):
         """Do it; give how far it came and the number of parameters."""
 
 
-def create_job(recipe: Recipe, corpus: Corpus | PairCorpus, tokenizer: Tokenizer, config: Any) -> Job:
-    """Counting for an n-gram, gradients for a network."""
+def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None) -> Job:
+    """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     if issubclass(cls, nn.Module):
-        return Training(cls, recipe, corpus, tokenizer, config)
-    assert isinstance(corpus, Corpus)
+        return Training(cls, recipe, corpus, config, origin=origin)
     return Counting(cls, recipe, corpus, config)
 
 
@@ -124,7 +118,7 @@ class Counting:
         return progress, parameters
 
 
-def _counted_nll(model: PredictsNext, split: Split) -> float:
+def _counted_nll(model: PredictsNext, split: Dataset) -> float:
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
     return float(nats.double().mean())
@@ -134,38 +128,33 @@ class Training:
     """Trains a network by gradients."""
 
     def __init__(
-        self, cls: type[Model], recipe: Recipe, corpus: Corpus | PairCorpus, tokenizer: Tokenizer, config: Any
+        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None
     ) -> None:
         self.settings, self.corpus = recipe.train, corpus
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         self.model = cls(config)
-        if recipe.origin is not None:
-            copy_weights(self.model, Path(recipe.origin))
+        if origin is not None:
+            copy_weights(self.model, Path(origin))
         self.model.to(device)
         self.counted = count_parameters(self.model)
         self.parameters = self.counted.total
-        self.objective = create_objective(recipe.objective, tokenizer)
+        self.objective = create_objective(recipe.objective, corpus.tokenizer)
         window = training_window(self.model, self.settings.window)
         streams = self.settings.order == "streams" or (self.settings.order == "auto" and self.model.carries)
-        self.loader = make_loader(
-            self.objective,
-            corpus.train,
-            batch=self.settings.batch,
-            window=window,
-            seed=self.settings.seed,
-            streams=streams,
+        seed, batch = self.settings.seed, self.settings.batch
+        self.loader = corpus.train.loader(
+            lambda part: self.objective.loader(part, batch=batch, window=window, seed=seed, streams=streams), seed=seed
         )
         steps, _ = plan_steps(self.model, self.objective, self.loader, self.settings)
-        if hasattr(self.loader, "total_steps"):
-            self.loader.total_steps = steps if steps is None else steps * self.settings.accumulate
+        self.loader.plan(None if steps is None else steps * self.settings.accumulate)
         self.evaluate = None
         if corpus.valid is not None:
             self.evaluate = validation(
                 self.model, self.objective, corpus.valid, window=window, tokens=self.settings.evaluation_tokens
             )
         if self.settings.watch == "bleu":
-            self.evaluate = _with_bleu(self.evaluate, self.model, recipe, corpus, tokenizer)
+            self.evaluate = _with_bleu(self.evaluate, self.model, recipe, corpus)
 
     def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
         keep_buffers()
@@ -203,13 +192,15 @@ def training_window(model: Model, wanted: int | None) -> int:
     return wanted or model.window or DEFAULT_WINDOW
 
 
-def validation(model: Model, objective: Objective, split: Any, *, window: int, tokens: int) -> Callable[[], Evaluation]:
+def validation(
+    model: Model, objective: Objective, split: Dataset, *, window: int, tokens: int
+) -> Callable[[], Evaluation]:
     """A function that gives the model's loss and measures on the same part of a split each time."""
-    batch = max(1, min(16, len(split.tokens) // (2 * window)))
-    if isinstance(split, LanguageSplit):
-        return _by_language(model, objective, split, window=window, tokens=tokens)
+    if split.parts():
+        return _by_part(model, objective, split, window=window, tokens=tokens)
+    batch = max(1, min(16, (split.size + 1) // (2 * window)))
     loader = objective.loader(split, batch=batch, window=window, seed=0, streams=model.carries)
-    steps = min(max(1, int(tokens // loader.tokens_per_step)), max(1, int(loader.steps_per_epoch)))
+    steps = min(max(1, int(tokens // loader.units_per_step["tokens"])), max(1, int(loader.steps_per_epoch)))
     return lambda: mean_loss(model, objective, loader, steps=steps)
 
 
@@ -217,17 +208,16 @@ def _with_bleu(
     evaluate: Callable[[], Evaluation] | None,
     model: Model,
     recipe: Recipe,
-    corpus: Corpus | PairCorpus,
-    tokenizer: Tokenizer,
+    corpus: Corpus,
 ) -> Callable[[], Evaluation]:
     """The same evaluation with the BLEU of greedy translations of the first validation sentences."""
-    if evaluate is None or not isinstance(corpus, PairCorpus) or not isinstance(model, EncoderDecoder):
+    if evaluate is None or not recipe.data.parallel or not isinstance(model, EncoderDecoder):
         raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
     assert corpus.valid is not None, "there is an evaluation, so there are validation pairs"
     bleu = translation_metrics(needs="train.watch = 'bleu' needs")["bleu"]
     translator = Translator(
         model=model,
-        tokenizer=tokenizer,
+        tokenizer=corpus.tokenizer,
         source_tokenizer=corpus.source_tokenizer,
         reverse=bool(recipe.objective.get("reverse_source", False)),
     )
@@ -243,13 +233,14 @@ def _with_bleu(
     return watched
 
 
-def _by_language(
-    model: Model, objective: Objective, split: LanguageSplit, *, window: int, tokens: int
+def _by_part(
+    model: Model, objective: Objective, split: Dataset, *, window: int, tokens: int
 ) -> Callable[[], Evaluation]:
     """The loss of each language, and their mean: each counts the same, however much text it has."""
+    parts = split.parts()
     each = {
-        name: validation(model, objective, part, window=window, tokens=max(1, tokens // len(split.parts)))
-        for name, part in split.parts.items()
+        name: validation(model, objective, part, window=window, tokens=max(1, tokens // len(parts)))
+        for name, part in parts.items()
     }
 
     def evaluate() -> Evaluation:
@@ -262,17 +253,6 @@ def _by_language(
     return evaluate
 
 
-def make_loader(objective: Objective, split: Any, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-    """The objective's own loader; of several languages, one for each, by turns."""
-    if not isinstance(split, LanguageSplit):
-        return objective.loader(split, batch=batch, window=window, seed=seed, streams=streams)
-    loaders = {
-        name: objective.loader(part, batch=batch, window=window, seed=seed, streams=streams)
-        for name, part in split.parts.items()
-    }
-    return Mixed(loaders, split.shares, seed=seed)
-
-
 def likelihood_bytes(objective: Objective, corpus: Any) -> tuple[float, float] | None:
     """Bytes per prediction of the training and the validation text, where the loss is the likelihood of that text."""
     if not objective.likelihood:
@@ -280,12 +260,12 @@ def likelihood_bytes(objective: Objective, corpus: Any) -> tuple[float, float] |
     return bytes_per_token(corpus.train), bytes_per_token(corpus.valid or corpus.train)
 
 
-def bytes_per_token(split: Split) -> float:
+def bytes_per_token(split: Dataset) -> float:
     """How many bytes of text one prediction stands for."""
-    return float(split.bytes / max(1, len(split.tokens) - 1))
+    return float(split.bytes / max(1, split.size))
 
 
-def bits_per_byte(nats: float | None, split: Split | None) -> float | None:
+def bits_per_byte(nats: float | None, split: Dataset | None) -> float | None:
     """Bits per byte of a split on which a prediction takes so many nats."""
     return nats / math.log(2) / bytes_per_token(split) if nats is not None and split is not None else None
 

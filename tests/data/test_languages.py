@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from lmlab.data.corpora.languages import LanguageSplit, Mixed, by_language, prepare_languages, shares_of
+from lmlab.data.batches.mixed import Mixed
+from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, shares_of
+from lmlab.data.reading.labels import by_language
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
 
@@ -45,7 +47,8 @@ def test_shares_are_smoothed() -> None:
 class Numbered:
     """A loader that gives its name and the number asked for."""
 
-    batch_size, window, steps_per_epoch, tokens_per_step = 2, 3, 5.0, 6.0
+    batch_size, window, steps_per_epoch = 2, 3, 5.0
+    units_per_step: ClassVar[dict[str, float]] = {"tokens": 6.0}
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,6 +58,9 @@ class Numbered:
 
     def restarts(self, step: int) -> bool:
         return False
+
+    def plan(self, total_steps: int | None) -> None:
+        self.planned = total_steps
 
 
 def test_each_language_has_its_turns_and_loses_no_batch() -> None:
@@ -73,15 +79,15 @@ def test_a_corpus_in_two_languages(texts: dict[str, Path], tmp_path: Path) -> No
     corpus = prepare_languages(sources, tokenizer="bpe:320", alpha=0.5, cache=tmp_path / "cache")
     train: Any = corpus.train
     assert isinstance(train, LanguageSplit)
-    assert list(train.parts) == ["en", "de"]
+    assert list(train.parts()) == ["en", "de"]
     for name, text in (("en", ENGLISH), ("de", GERMAN)):
-        part = train.parts[name]
+        part = train.parts()[name]
         assert text.startswith(corpus.tokenizer.decode(part.tokens.tolist()))
         assert 0.85 < part.bytes / len(text.encode()) < 0.95
-    sizes = np.array([len(part.tokens) for part in train.parts.values()], dtype=float)
+    sizes = np.array([len(part.tokens) for part in train.parts().values()], dtype=float)
     assert list(train.shares.values()) == pytest.approx((sizes**0.5 / (sizes**0.5).sum()).tolist())
     everything = corpus.tokenizer.decode(train.tokens.tolist())
-    assert everything.endswith(corpus.tokenizer.decode(train.parts["de"].tokens.tolist()))
+    assert everything.endswith(corpus.tokenizer.decode(train.parts()["de"].tokens.tolist()))
     for document, place in zip(("the cat", "die Katze"), train.documents.tolist(), strict=True):
         assert corpus.tokenizer.decode(train.tokens[place : place + 12].tolist()).startswith(document)
     again = prepare_languages(sources, tokenizer="bpe:320", alpha=0.5, cache=tmp_path / "cache")

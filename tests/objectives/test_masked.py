@@ -272,13 +272,12 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
     loader = objective.loader(data, batch=4, window=64, seed=1, streams=False)
     assert isinstance(loader, LengthSchedule)
     assert loader.batch(0).tokens.shape == (4, 64), "validation, which sets no number of steps, sees the whole window"
-    loader.total_steps = 40
+    loader.plan(40)
     shapes = [loader.batch(step).tokens.shape for step in range(40)]
     assert shapes == [(16, 16)] * 30 + [(4, 64)] * 10
-    assert loader.tokens_per_step == pytest.approx(4 * 64)
-    loader.total_steps = None
+    assert loader.units_per_step["tokens"] == pytest.approx(4 * 64)
     with pytest.raises(ValueError, match=r"budget in time.*steps, tokens"):
-        loader.batch(0)
+        loader.plan(None)
 
 
 def test_settings_that_cannot_be(pieces_of: Tokenizer, data: Split) -> None:

@@ -54,7 +54,7 @@ class TrainingDisplay:
             if split is not None
         )
         self.console.print(
-            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({plan.tokenizer.vocabulary:,} types); {held}"
+            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({corpus.tokenizer.vocabulary:,} types); {held}"
         )
         self.task = self.bars.add_task(f"train {recipe.kind}", total=1.0, detail="")
 

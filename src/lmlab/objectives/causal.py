@@ -43,7 +43,7 @@ class Causal:
         return Loss(model.total_nll(hidden.flatten(0, 1), targets), targets.numel()), state
 
     def flops(self, model: Predictor, loader: Loader) -> float:
-        return model.flops(loader.window) * loader.tokens_per_step
+        return model.flops(loader.window) * loader.units_per_step["tokens"]
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

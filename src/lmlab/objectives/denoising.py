@@ -98,4 +98,4 @@ class Denoising:
 
     def flops(self, model: Predictor, loader: Loader) -> float:
         """The damaged source is counted as long as the text."""
-        return model.flops(loader.window) * loader.tokens_per_step
+        return model.flops(loader.window) * loader.units_per_step["tokens"]

@@ -67,7 +67,7 @@ class Seq2Seq:
 
     def flops(self, model: Predictor, loader: Loader) -> float:
         assert isinstance(loader, PairBatches)
-        return model.flops(loader.window) * loader.targets_per_step
+        return model.flops(loader.window) * loader.units_per_step["targets"]
 
 
 def reverse(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -222,7 +222,7 @@ def plan_steps(model: Model, objective: Objective, loader: Loader, config: Train
 
     The backward pass is counted as twice the forward pass.
     """
-    tokens_per_step = loader.tokens_per_step * config.accumulate
+    tokens_per_step = loader.units_per_step["tokens"] * config.accumulate
     flops_per_step = 3 * objective.flops(model, loader) * config.accumulate
     steps = parse_budget(config.budget).steps(
         tokens_per_step=tokens_per_step,

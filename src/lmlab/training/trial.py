@@ -54,7 +54,8 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     seconds = max(SECONDS, LEAST_STEPS * warm.seconds / 2)
     progress = train(model, objective, loader, config.model_copy(update={"budget": f"{seconds}s", "log_every": 10}))
     cost = Cost(*progress.cost)
-    counted = getattr(loader, "targets_per_step", loader.tokens_per_step) / loader.tokens_per_step
+    units = loader.units_per_step
+    counted = units.get("targets", units["tokens"]) / units["tokens"]
     judged = objective.loader(
         text, batch=min(rows, VALIDATION_ROWS), window=design.window, seed=0, streams=model.carries
     )
@@ -92,7 +93,7 @@ def _validation_rate(model: Model, objective: Objective, loader: Loader) -> floa
     while steps == 0 or time.perf_counter() - start < VALIDATION_SECONDS:
         mean_loss(model, objective, loader, steps=4)
         steps += 4
-    return steps * loader.tokens_per_step / (time.perf_counter() - start)
+    return steps * loader.units_per_step["tokens"] / (time.perf_counter() - start)
 
 
 def matrix_rate(device: torch.device, *, size: int = 1024, repetitions: int = 5) -> float:

@@ -49,8 +49,8 @@ class Passages:
         self.window = max(1, round(float(self._lengths.mean()) + 1))
 
     @property
-    def tokens_per_step(self) -> float:
-        return float((self._lengths + 1).sum() / self._buckets.count)
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": float((self._lengths + 1).sum() / self._buckets.count)}
 
     def batch(self, step: int) -> PassageRows:
         rows = self._buckets.rows(step)
@@ -62,3 +62,5 @@ class Passages:
 
     def restarts(self, step: int) -> bool:
         return True
+
+    def plan(self, total_steps: int | None) -> None: ...
