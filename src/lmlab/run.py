@@ -53,13 +53,14 @@ class Outcome(NamedTuple):
 
 def start(
     recipe: Recipe,
-    path: Path,
+    path: str | Path,
     *,
     overwrite: bool = False,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Train a new model in a new run directory."""
+    path = Path(path)
     if path.exists() and not _is_fresh(path):
         if not (path.is_dir() and (path / "recipe.json").is_file()):
             raise ValueError(f"{path} exists and is not a run directory; choose another -o")
@@ -111,7 +112,7 @@ def _is_fresh(path: Path) -> bool:
 
 
 def resume(
-    path: Path,
+    path: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
     texts: Mapping[str, Any] | None = None,
@@ -123,6 +124,7 @@ def resume(
     `settings` of training may be changed on the way: a larger budget extends the run, a lower rate saves it. Where the
     text has moved, `texts` says where it is now (`{"text": ["new.txt"]}`): it must be the very same text.
     """
+    path = Path(path)
     if not (path / "recipe.json").is_file():
         raise ValueError(f"{path} is not a run directory: it has no recipe.json, so there is nothing to resume")
     reporter = reporter or Silent()
@@ -145,8 +147,9 @@ def resume(
         return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
 
 
-def held_out(path: Path) -> list[Any]:
+def held_out(path: str | Path) -> list[Any]:
     """The test documents of a run (its validation documents where no test text was kept); pairs, of a translator."""
+    path = Path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
     split = corpus.test or corpus.valid
     if split is None:

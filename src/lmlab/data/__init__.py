@@ -63,7 +63,8 @@ def _has_languages(text: Any) -> bool:
     """Whether texts are named by language: `en=wiki.txt`, or a table."""
     from lmlab.data.reading.labels import by_language
 
-    return isinstance(text, Mapping) or by_language([text] if isinstance(text, str) else text) is not None
+    texts = [text] if isinstance(text, str) else text
+    return isinstance(text, Mapping) or (isinstance(texts, list) and by_language(texts) is not None)
 
 
 def make_config(values: Mapping[str, Any], *, where: str = "data") -> DataConfig:
