@@ -43,7 +43,8 @@ LAYERS = {
         "costs",
         "tokenizers",
     },
-    "recipe": {"config", "models", "objectives", "training", "checkpoint"},
+    "upgrade": {"config", "data"},
+    "recipe": {"config", "models", "objectives", "training", "checkpoint", "data", "upgrade"},
     "jobs": {
         "config",
         "bits",
@@ -81,6 +82,8 @@ LAYERS = {
         "costs",
         "decoding",
         "training",
+        "objectives",
+        "upgrade",
         "recipe",
         "jobs",
         "run",

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from lmlab.config import build
 from lmlab.data.batches.passages import PassageRows
-from lmlab.data.corpora.corpus import prepare
+from lmlab.data.corpora.text import prepare_text
 from lmlab.models.bart import Bart, BartConfig
 from lmlab.objectives import noise
 from lmlab.objectives.denoising import Denoising, DenoisingConfig
@@ -204,7 +204,7 @@ def test_a_source_never_outgrows_the_longest_text() -> None:
 
 def test_the_loader_finds_sentences_of_documents(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("A cat. A dog. A fox.\nb c d e f g h\n")
-    corpus = prepare([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
+    corpus = prepare_text([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
     denoising = Denoising(DenoisingConfig(infill=0.0), TOKENIZER)
     loader = denoising.loader(corpus.train, batch=2, window=30, seed=0, streams=False)
     assert loader.steps_per_epoch == 1
@@ -223,7 +223,7 @@ def test_a_small_bart_learns_to_restore_words(tmp_path: Path) -> None:
     """Six words, of which some letters are masked: after a few steps the loss is a fraction of the first one."""
     words = ["stone", "river", "cloud", "plant", "horse", "light"]
     (tmp_path / "t").write_text("".join(f"{words[i % 6]}\n" for i in range(60)))
-    corpus = prepare([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
+    corpus = prepare_text([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
     denoising = objective(mask=0.3)
     loader = denoising.loader(corpus.train, batch=32, window=8, seed=0, streams=False)
     torch.manual_seed(0)

@@ -59,7 +59,7 @@ def test_uneven_micro_batches_have_the_gradient_of_the_whole() -> None:
     assert (means - whole).norm() > 1e-2 * whole.norm(), "the mean of means is something else"
 
 
-def test_a_step_weighs_every_prediction_alike() -> None:
+def test_a_step_weighs_every_prediction_alike(monkeypatch: pytest.MonkeyPatch) -> None:
     """Four uneven micro-batches move the weights as one batch of all their rows."""
     tokens = np.random.default_rng(0).integers(0, 20, 3000).astype(np.uint16)
     loader = Windows(tokens, batch=8, window=16, seed=0)
@@ -74,7 +74,8 @@ def test_a_step_weighs_every_prediction_alike() -> None:
             rows = [objective.batch(loader.batch(place)) for place in range(4)]
             assert len({batch.counts["next"] for batch in rows}) > 1
             texts = [torch.cat([b.inputs["tokens"], b.labels["targets"][:, -1:]], 1) for b in rows]
-            step.ahead.batch = lambda place: Causal().batch(torch.cat(texts))  # type: ignore[method-assign]
+            whole = Causal().batch(torch.cat(texts))
+            monkeypatch.setattr(step.ahead, "batch", {0: whole}.__getitem__)
         taken, _ = step(0, 0.5, None)
         step.close()
         moved.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
@@ -267,9 +268,9 @@ def test_bits_per_byte_of_training_is_that_of_score(tmp_path: Path) -> None:
 
 def _validation_texts(run: Path) -> list[str]:
     from lmlab.jobs import Silent
-    from lmlab.recipe import read_recipe
+    from lmlab.recipe import read_record
     from lmlab.run import reopen_corpus
 
-    corpus = reopen_corpus(read_recipe(run)[0], run, Silent())
+    corpus = reopen_corpus(read_record(run), run, Silent())
     assert corpus.valid is not None
     return list(corpus.valid.texts())

@@ -18,7 +18,7 @@ from lmlab.compare.ranking import Entry, Ranking
 from lmlab.compare.records import Record
 from lmlab.models import find
 from lmlab.training.budget import parse_budget
-from lmlab.training.loop import Progress
+from lmlab.training.progress import Progress
 
 BAR = 18
 

@@ -28,6 +28,7 @@ from lmlab.compare.plan import (
 )
 from lmlab.compare.records import Record, add_costs, read_measures, read_record, spent, write_record
 from lmlab.costs.parameters import count_parameters
+from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Plan, Reporter
 from lmlab.language_model import LanguageModel, load
@@ -140,9 +141,7 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
     corpora = {}
     for spec in dict.fromkeys(conditions.tokenizers.values()):
-        corpus = run.prepare_corpus(conditions.data, tokenizer=spec, progress=watcher.stage)
-        assert isinstance(corpus, Corpus), "conditions name plain text"
-        corpora[spec] = corpus
+        corpora[spec] = prepare(conditions.data, tokenizer=spec, progress=watcher.stage)
     return corpora
 
 
@@ -150,7 +149,7 @@ def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
     masked = [spec for system, spec in conditions.tokenizers.items() if find(system).predicts == "blanks"]
     splits = [corpora[spec].test for spec in masked or conditions.tokenizers.values()]
-    tokens = max(len(split.tokens) for split in splits if split is not None)
+    tokens = max(split.size + 1 for split in splits if split is not None)
     assert splits[0] is not None, "checked before"
     whole = make_test_text(list(splits[0].texts()), prompt=conditions.prompt)
     characters = sum(map(len, whole.texts))

@@ -17,6 +17,7 @@ from lmlab.compare.plan import Conditions, matched_parameters, read_tokenizers
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.upgrade import upgrade
 
 CONDITIONS = "conditions.json"
 
@@ -46,7 +47,7 @@ def read_conditions(folder: Path) -> Conditions:
         raise ValueError(
             f"{folder} is not a comparison: it has no {CONDITIONS} (make one with: lmlab compare TEXT -o {folder})"
         )
-    values = read_json(folder / CONDITIONS)
+    values = upgrade(read_json(folder / CONDITIONS))
     return build(
         Conditions, {name: values[name] for name in Conditions.model_fields if name in values}, where=CONDITIONS
     )

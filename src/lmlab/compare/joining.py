@@ -16,11 +16,10 @@ from lmlab.compare.evaluation import Tests, TestText
 from lmlab.compare.plan import SAME_TOKENS, check_comparable
 from lmlab.compare.records import Record
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import find
-from lmlab.recipe import read_recipe
+from lmlab.recipe import read_record
 from lmlab.training.costs import Cost
 
 LONG_LINE = 40
@@ -107,12 +106,12 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     if not (path / "recipe.json").is_file():
         return Provenance("it has no recipe, so nobody can tell whether it has seen the test text in training", False)
     try:
-        recipe, fingerprint = read_recipe(path)
-        if fingerprint == description["text_sha256"]:
+        record = read_record(path)
+        if record.text_sha256 == description["text_sha256"]:
             return Provenance("trained on the same text, split in the same way", True)
-        corpus = run.reopen_corpus(recipe, path, Silent())
-        if not isinstance(corpus, Corpus):
+        if record.recipe.data.parallel:
             raise ValueError("it was trained on pairs of texts")
+        corpus = run.reopen_corpus(record, path, Silent())
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Provenance(

@@ -8,13 +8,15 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from lmlab import run
 from lmlab.compare.matching import describe, match_width, parse_match
-from lmlab.config import Config, build, suggest
+from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
+from lmlab.data import make_config
+from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import LINEAGE, find, load_class
-from lmlab.recipe import DataConfig, Recipe, make_recipe
+from lmlab.objectives import load_objective
+from lmlab.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
@@ -53,7 +55,7 @@ TRAINING = {"evaluations": 20}
 class Conditions(Config):
     """What is the same for all; kept in `conditions.json`, so that a comparison can be gone on with."""
 
-    data: DataConfig
+    data: AnyData
     systems: list[str] = Field(min_length=1, description="names of the lineage")
     budget: str = Field(description="what each system may spend on training")
     tokenizers: dict[str, str] = Field(description="of each system")
@@ -107,7 +109,7 @@ def make_conditions(
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: give at least 1")
     conditions = Conditions(
-        data=build(DataConfig, {"text": list(text), **(data or {})}, where="data"),
+        data=make_config({"text": list(text), **(data or {})}),
         systems=systems,
         budget=budget,
         tokenizers=choose_tokenizers(systems, tokenizers),
@@ -174,7 +176,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
             "no test text is held out, and systems are ranked by it; "
             + (
                 "give --test besides --valid"
-                if conditions.data.valid
+                if getattr(conditions.data, "valid", None)
                 else "give --split a third share, or give --test a text of its own"
             )
         )
@@ -252,7 +254,7 @@ def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:
     budget = parse_budget(conditions.budget)
     if trains(system) or budget.unit != "epochs":
         return conditions.budget
-    return write_budget(Budget(min(1.0, budget.amount) * len(corpus.train.tokens), "tokens"))
+    return write_budget(Budget(min(1.0, budget.amount) * (corpus.train.size + 1), "tokens"))
 
 
 def write_budget(budget: Budget) -> str:
@@ -275,13 +277,17 @@ def _recipe(conditions: Conditions, system: str, *, seed: int) -> Recipe:
 def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> dict[str, Tokenizer]:
     """The tokenizer of each system, with the special tokens that it needs; the text is the same without them."""
     return {
-        system: run.full_tokenizer(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
+        system: _full_tokenizer(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
         for system in conditions.systems
     }
 
 
+def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
+    return corpus.tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+
+
 def _with_vocabulary(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
-    tokenizer = run.full_tokenizer(recipe, corpus)
+    tokenizer = _full_tokenizer(recipe, corpus)
     known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
     if "boundary" in load_class(recipe.kind).Config.model_fields:
         known["boundary"] = tokenizer.boundary

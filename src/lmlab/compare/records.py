@@ -10,7 +10,7 @@ from lmlab.compare.curves import read_validations
 from lmlab.costs.countries import find_grid
 from lmlab.recipe import Recipe
 from lmlab.training.costs import Cost
-from lmlab.training.loop import Progress
+from lmlab.training.progress import Progress
 
 Record = dict[str, Any]
 """Of one run; see `evaluate` and `spent`."""
