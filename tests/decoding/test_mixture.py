@@ -10,7 +10,7 @@ from lmlab.decoding.generate import Reader, generate
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.sampling import Sampler
 from lmlab.decoding.scoring import score_tokens
-from lmlab.models.model import LanguageModel
+from lmlab.models.abilities import PredictsNext
 from standins import Table, TinyGRU, TinyWindow
 
 BOUNDARY = 1
@@ -24,7 +24,7 @@ def documents():
 
 
 def test_a_mixture_is_a_language_model():
-    assert isinstance(Mixture([Table(V), TinyGRU(V)]), LanguageModel)
+    assert isinstance(Mixture([Table(V), TinyGRU(V)]), PredictsNext)
 
 
 def test_step_is_the_weighted_sum_of_probabilities():
