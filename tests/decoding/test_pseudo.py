@@ -87,9 +87,9 @@ def test_a_long_text_is_scored_in_the_middle_of_windows(tokenizer: Tokenizer) ->
     expected: list[float] = []
     for start, end, first, last in parts:
         expected += one_at_a_time(lm, ids[start:end])[first - start : last - start]
-    roles = {name: tokenizer.role(name) for name in ("cls", "sep", "mask")}
-    short = ids[:3]
-    long, other = pseudo_score_tokens(require(lm.model, FillsBlanks), [ids, short], batch=3, **roles)
+    short, mask = ids[:3], tokenizer.role("mask")
+    filler = require(lm.model, FillsBlanks)
+    long, other = pseudo_score_tokens(filler, [ids, short], frame=lm.frame, mask=mask, batch=3)
     np.testing.assert_allclose(long, expected, atol=1e-4)
     np.testing.assert_allclose(other, one_at_a_time(lm, short), atol=1e-4)
 
@@ -123,7 +123,7 @@ def test_what_cannot_be_scored_is_refused(tokenizer: Tokenizer) -> None:
         random_model("bert", tokenizer, **{**SHAPE, "window": 2}).score("a")
     with pytest.raises(ValueError, match="Electra detects replaced tokens"):
         random_model("electra", tokenizer, **SHAPE, parts="discriminator", generator=1 / 3).score("a")
-    with pytest.raises(ValueError, match="models that fill blanks are not mixed"):
+    with pytest.raises(ValueError, match="nothing that predicts the next token"):
         lm.mix([lm])
     plain = random_model("bert", train("bpe:300", [TEXT]), **SHAPE)
     with pytest.raises(ValueError, match="no token for cls"):

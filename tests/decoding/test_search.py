@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmlab.decoding.generate import generate
-from lmlab.decoding.sampling import Sampler
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.search import Expansion, beam_search, length_penalty_of
 from lmlab.models.model import Decoding
 from standins import Table, TinyGRU, TinyWindow
@@ -98,7 +98,8 @@ def test_few_beams_with_ends_are_the_definition(beams, alpha, seed):
 @pytest.mark.parametrize("model", [TinyGRU(12), TinyWindow(12, window=6)], ids=["gru", "window"])
 def test_one_beam_is_greedy_also_past_a_window(model):
     prompt = torch.tensor([[BOUNDARY, 3]])
-    greedy = [int(token) for token in generate(model, prompt, tokens=20, pick=Sampler(temperature=0))]
+    steps = generate(model, prompt, tokens=20, pick=Sampler(Sampling(temperature=0)))
+    greedy = [drawn.token for (drawn,) in steps]
     (found,) = beam_search(model, prompt, tokens=20, beams=1)
     assert found[0].tokens == greedy
 

@@ -29,7 +29,7 @@ NEXT_TOKEN: Mapping[str, str] = {"tokens": "boundary a"}
 """The frame of what reads from left to right, and of whatever says nothing else."""
 FILE = "frame.json"
 
-Pieces = Sequence[Any]
+Pieces = Sequence[Any] | NDArray[Any]
 """The ids of a text, or vectors."""
 Item = Mapping[str, Pieces]
 """The parts of what is read, by their letters."""

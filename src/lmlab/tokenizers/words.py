@@ -56,14 +56,13 @@ def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
     if not missing:
         return Text(pieces, offsets, numbers)
     if tokenizer.unknown is None:
-        word = words[min(missing)]
-        raise ValueError(f"the tokenizer has no piece for the word {word!r}, and no unknown token: leave the word out")
+        raise ValueError(f"the tokenizer has no piece for {words[min(missing)]!r}, and no unknown token: leave it out")
     begins = [0]
     for word in words:
         begins.append(begins[-1] + len(word) + 1)
-    for word in missing:
-        place = sum(first < begins[word] for first, _ in offsets)
+    for number in sorted(missing):
+        place = sum(first < begins[number] for first, _ in offsets)
         pieces.insert(place, tokenizer.unknown)
-        offsets.insert(place, (begins[word], begins[word + 1] - 1))
-        numbers.insert(place, word)
+        offsets.insert(place, (begins[number], begins[number + 1] - 1))
+        numbers.insert(place, number)
     return Text(pieces, offsets, numbers)
