@@ -126,5 +126,5 @@ def test_what_cannot_be_scored_is_refused(tokenizer: Tokenizer) -> None:
     with pytest.raises(ValueError, match="nothing that predicts the next token"):
         lm.mix([lm])
     plain = random_model("bert", train("bpe:300", [TEXT]), **SHAPE)
-    with pytest.raises(ValueError, match="no token for cls"):
+    with pytest.raises(ValueError, match="no token for mask"):
         plain.score("a")

@@ -160,7 +160,7 @@ def test_values_out_of_bounds_are_named(name, value):
 
 
 def test_a_bias_for_no_token_is_refused():
-    with pytest.raises(ValueError, match="logit_bias = .*by its id"):
+    with pytest.raises(ValueError, match=r"logit_bias = .*by its id"):
         Sampling(logit_bias={-1: 2.0})
     with pytest.raises(ValueError, match="logit_bias for token 9: there are 4 tokens"):
         Sampler(Sampling(logit_bias={9: 2.0}))(torch.zeros(1, 4))

@@ -107,7 +107,9 @@ class Scorer:
 
 def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
     """The scorer of a model that predicts the next token or, failing that, of one that fills blanks."""
-    filler = ability(model, FillsBlanks)
-    if filler is None or ability(model, PredictsNext) is not None:
-        return Scorer(rule=ChainRule(require(model, PredictsNext), frame), tokenizer=tokenizer)
-    return Scorer(rule=PseudoLikelihood(filler, frame, tokenizer.role("mask")), tokenizer=tokenizer)
+    fills = frame.has("cls") or ability(model, FillsBlanks) is not None
+    if fills and ability(model, PredictsNext) is None:
+        rule: Rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
+    else:
+        rule = ChainRule(require(model, PredictsNext), frame)
+    return Scorer(rule=rule, tokenizer=tokenizer)

@@ -145,7 +145,7 @@ ABILITIES: dict[str, Ability] = {
             WritesTarget,
             "writes a target text from a source",
             "lmlab translate and lmlab evaluate",
-            "transformer, bart or seq2seq",
+            "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
         ),
         Ability("replaced tokens", Detects, "detects replaced tokens", "lmlab embed", "electra"),
         Ability("pairs", JudgesPairs, "judges sentence pairs (NSP, SOP)", "training", "bert or albert"),
@@ -180,5 +180,5 @@ def require(model: object, kind: type[A]) -> A:
     does = " and ".join(f"{each.does} ({each.uses})" for each in able)
     but = f"{does}, but has" if does else "has"
     raise ValueError(
-        f"{type(model).__name__} {but} nothing that {wanted.does}: for that, train {wanted.systems} (see lmlab list)"
+        f"{type(model).__name__} {but} nothing that {wanted.does}: for that, train {wanted.systems}"
     )
