@@ -1,4 +1,4 @@
-"""Start-up: `lmlab --help` against importing typer and rich, and the first token against `transformers`.
+"""Start-up: `lmlab --help` and `lmlab list` against importing typer and rich; the first token against `transformers`.
 
     python benchmarks/startup.py [--repeats 7]
 
@@ -72,6 +72,7 @@ def main() -> None:
         generate = ["generate", str(folder / "ours"), "The quick brown", "--tokens", "1", "--temperature", "0"]
         pairs = {
             "lmlab --help / import typer and rich": ([*python, LMLAB, "--help"], [*python, PEER_HELP]),
+            "lmlab list / import typer and rich": ([*python, LMLAB, "list"], [*python, PEER_HELP]),
             "first token / transformers": ([*python, LMLAB, *generate], [*python, PEER_TOKEN, str(folder / "theirs")]),
         }
         for title, (ours, theirs) in pairs.items():

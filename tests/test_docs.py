@@ -26,12 +26,12 @@ from typer.testing import CliRunner
 
 import lmlab
 from lmlab.cli import app
+from lmlab.cli.verbs import VERBS
 from lmlab.models import LINEAGE
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "lmlab"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-VERBS = sorted(str(command.name) for command in app.registered_commands)
 PLANETS = ["Mercury", "Venus", "Earth", "Mars", "Jupiter", "Saturn", "Uranus", "Neptune"]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
+
+from lmlab.names import suggest as suggest
 
 
 class Config(BaseModel):
@@ -46,14 +47,6 @@ def _explain(cls: type[Config], item: dict[str, Any], where: str) -> str:
         return f"{path} is needed"
     message = item["msg"].removeprefix("Value error, ")
     return f"{path} = {item['input']!r}: {message[0].lower() + message[1:]}"
-
-
-def suggest(given: str, allowed: Iterable[str]) -> str:
-    """The tail of an error about an unknown name: the nearest valid one, and all of them."""
-    names = list(allowed)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{hint} (allowed: {', '.join(names)})"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -1,42 +1,42 @@
-"""The work of a run, once its text is prepared: counting for an n-gram, gradients for a network."""
+"""The work of a run, once its data are prepared: counting for an n-gram, gradients for a network."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import nn
 
+from lmlab.bits import bits_per_byte
 from lmlab.checkpoint import copy_weights, replace_tensors, write_bytes
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.corpora.corpus import Corpus, Split
-from lmlab.data.corpora.languages import LanguageSplit, Mixed
-from lmlab.data.corpora.pairs import PairCorpus
-from lmlab.decoding.bleu import translation_metrics
 from lmlab.decoding.translation import Translator
+from lmlab.metrics.bleu import Bleu
 from lmlab.models import load_class
-from lmlab.models.abilities import PredictsNext
-from lmlab.models.model import EncoderDecoder, Model
+from lmlab.models.abilities import PredictsNext, WritesTarget, ability
+from lmlab.models.model import Model
 from lmlab.objectives import create_objective
 from lmlab.objectives.objective import Objective
 from lmlab.recipe import Recipe
-from lmlab.tokenizers import Tokenizer
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Meter, price_tag
-from lmlab.training.evaluation import Evaluation, evaluating, mean_loss
-from lmlab.training.loop import Progress, choose_device, plan_steps, train
+from lmlab.training.evaluation import Evaluation, Validator, evaluate_parts
+from lmlab.training.learner import Learner
+from lmlab.training.loop import choose_device, plan_steps, train
+from lmlab.training.progress import Progress
 from lmlab.training.resume import RunDirectory
 
 DEFAULT_WINDOW = 64
+VALIDATION_ROWS = 16
 BLEU_SENTENCES = 500
 """Validation sentences that are translated each time when BLEU is watched."""
 
@@ -65,12 +65,11 @@ class Silent:
 
 
 class Plan(NamedTuple):
-    """A recipe with its text prepared and its model described."""
+    """A recipe with its data prepared and its model described."""
 
     recipe: Recipe
     path: Path
-    corpus: Corpus | PairCorpus
-    tokenizer: Tokenizer  # the corpus' own, with the special tokens that the objective needs
+    corpus: Corpus
     parameters: int | None  # not known before counting
 
 
@@ -85,13 +84,12 @@ class Job(Protocol):
         """Do it; give how far it came and the number of parameters."""
 
 
-def create_job(recipe: Recipe, corpus: Corpus | PairCorpus, tokenizer: Tokenizer, config: Any) -> Job:
+def create_job(recipe: Recipe, corpus: Corpus, config: Any) -> Job:
     """Counting for an n-gram, gradients for a network."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     if issubclass(cls, nn.Module):
-        return Training(cls, recipe, corpus, tokenizer, config)
-    assert isinstance(corpus, Corpus)
+        return Training(cls, recipe, corpus, config)
     return Counting(cls, recipe, corpus, config)
 
 
@@ -110,62 +108,93 @@ class Counting:
         model = self.cls.fit(self.tokens, config=self.config, valid=split.tokens if split is not None else None)
         cost = meter.lap()
         replace_tensors(path / "model.safetensors", model.tensors())
-        nats = _counted_nll(model, split) if split is not None else None
-        progress = Progress(step=1, tokens=len(self.tokens), seconds=cost.seconds, cost=cost, best=nats, valid=nats)
+        found = None if split is None else score_stream(model, split)
+        units = {"tokens": len(self.tokens)}
+        progress = Progress(step=1, units=units, seconds=cost.seconds, cost=cost, training_cost=cost)
         progress.energy_method, progress.ended, progress.share = meter.method, "budget", 1.0
-        line: dict[str, Any] = {"step": 1, "tokens": len(self.tokens), "valid_loss": nats}
-        spent = {**cost._asdict(), "grams": self.grid.grams(cost.joules)}
-        line |= {"valid_bits_per_byte": bits_per_byte(nats, split), "best": True, "cost": spent}
+        line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
+        if found is not None and split is not None:
+            progress.best, progress.valid, progress.best_measures = found.loss, found.loss, found.values
+            bits = likelihood_bits(found.loss, found.values, split)
+            line |= {"valid_loss": found.loss, "valid_bits_per_byte": bits, "valid_nats": found.values["nats"]}
+        line |= {"best": True, "cost": {**cost._asdict(), "grams": self.grid.grams(cost.joules)}}
         parameters = count_parameters(model)
         tag = price_tag(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
-        lines = [line, {"step": 1, "tokens": len(self.tokens), **tag}]
+        lines = [line, {"step": 1, **units, **tag}]
         write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
         reporter.log(line, progress)
         return progress, parameters
 
 
-def _counted_nll(model: PredictsNext, split: Split) -> float:
+def score_stream(model: PredictsNext, split: Split) -> Evaluation:
+    """Nats per token of a split, and those of the text alone: what stands between documents is left out."""
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
-    return float(nats.double().mean())
+    text = np.ones(len(split.tokens), dtype=bool)
+    text[np.asarray(split.documents)[1:] - 1] = False
+    text[-1] = False
+    each = nats[0].double()
+    return Evaluation(float(each.mean()), {"nats": float(each[torch.from_numpy(text[1:])].mean())})
 
 
 class Training:
     """Trains a network by gradients."""
 
-    def __init__(
-        self, cls: type[Model], recipe: Recipe, corpus: Corpus | PairCorpus, tokenizer: Tokenizer, config: Any
-    ) -> None:
+    def __init__(self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any) -> None:
         self.settings, self.corpus = recipe.train, corpus
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
-        self.model = cls(config)
+        model = cls(config)
         if recipe.origin is not None:
-            copy_weights(self.model, Path(recipe.origin))
-        self.model.to(device)
-        self.counted = count_parameters(self.model)
+            copy_weights(model, Path(recipe.origin))
+        model.to(device)
+        self.counted = count_parameters(model)
         self.parameters = self.counted.total
-        self.objective = create_objective(recipe.objective, tokenizer)
-        window = training_window(self.model, self.settings.window)
-        streams = self.settings.order == "streams" or (self.settings.order == "auto" and self.model.carries)
-        self.loader = make_loader(
-            self.objective,
-            corpus.train,
-            batch=self.settings.batch,
-            window=window,
-            seed=self.settings.seed,
-            streams=streams,
+        objective = create_objective(recipe.objective, corpus.tokenizer)
+        self.learner = Learner(model, objective)
+        window = training_window(model, self.settings.window)
+        streams = self.settings.order == "streams" or (self.settings.order == "auto" and model.carries)
+        seed = self.settings.seed
+        self.loader = corpus.train.loader(
+            lambda part: objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams),
+            seed=seed,
         )
-        steps, _ = plan_steps(self.model, self.objective, self.loader, self.settings)
-        if hasattr(self.loader, "total_steps"):
-            self.loader.total_steps = steps if steps is None else steps * self.settings.accumulate
-        self.evaluate = None
+        plan_steps(self.learner, self.loader, self.settings)
+        self.evaluate: Callable[[], Evaluation] | None = None
         if corpus.valid is not None:
             self.evaluate = validation(
-                self.model, self.objective, corpus.valid, window=window, tokens=self.settings.evaluation_tokens
+                self.learner,
+                corpus.valid,
+                window=window,
+                tokens=self.settings.evaluation_tokens,
+                more=self._more_metrics(recipe),
             )
-        if self.settings.watch == "bleu":
-            self.evaluate = _with_bleu(self.evaluate, self.model, recipe, corpus, tokenizer)
+        elif self.settings.watch != "loss":
+            raise ValueError(f"train.watch = {self.settings.watch!r} needs validation text; hold some out")
+
+    def _more_metrics(self, recipe: Recipe) -> dict[str, Any]:
+        """Metrics that need more than the loss sees: the BLEU of greedy translations of the first sentences."""
+        if self.settings.watch != "bleu":
+            return {}
+        model = ability(self.learner.model, WritesTarget)
+        if model is None or recipe.data.kind != "pairs":
+            raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
+        translator = Translator(
+            model=model,
+            tokenizer=self.corpus.tokenizer,
+            source_tokenizer=self.corpus.source_tokenizer,
+            reverse=bool(recipe.objective.get("reverse_source", False)),
+        )
+        assert self.corpus.valid is not None
+        sources, references = zip(*islice(self.corpus.valid.texts(), BLEU_SENTENCES), strict=True)
+
+        def show() -> Iterator[tuple[str, str]]:
+            found = translator.translate(sources, beams=1)
+            for best, reference in zip(found, references, strict=True):
+                yield best[0].text if best else "", reference
+
+        Bleu(needs="train.watch = 'bleu' needs")
+        return {"bleu": (Bleu, show)}
 
     def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
         keep_buffers()
@@ -178,12 +207,11 @@ class Training:
                     reporter.log(line, progress)
 
                 progress = train(
-                    self.model,
-                    self.objective,
+                    self.learner,
                     self.loader,
                     self.settings,
                     evaluate=self.evaluate,
-                    bytes_per_token=likelihood_bytes(self.objective, self.corpus),
+                    bytes_per_token=likelihood_bytes(self.learner.objective, self.corpus),
                     keeper=keeper,
                     on_log=on_log,
                     interrupted=interrupted,
@@ -203,91 +231,37 @@ def training_window(model: Model, wanted: int | None) -> int:
     return wanted or model.window or DEFAULT_WINDOW
 
 
-def validation(model: Model, objective: Objective, split: Any, *, window: int, tokens: int) -> Callable[[], Evaluation]:
-    """A function that gives the model's loss and measures on the same part of a split each time."""
-    batch = max(1, min(16, len(split.tokens) // (2 * window)))
-    if isinstance(split, LanguageSplit):
-        return _by_language(model, objective, split, window=window, tokens=tokens)
-    loader = objective.loader(split, batch=batch, window=window, seed=0, streams=model.carries)
-    steps = min(max(1, int(tokens // loader.tokens_per_step)), max(1, int(loader.steps_per_epoch)))
-    return lambda: mean_loss(model, objective, loader, steps=steps)
-
-
-def _with_bleu(
-    evaluate: Callable[[], Evaluation] | None,
-    model: Model,
-    recipe: Recipe,
-    corpus: Corpus | PairCorpus,
-    tokenizer: Tokenizer,
+def validation(
+    learner: Learner, split: Any, *, window: int, tokens: int, more: dict[str, Any] | None = None
 ) -> Callable[[], Evaluation]:
-    """The same evaluation with the BLEU of greedy translations of the first validation sentences."""
-    if evaluate is None or not isinstance(corpus, PairCorpus) or not isinstance(model, EncoderDecoder):
-        raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
-    assert corpus.valid is not None, "there is an evaluation, so there are validation pairs"
-    bleu = translation_metrics(needs="train.watch = 'bleu' needs")["bleu"]
-    translator = Translator(
-        model=model,
-        tokenizer=tokenizer,
-        source_tokenizer=corpus.source_tokenizer,
-        reverse=bool(recipe.objective.get("reverse_source", False)),
-    )
-    sources, references = zip(*islice(corpus.valid.texts(), BLEU_SENTENCES), strict=True)
-
-    def watched() -> Evaluation:
-        found = evaluate()
-        with evaluating(model):
-            best = translator.translate(sources, beams=1)
-        texts = [translations[0].text if translations else "" for translations in best]
-        return Evaluation(found.loss, {**found.measures, "bleu": bleu.corpus_score(texts, [list(references)]).score})
-
-    return watched
+    """A function that gives the learner's loss and metrics on the same part of a split each time."""
+    if parts := split.parts():
+        each = max(1, tokens // len(parts))
+        validators = {name: validation(learner, part, window=window, tokens=each) for name, part in parts.items()}
+        return lambda: evaluate_parts(validators)
+    batch = max(1, min(VALIDATION_ROWS, split.size // (2 * window)))
+    loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=learner.model.carries)
+    most = max(1, int(tokens // loader.units_per_step["tokens"]))
+    return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})
 
 
-def _by_language(
-    model: Model, objective: Objective, split: LanguageSplit, *, window: int, tokens: int
-) -> Callable[[], Evaluation]:
-    """The loss of each language, and their mean: each counts the same, however much text it has."""
-    each = {
-        name: validation(model, objective, part, window=window, tokens=max(1, tokens // len(split.parts)))
-        for name, part in split.parts.items()
-    }
-
-    def evaluate() -> Evaluation:
-        found = {name: function() for name, function in each.items()}
-        names = next(iter(found.values())).measures
-        measures = {name: sum(one.measures[name] for one in found.values()) / len(found) for name in names}
-        losses = {f"{name}_loss": one.loss for name, one in found.items()}
-        return Evaluation(sum(losses.values()) / len(losses), {**measures, **losses})
-
-    return evaluate
-
-
-def make_loader(objective: Objective, split: Any, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-    """The objective's own loader; of several languages, one for each, by turns."""
-    if not isinstance(split, LanguageSplit):
-        return objective.loader(split, batch=batch, window=window, seed=seed, streams=streams)
-    loaders = {
-        name: objective.loader(part, batch=batch, window=window, seed=seed, streams=streams)
-        for name, part in split.parts.items()
-    }
-    return Mixed(loaders, split.shares, seed=seed)
-
-
-def likelihood_bytes(objective: Objective, corpus: Any) -> tuple[float, float] | None:
-    """Bytes per prediction of the training and the validation text, where the loss is the likelihood of that text."""
+def likelihood_bytes(objective: Objective, corpus: Corpus) -> tuple[float, float] | None:
+    """Bytes per predicted token of the training and the validation text, where the loss is the likelihood of it."""
     if not objective.likelihood:
         return None
     return bytes_per_token(corpus.train), bytes_per_token(corpus.valid or corpus.train)
 
 
-def bytes_per_token(split: Split) -> float:
-    """How many bytes of text one prediction stands for."""
-    return float(split.bytes / max(1, len(split.tokens) - 1))
+def bytes_per_token(split: Any) -> float:
+    """How many bytes of text a token of it stands for; what separates documents is no text."""
+    return float(split.bytes / max(1, split.scored))
 
 
-def bits_per_byte(nats: float | None, split: Split | None) -> float | None:
-    """Bits per byte of a split on which a prediction takes so many nats."""
-    return nats / math.log(2) / bytes_per_token(split) if nats is not None and split is not None else None
+def likelihood_bits(loss: float | None, values: dict[str, float], split: Any) -> float | None:
+    """Bits per byte of a split of which an evaluation is given: of its text, where that was told apart."""
+    if loss is None or split is None:
+        return None
+    return bits_per_byte(values.get("nats", loss), bytes_per_token(split))
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,8 @@ from pydantic import Field, field_validator, model_validator
 from lmlab.checkpoint import read_json
 from lmlab.config import Config, build, suggest
 from lmlab.models import find, load_class
-from lmlab.objectives import LEARNT_BY, load_objective
+from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
+from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
 
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
@@ -71,6 +72,12 @@ class DataConfig(Config):
         return self
 
     @property
+    def kind(self) -> str:
+        from lmlab.data.corpora.languages import by_language
+
+        return "pairs" if self.parallel else "languages" if by_language(self.text) else "text"
+
+    @property
     def parallel(self) -> bool:
         """Whether this is pairs of a source and a target text."""
         return self.source is not None or self.pairs is not None
@@ -122,15 +129,17 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         preset, usual = _inherited(Path(str(origin)), str(kind), values)
     data = build(DataConfig, values.get("data", {}), where="data")
     train = values.get("train", {})
-    return Recipe(
+    recipe = Recipe(
         data=data,
         tokenizer=build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer"),
         kind=str(kind),
         model={**preset, **model},
-        objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), parallel=data.parallel),
+        objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), data=data.kind),
         train=build(TrainConfig, {**cls.TRAINING, **_rate(cls, {**preset, **model}), **train}, where="train"),
         origin=origin,
     )
+    check_abilities(recipe)
+    return recipe
 
 
 def _rate(cls: Any, settings: Mapping[str, Any]) -> dict[str, float]:
@@ -169,26 +178,59 @@ def read_recipe(run: Path, *, settings: Mapping[str, Any] | None = None) -> tupl
     return build(Recipe, values, where=str(run / "recipe.json")), fingerprint
 
 
-def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, parallel: bool) -> dict[str, Any]:
-    """The objective of a system, all its settings filled in: the usual one, unless another is named."""
-    predicts = find(system).predicts
-    allowed = [name for name, what in LEARNT_BY.items() if what == predicts]
-    kind = given.get("kind", "seq2seq" if parallel and predicts == "target text" else usual["kind"])
-    cls = load_objective(str(kind))
-    if kind not in allowed:
-        raise ValueError(
-            f"objective.kind = {kind!r} does not suit {system}, which predicts {predicts}: {' or '.join(allowed)}"
-        )
-    if (kind == "seq2seq") != parallel and predicts == "target text":
-        raise ValueError(
-            "seq2seq learns from pairs: give --source and --target (or --pairs)"
-            if kind == "seq2seq"
-            else f"{kind} learns from plain text, not from pairs; give TEXT, or objective.kind=seq2seq"
-        )
-    if parallel and kind not in ("seq2seq", "masked"):
-        raise ValueError(f"{kind} learns from plain text, not from pairs; give TEXT")
-    settings = {**usual, **given} if kind == usual["kind"] else dict(given)
-    if parallel and kind == "masked":
-        settings = {**settings, "pairs": given.get("pairs", "none")}  # of a translation no sentence is the next
+def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, data: str) -> dict[str, Any]:
+    """The objective of a system, all its settings filled in: the usual one, unless another is named or the data ask."""
+    kind = str(given.get("kind", usual["kind"]))
+    if "kind" not in given and data not in load_objective(kind).reads:
+        takers = (name for name in OBJECTIVES if data in load_objective(name).default_for)
+        kind = next((name for name in takers if _suits(system, name)), kind)
+    cls = load_objective(kind)
+    settings = {**(usual if kind == usual["kind"] else {}), **cls.usual_for(data), **given}
     settings.pop("kind", None)
-    return {"kind": kind, **build(cls.Config, settings, where="objective").model_dump()}
+    config = build(cls.Config, settings, where="objective")
+    if not _suits(system, kind, config):
+        suited = [name for name in OBJECTIVES if _suits(system, name)]
+        raise ValueError(f"objective.kind = {kind!r} does not suit {system}: it learns by {' or '.join(suited)}")
+    if data not in cls.reads:
+        raise ValueError(_unread(kind, cls.reads, data))
+    return {"kind": kind, **config.model_dump()}
+
+
+def _suits(system: str, objective: str, config: Config | None = None) -> bool:
+    """Whether the abilities that a system is listed with are those that an objective needs."""
+    cls = load_objective(objective)
+    does = {ABILITIES[name].kind for name in find(system).does}
+    listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
+    return {need for need in cls.needs(config or cls.Config()) if need in listed} <= does
+
+
+def _unread(kind: str, reads: Sequence[str], data: str) -> str:
+    """What to say where an objective does not read the data that were given."""
+    if data == "pairs":
+        return f"{kind} learns from plain text, not from pairs; give TEXT"
+    if "pairs" in reads:
+        return f"{kind} learns from pairs: give --source and --target (or --pairs)"
+    return f"{kind} learns from {' or '.join(reads)}, not from {data}"
+
+
+def check_abilities(recipe: Recipe) -> None:
+    """That this very model, with its settings, has what its objective needs; asked before any text is read.
+
+    It is built on torch's meta device, which stores nothing, with few layers: all have the same abilities.
+    """
+    import torch
+
+    cls, values = load_class(recipe.kind), dict(recipe.objective)
+    objective = load_objective(values.pop("kind"))
+    fields = {"vocabulary": 64, **recipe.model}
+    if isinstance(fields.get("layers"), int):
+        fields["layers"] = min(2, fields["layers"])
+    with torch.device("meta"):
+        model = cls(build(cls.Config, fields, where="model"))
+    for need in objective.needs(build(objective.Config, values, where="objective")):
+        if need is JudgesPairs and ability(model, JudgesPairs) is None:
+            raise ValueError(
+                f"objective.pairs = {values['pairs']!r} needs a sentence-pair head, and this {recipe.kind} has none: "
+                "set objective.pairs=none, or leave model.pairs and model.pooler as they are"
+            )
+        require(model, need)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -13,7 +14,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus, prepare
 from lmlab.data.corpora.languages import by_language, prepare_languages
 from lmlab.data.corpora.pairs import PairCorpus, prepare_pairs
-from lmlab.jobs import Job, Plan, Reporter, Silent, bits_per_byte, create_job
+from lmlab.jobs import Job, Plan, Reporter, Silent, create_job, likelihood_bits
 from lmlab.models import find, load_class
 from lmlab.objectives import load_objective
 from lmlab.recipe import DataConfig, Recipe, read_recipe
@@ -21,7 +22,7 @@ from lmlab.tokenizers import Tokenizer
 from lmlab.training.card import describe_quality, model_card
 from lmlab.training.costs import Cost, second_opinion
 from lmlab.training.lock import hold
-from lmlab.training.loop import Progress
+from lmlab.training.progress import Progress
 
 PAIR_FIELDS = {
     *(f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")),
@@ -79,7 +80,7 @@ def start(
     )
     tokenizer = full_tokenizer(recipe, corpus)
     config = model_config(recipe, tokenizer, _source_tokenizer(corpus))
-    job = create_job(recipe, corpus, tokenizer, config)
+    job = create_job(recipe, dataclasses.replace(corpus, tokenizer=tokenizer), config)
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
         _clear(path)
@@ -89,7 +90,7 @@ def start(
         write_config(path, recipe.kind, config.model_dump())
         _write_recipe(path, recipe, corpus)
         write_manifest(path)
-        return _carry_out(job, Plan(recipe, path, corpus, tokenizer, job.parameters), reporter, interrupted)
+        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
 
 
 def _is_fresh(path: Path) -> bool:
@@ -121,11 +122,11 @@ def resume(
             )
         tokenizer = full_tokenizer(recipe, corpus)
         config = model_config(recipe, tokenizer, _source_tokenizer(corpus))
-        job = create_job(recipe, corpus, tokenizer, config)
+        job = create_job(recipe, dataclasses.replace(corpus, tokenizer=tokenizer), config)
         if settings:
             _write_recipe(path, recipe, corpus)
             write_manifest(path)
-        return _carry_out(job, Plan(recipe, path, corpus, tokenizer, job.parameters), reporter, interrupted)
+        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
 
 
 def held_out(path: Path) -> list[Any]:
@@ -231,7 +232,7 @@ def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[
         progress, parameters = job.carry_out(plan.path, reporter, interrupted)
     bits = None
     if isinstance(plan.corpus, Corpus) and load_objective(plan.recipe.objective["kind"]).likelihood:
-        bits = bits_per_byte(progress.best, plan.corpus.valid)
+        bits = likelihood_bits(progress.best, progress.best_measures, plan.corpus.valid)
     if progress.ended:
         card = model_card(
             plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits, second_opinion=opinion.text

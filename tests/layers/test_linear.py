@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -59,6 +60,49 @@ def test_a_changed_weight_is_not_taken_for_the_prepared_one() -> None:
         kept = layer.prepared
         prepare(layer)
         assert layer.prepared is kept, "nothing changed"
+
+
+@onednn
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda layer: layer.to("meta"),
+        lambda layer: layer.double(),
+        lambda layer: layer.bfloat16(),
+        lambda layer: setattr(layer.weight, "data", torch.randn(24, 24)),
+        lambda layer: setattr(layer.weight, "data", layer.weight.data.t()),
+    ],
+    ids=["device", "double", "bfloat16", "storage", "transposed"],
+)
+def test_a_weight_that_was_moved_is_not_taken_for_the_prepared_one(change: Callable[[Linear], object]) -> None:
+    layer = Linear(24, 24).eval()
+    layer.weight = nn.Parameter(torch.randn(24, 24))  # of version 0, as a moved one may be
+    prepare(layer)
+    assert layer.prepared is not None
+    assert layer.prepared.fits(layer.weight)
+    version = layer.weight._version
+    change(layer)
+    assert layer.weight._version == version, "or this test shows nothing"
+    assert not layer.prepared.fits(layer.weight)
+
+
+@onednn
+def test_a_replaced_weight_is_the_one_that_is_multiplied() -> None:
+    layer = Linear(24, 40).eval()
+    prepare(layer)
+    x = torch.randn(4, 24)
+    with torch.no_grad():
+        layer(x)
+        layer.weight.data = torch.randn(40, 24)
+        expected = F.linear(x, layer.weight, layer.bias)
+        torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+        prepare(layer)
+        torch.testing.assert_close(layer(x), expected, atol=1e-5, rtol=1e-5)
+        other = {"weight": torch.randn(40, 24), "bias": torch.zeros(40)}
+        called = torch.func.functional_call(layer, other, (x,))
+        torch.testing.assert_close(called, F.linear(x, other["weight"]), atol=1e-5, rtol=1e-5)
+        moved = layer.double()(x.double())
+        torch.testing.assert_close(moved.float(), expected, atol=1e-5, rtol=1e-5)
 
 
 @onednn

@@ -8,44 +8,20 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.average import average
-from lmlab.cli.compare import compare
-from lmlab.cli.convert import convert
-from lmlab.cli.cost import cost
-from lmlab.cli.demo import demo
-from lmlab.cli.embed import embed
-from lmlab.cli.evaluate import evaluate
-from lmlab.cli.fill import fill
-from lmlab.cli.generate import generate
-from lmlab.cli.list import list_
-from lmlab.cli.next import next_
-from lmlab.cli.score import score
-from lmlab.cli.train import train
-from lmlab.cli.translate import translate
+from lmlab.cli.verbs import VerbGroup
 
 app = typer.Typer(
-    help="The laboratory for language models: train any system of the lineage on your own text, score it, sample it."
+    cls=VerbGroup,
+    help="The laboratory for language models: train, use, compare and look inside."
     "\n\n"
-    "Start here:  lmlab demo   or   lmlab train gpt2 book.txt -o runs/book --budget 2min",
+    "Try  lmlab demo  or  lmlab train gpt2 book.txt -o runs/book --budget 2min"
+    "\n\n"
+    "lmlab COMMAND --help explains a command, with examples.",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     add_completion=False,
 )
-app.command("list")(list_)
-app.command("train")(train)
-app.command("score")(score)
-app.command("generate")(generate)
-app.command("next")(next_)
-app.command("fill")(fill)
-app.command("embed")(embed)
-app.command("translate")(translate)
-app.command("evaluate")(evaluate)
-app.command("average")(average)
-app.command("compare")(compare)
-app.command("convert")(convert)
-app.command("cost")(cost)
-app.command("demo")(demo)
 
 
 def _version(wanted: bool) -> None:

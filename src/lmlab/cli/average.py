@@ -15,7 +15,9 @@ def average(
         Path | None, typer.Option("-o", "--output", help="The run directory to make. (default: RUN-averageN)")
     ] = None,
 ) -> None:
-    """Average the weights of the last checkpoints of a run: mostly better than each of them, for nothing.
+    """Average the weights of the last checkpoints of a run.
+
+    The result is mostly better than each of them, and costs no training.
 
     Example:
 

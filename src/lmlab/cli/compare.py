@@ -81,7 +81,7 @@ def compare(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a comparison that is there already.")] = False,
 ) -> None:
-    """Train systems on the same text under the same budget, and show which one is worth what.
+    """Train models on the same text and budget, and rank them.
 
     Examples:
 

@@ -28,7 +28,9 @@ def convert(
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what stands at TARGET.")] = False,
 ) -> None:
-    """Move models between lmlab, Hugging Face transformers and, for n-grams, the ARPA files of KenLM and SRILM.
+    """Convert from and to Hugging Face checkpoints and ARPA files.
+
+    The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM.
 
     Examples:
 

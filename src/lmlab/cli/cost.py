@@ -56,7 +56,9 @@ def cost(
     ] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
 ) -> None:
-    """Reckon what training would cost: parameters, FLOPs, memory, time, energy, CO2e and money. Nothing is trained.
+    """Estimate the cost of training, without training.
+
+    It shows parameters, FLOPs, memory, time, energy, CO2e and money.
 
     Examples:
 

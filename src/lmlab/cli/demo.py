@@ -17,7 +17,10 @@ def demo(
     output: Annotated[Path, typer.Option("-o", "--output", help="Where the comparison goes.")] = Path("runs/demo"),
     budget: Annotated[str, typer.Option(help="What each system may spend on training.")] = "15s",
 ) -> None:
-    """Compare eight systems on Python's own documentation, fifteen seconds of training each (about three minutes)."""
+    """Train and compare eight models in about three minutes.
+
+    They read Python's own documentation, and each is trained for fifteen seconds.
+    """
     from rich.console import Console
     from rich.markup import escape
 

@@ -33,7 +33,9 @@ def embed(
     ] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Write the vectors of texts, one text per line, as a NumPy file.
+    """Write the vectors of texts or tokens to a NumPy file.
+
+    Each line of the input is one text.
 
     Examples:
 
@@ -41,8 +43,8 @@ def embed(
 
       lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
 
-    With --pool the array is [texts, width], a row for each line. Without it is [tokens, width], all texts after each
-    other, and a .json file beside it says which tokens and words they are, and where each text begins.
+    With --pool the array is \\[texts, width], a row for each line. Without it is \\[tokens, width], all texts after
+    each other, and a .json file beside it says which tokens and words they are, and where each text begins.
     """
     from lmlab.analysis.embedding import find_pool
     from lmlab.analysis.layer_mix import select_layers

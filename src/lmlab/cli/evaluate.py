@@ -31,7 +31,9 @@ def evaluate(
     batch: Annotated[int, typer.Option(min=1, help="Sentences at once; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Translate a test set and compare with the reference: loss, BLEU, chrF and exact matches.
+    """Translate a test set and measure BLEU, chrF and loss.
+
+    It also counts exact matches with the reference.
 
     Example:
 
@@ -40,8 +42,8 @@ def evaluate(
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
     from lmlab.cli.bars import counting
-    from lmlab.decoding.bleu import translation_metrics
     from lmlab.language_model import load
+    from lmlab.metrics.bleu import translation_metrics
     from lmlab.training.loop import choose_device
 
     check_output("-o", output)

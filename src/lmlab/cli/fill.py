@@ -28,7 +28,7 @@ def fill(
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Fill the blanks of a text with the most probable tokens.
+    """Fill in the blanks of a text with the most probable tokens.
 
     Examples:
 

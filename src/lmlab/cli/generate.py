@@ -51,7 +51,9 @@ def generate(
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Continue a prompt, token by token as they come.
+    """Generate text from a prompt.
+
+    Tokens are shown as they come.
 
     Examples:
 

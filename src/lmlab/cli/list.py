@@ -16,7 +16,7 @@ GROUPS = {
 def list_(
     system: Annotated[str | None, typer.Argument(help="Show the sizes and every setting of this one.")] = None,
 ) -> None:
-    """Show the lineage: every system that can be trained. With a name: its sizes and settings.
+    """List the models, or the sizes and settings of one.
 
     Example:  lmlab list gpt2
     """

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lmlab.jobs import Plan
-from lmlab.training import loop
+from lmlab.training import progress as training
 
 
 class TrainingDisplay:
@@ -54,11 +54,11 @@ class TrainingDisplay:
             if split is not None
         )
         self.console.print(
-            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({plan.tokenizer.vocabulary:,} types); {held}"
+            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({corpus.tokenizer.vocabulary:,} types); {held}"
         )
         self.task = self.bars.add_task(f"train {recipe.kind}", total=1.0, detail="")
 
-    def log(self, line: dict[str, Any], progress: loop.Progress) -> None:
+    def log(self, line: dict[str, Any], progress: training.Progress) -> None:
         assert self.task is not None
         self.last |= {key: value for key, value in line.items() if value is not None}
         share = 1.0 if progress.ended else progress.share

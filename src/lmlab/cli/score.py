@@ -53,10 +53,11 @@ def score(
         typer.Option(help="Whose electricity, for CO2e: SE, DE, US …; LMLAB_COUNTRY or the world's, if not given."),
     ] = None,
 ) -> None:
-    """Score texts: bits per byte, and perplexity per token and per word. Lower is better.
+    """Measure bits per byte and perplexity on texts.
 
-    Every token counts, the first too, each predicted from all that the model can see before it in its document. A
-    model that fills blanks (bert …) guesses each token from all others instead: its pseudo-log-likelihood.
+    Perplexity is given per token and per word; lower is better. Every token counts, the first too, each predicted from
+    all that the model can see before it in its document. A model that fills blanks (bert …) guesses each token from all
+    others instead: its pseudo-log-likelihood.
 
     Examples:
 

@@ -34,7 +34,8 @@ from lmlab.language_model import LanguageModel, load
 from lmlab.models import find
 from lmlab.recipe import Recipe
 from lmlab.training.budget import Budget, parse_budget
-from lmlab.training.loop import NotFiniteError, Progress
+from lmlab.training.loop import NotFiniteError
+from lmlab.training.progress import Progress
 
 
 class Watcher(Protocol):

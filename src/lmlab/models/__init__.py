@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lmlab.config import suggest
+from lmlab.names import suggest
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model

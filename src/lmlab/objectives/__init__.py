@@ -20,15 +20,6 @@ OBJECTIVES: dict[str, str] = {
     "denoising": "lmlab.objectives.denoising:Denoising",
 }
 
-LEARNT_BY: dict[str, str] = {
-    "causal": "next token",
-    "masked": "blanks",
-    "replaced": "blanks",
-    "seq2seq": "target text",
-    "denoising": "target text",
-}
-"""What a system predicts that learns by an objective (see `models.System`)."""
-
 
 def load_objective(kind: str) -> Any:
     """The class of the objective called `kind`, imported now; a ValueError names the nearest one."""

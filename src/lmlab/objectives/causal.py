@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
-from lmlab.models.abilities import State
-from lmlab.models.model import Predictor
-from lmlab.objectives.objective import Batch, Loss
+from lmlab.metrics.metric import Metric, mean_nats
+from lmlab.models.abilities import PredictsNext, State
+from lmlab.models.model import Model
+from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 
 
@@ -20,14 +22,28 @@ class CausalConfig(Config):
     """Nothing to set."""
 
 
-class Causal:
-    """Mean cross-entropy of P(w_i | w_1 .. w_i-1); every position is a blank."""
+class Causal(PreTraining):
+    """Mean cross-entropy of P(w_i | w_1 .. w_i-1); every position is predicted.
+
+    Between documents stands a boundary, which is predicted too, but is no part of the text: evaluation watches the
+    surprisal of the text alone (`nats`), from which bits per byte are told, as `lmlab score` does it.
+    """
 
     Config: ClassVar[type[Config]] = CausalConfig
-    roles: tuple[str, ...] = ()
-    likelihood: bool = True
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages")
+    roles: ClassVar[tuple[str, ...]] = ()
+    likelihood: ClassVar[bool] = True
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"nats": mean_nats}
+    weights: ClassVar[Mapping[str, float]] = {"next": 1.0}
 
-    def __init__(self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None) -> None: ...
+    def __init__(self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None) -> None:
+        self.separator: int | None = None
+        if tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
+            self.separator = tokenizer.boundary
+
+    @classmethod
+    def needs(cls, config: CausalConfig) -> tuple[type, ...]:
+        return (PredictsNext,)
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a model that carries its state, shuffled windows for others."""
@@ -35,15 +51,21 @@ class Causal:
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         """raw [B, T+1] -> the first T tokens, and the T tokens that follow them."""
-        return Batch(inputs={"tokens": raw[:, :-1]}, targets=raw[:, 1:], tokens=raw[:, 1:].numel())
+        tokens, targets = raw[:, :-1], raw[:, 1:]
+        count = targets.numel()
+        return Batch({"tokens": tokens}, {"targets": targets}, {"next": count}, {"tokens": count})
 
-    def loss(self, model: Predictor, batch: Batch, state: State = None) -> tuple[Loss, State]:
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         hidden, state = model(**batch.inputs, state=state)
-        targets = batch.targets.flatten()
-        return Loss(model.total_nll(hidden.flatten(0, 1), targets), targets.numel()), state
+        hidden, targets = hidden.flatten(0, 1), batch.labels["targets"].flatten()
+        if model.training:
+            return Loss({"next": model.total_nll(hidden, targets)}, state)
+        nats = model.nll(hidden, targets)
+        text = nats if self.separator is None else nats[targets != self.separator]
+        return Loss({"next": nats.sum()}, state, {"nats": text})
 
-    def flops(self, model: Predictor, loader: Loader) -> float:
-        return model.flops(loader.window) * loader.tokens_per_step
+    def flops(self, model: Model, loader: Loader) -> float:
+        return model.flops(loader.window) * loader.units_per_step["tokens"]
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

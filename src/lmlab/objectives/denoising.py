@@ -13,12 +13,11 @@ from lmlab.data.batches.bucketing import gather_rows
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.passages import PassageRows, Passages
 from lmlab.data.corpora.corpus import Split
-from lmlab.models.abilities import State
-from lmlab.models.model import Predictor
+from lmlab.models.model import Model
 from lmlab.objectives import noise
 from lmlab.objectives.noise import Ragged
-from lmlab.objectives.objective import Batch, Loss
-from lmlab.objectives.seq2seq import pair_batch, target_loss
+from lmlab.objectives.objective import Batch
+from lmlab.objectives.seq2seq import TargetLoss, pair_batch
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.pieces import describe_pieces
 
@@ -40,7 +39,7 @@ class DenoisingConfig(Config):
         return self
 
 
-class Denoising:
+class Denoising(TargetLoss):
     """−log P(text | damaged text) (Lewis et al. 2020, "BART", section 2.2).
 
     A row is a document, or a piece of a long one: so sentences change places only within a document. The damaged text
@@ -48,10 +47,12 @@ class Denoising:
     """
 
     Config: ClassVar[type[Config]] = DenoisingConfig
-    roles: tuple[str, ...] = ("mask", "pad")
-    likelihood: bool = False
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages")
+    roles: ClassVar[tuple[str, ...]] = ("mask", "pad")
+    likelihood: ClassVar[bool] = False
 
     def __init__(self, config: DenoisingConfig, tokenizer: Tokenizer) -> None:
+        super().__init__(config.smoothing)
         self.config = config
         self.boundary, self.padding, self.token = tokenizer.boundary, tokenizer.role("pad"), tokenizer.role("mask")
         self.pieces = describe_pieces(tokenizer) if config.permute else None
@@ -66,8 +67,7 @@ class Denoising:
         source, lengths = self._pad(self._damage(text, raw.begins, generator), longest=int(raw.lengths.max()))
         target, target_lengths = self._pad(text, longest=int(raw.lengths.max()))
         target = np.concatenate([np.full((len(target), 1), self.boundary), target], axis=1)
-        batch = pair_batch(source, lengths, target, target_lengths)
-        return batch._replace(tokens=int(target_lengths.sum()))
+        return pair_batch(source, lengths, target, target_lengths, tokens=int(target_lengths.sum()))
 
     def _damage(self, rows: Ragged, begins: NDArray[np.bool_] | None, generator: np.random.Generator) -> Ragged:
         config = self.config
@@ -92,10 +92,6 @@ class Denoising:
         padded[np.arange(len(padded)), lengths] = self.boundary
         return padded, lengths + 1
 
-    def loss(self, model: Predictor, batch: Batch, state: State = None) -> tuple[Loss, State]:
-        """Smoothed while the model is in training, plain when it is judged."""
-        return target_loss(model, batch, smoothing=self.config.smoothing), None
-
-    def flops(self, model: Predictor, loader: Loader) -> float:
+    def flops(self, model: Model, loader: Loader) -> float:
         """The damaged source is counted as long as the text."""
-        return model.flops(loader.window) * loader.tokens_per_step
+        return model.flops(loader.window) * loader.units_per_step["tokens"]

@@ -6,13 +6,14 @@ Devlin et al. 2019 (BERT); dynamic masking and full sentences: Liu et al. 2019 (
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field, ValidationInfo, field_validator
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
@@ -21,10 +22,11 @@ from lmlab.data.batches.sentence_pairs import SentencePairs
 from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.pairs import PairSplit
+from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.model import EncoderModel
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
-from lmlab.objectives.objective import IGNORE, Batch, Loss, Term
+from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.pieces import describe_pieces
 
@@ -62,11 +64,12 @@ class MaskedConfig(BlanksConfig):
         return random_share
 
 
-class Blanks:
+class Blanks(PreTraining):
     """What objectives over rows with blanks have in common: the rows, and which of their tokens are chosen."""
 
-    roles: tuple[str, ...] = ("pad", "cls", "sep", "mask")
-    likelihood: bool = False
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages")
+    roles: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
+    likelihood: ClassVar[bool] = False
     asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
 
@@ -110,7 +113,7 @@ class Blanks:
         if isinstance(loader, LengthSchedule):
             short, long = self.chosen_per_step(loader.short), self.chosen_per_step(loader.long)
             return loader.share * short + (1 - loader.share) * long
-        return count_chosen(self.config.share, loader.window) * loader.tokens_per_step / loader.window
+        return count_chosen(self.config.share, loader.window) * loader.units_per_step["tokens"] / loader.window
 
     def encoder_flops(self, model: EncoderModel, loader: Loader) -> float:
         """Floating-point operations of reading one batch, on average; longer rows cost more for each token."""
@@ -118,18 +121,31 @@ class Blanks:
             short, long = self.encoder_flops(model, loader.short), self.encoder_flops(model, loader.long)
             return loader.share * short + (1 - loader.share) * long
         asked = self.asked_beside + count_chosen(self.config.share, loader.window)
-        return model.flops(loader.window, asked / loader.window) * loader.tokens_per_step
+        return model.flops(loader.window, asked / loader.window) * loader.units_per_step["tokens"]
 
 
 class Masked(Blanks):
     """Cross-entropy of the chosen tokens given the corrupted row, and with pairs that of the pair's label."""
 
     Config: ClassVar[type[Config]] = MaskedConfig
+    reads: ClassVar[tuple[str, ...]] = ("text", "languages", "pairs")
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy, "pair_accuracy": accuracy}
     config: MaskedConfig
 
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer) -> None:
         super().__init__(config, tokenizer)
-        self.asked_beside = int(config.pairs != "none")  # [CLS], which tells about the pair
+        pairs = config.pairs != "none"
+        self.asked_beside = int(pairs)  # [CLS], which tells about the pair
+        self.weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
+
+    @classmethod
+    def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
+        return (FillsBlanks,) if config.pairs == "none" else (FillsBlanks, JudgesPairs)
+
+    @classmethod
+    def usual_for(cls, data: str) -> dict[str, Any]:
+        """Of a translation no sentence is the next."""
+        return {"pairs": "none"} if data == "pairs" else {}
 
     def _rows(self, data: Split | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
@@ -155,24 +171,21 @@ class Masked(Blanks):
         blanks, _ = self._corrupt(raw, generator, **shares)
         return make_batch(raw, blanks)
 
-    def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
-        """The mean over chosen tokens, plus that over pairs; accuracies are measured in evaluation only."""
-        assert batch.places is not None
-        pair = "pair" in batch.labels
-        filler = require(model, FillsBlanks)
-        at = F.pad(batch.places, (1, 0)) if pair else batch.places  # [CLS] first
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
+        filler, labels = require(model, FillsBlanks), batch.labels
+        pair = "pair" in labels
+        at = F.pad(labels["places"], (1, 0)) if pair else labels["places"]  # [CLS] first
         hidden = filler.read(**batch.inputs, at=at)
         chosen, targets = blanks_of(batch, hidden[:, 1:] if pair else hidden)
-        total = filler.total_nll(chosen, targets)
-        terms, measures = {}, {}
+        sums, watched = {"blanks": filler.total_nll(chosen, targets)}, {}
         if not model.training:
-            measures["accuracy"] = count_right(filler.logits(chosen), targets)
+            watched["accuracy"] = is_right(filler.logits(chosen), targets)
         if pair:
-            label = batch.labels["pair"]
             scores = require(model, JudgesPairs).judge_pairs(hidden).float()
-            terms["pair"] = Term(F.cross_entropy(scores, label, reduction="sum"), len(label))
-            measures["pair_accuracy"] = count_right(scores, label)
-        return Loss(total, len(targets), terms, measures), None
+            sums["pair"] = F.cross_entropy(scores, labels["pair"], reduction="sum")
+            watched["pair_accuracy"] = is_right(scores, labels["pair"])
+        return Loss(sums, watched=watched)
 
     def flops(self, model: Any, loader: Loader) -> float:
         """Those of reading the batch, and those of the output layer at the chosen tokens."""
@@ -183,32 +196,29 @@ class Masked(Blanks):
 
 def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
     """The arrays as tensors; `kept` among the labels names the targets there are, where some row has fewer."""
-    inputs = {"tokens": blanks.tokens}
-    if raw.segments is not None:
-        inputs["segments"] = raw.segments
+    inputs = {"tokens": blanks.tokens, "segments": raw.segments, "lengths": raw.lengths, "positions": raw.positions}
+    labels |= {"targets": blanks.targets, "places": blanks.places}
+    kept = np.flatnonzero(blanks.targets != IGNORE)
+    counts = {"blanks": len(kept)}
+    if len(kept) < blanks.targets.size:
+        labels["kept"] = kept
     if raw.pair is not None:
         labels["pair"] = raw.pair
-    if raw.lengths is not None:
-        inputs["lengths"] = raw.lengths
-    if raw.positions is not None:
-        inputs["positions"] = raw.positions
-    if (blanks.targets == IGNORE).any():
-        labels["kept"] = np.flatnonzero(blanks.targets != IGNORE)
+        counts["pair"] = len(raw.pair)
     return Batch(
-        inputs={name: torch.from_numpy(value) for name, value in inputs.items()},
-        targets=torch.from_numpy(blanks.targets),
-        places=torch.from_numpy(blanks.places),
-        labels={name: torch.from_numpy(value) for name, value in labels.items()},
-        tokens=raw.tokens.size if raw.lengths is None else int(raw.lengths.sum()),
+        {name: torch.from_numpy(value) for name, value in inputs.items() if value is not None},
+        {name: torch.from_numpy(value) for name, value in labels.items()},
+        counts,
+        {"tokens": raw.tokens.size if raw.lengths is None else int(raw.lengths.sum())},
     )
 
 
 def blanks_of(batch: Batch, hidden: Tensor) -> tuple[Tensor, Tensor]:
     """Of the vectors at all places [B, K, D] those of the blanks that there are [N, D], and their targets [N]."""
     kept = batch.labels.get("kept", slice(None))
-    return hidden.flatten(0, 1)[kept], batch.targets.flatten()[kept]
+    return hidden.flatten(0, 1)[kept], batch.labels["targets"].flatten()[kept]
 
 
-def count_right(scores: Tensor, targets: Tensor) -> tuple[Tensor, int]:
-    """How many of the highest scores [N, V] are those of the targets [N], of how many."""
-    return (scores.detach().argmax(-1) == targets).sum(), len(targets)
+def is_right(scores: Tensor, targets: Tensor) -> Tensor:
+    """Whether the highest of the scores [N, V] are those of the targets [N]."""
+    return scores.detach().argmax(-1) == targets

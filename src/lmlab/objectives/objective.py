@@ -1,17 +1,17 @@
-"""What an objective is: it makes blanks in raw tokens, and asks the model to fill them."""
+"""What an objective is: it makes batches of raw material, and asks a model for the loss on them."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
+from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
@@ -24,68 +24,89 @@ class Batch(NamedTuple):
     """What the model reads, and what it should say."""
 
     inputs: dict[str, Tensor]  # the arguments of the model's forward
-    targets: Tensor
-    places: Tensor | None = None  # [B, K] the positions of the targets, where not every position has one
-    labels: Mapping[str, Tensor] = {}  # what further terms of the loss should say
-    tokens: int = 0  # read in this batch, padding left out; what a budget in tokens counts
+    labels: dict[str, Tensor]  # targets, and where they stand
+    counts: Mapping[str, int] = {}  # predictions by term of the loss: known before the forward pass
+    units: Mapping[str, int] = {}  # what budgets count: tokens read, padding left out
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on a device."""
         return self._replace(
             inputs={name: value.to(device) for name, value in self.inputs.items()},
-            targets=self.targets.to(device),
-            places=None if self.places is None else self.places.to(device),
             labels={name: value.to(device) for name, value in self.labels.items()},
         )
 
 
-@dataclass(frozen=True)
-class Term:
-    """A further part of a loss, such as next sentence prediction, with its own count and weight."""
+class Loss(NamedTuple):
+    """The loss of a batch as sums by term, so that means are taken once, over all micro-batches (and processes)."""
 
-    total: Tensor
-    count: int
-    weight: float = 1.0
+    sums: dict[str, Tensor]
+    state: State = None
+    watched: Mapping[str, Tensor] = {}
+    """What metrics are shown, by their names; left on the device."""
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A sum of nats and the number of predictions in it, so that means are taken once, at the end."""
-
-    total: Tensor
-    count: int
-    terms: Mapping[str, Term] = field(default_factory=dict)
-    measures: Mapping[str, tuple[Tensor, int]] = field(default_factory=dict)
-    """What is worth watching besides, each as a sum and a count: `accuracy`, `pair_accuracy` …"""
-
-    @property
-    def mean(self) -> Tensor:
-        """What is minimised: the mean of the main term and the weighted means of the others."""
-        mean = self.total / max(1, self.count)
-        for term in self.terms.values():
-            mean = mean + term.weight * term.total / max(1, term.count)
-        return mean
+def weighted_mean(sums: Mapping[str, Tensor], counts: Mapping[str, int], weights: Mapping[str, float]) -> Tensor:
+    """Σ_t w_t · sum_t / N_t over the terms t of a loss; what has the weight 0 is only watched."""
+    terms = [weight * sums[name] / max(1, counts[name]) for name, weight in weights.items() if weight]
+    mean = terms[0]
+    for term in terms[1:]:
+        mean = mean + term
+    return mean
 
 
 class Objective(Protocol):
-    """One pre-training variant; it knows the tokenizer and the text, but no model."""
+    """Something to learn; it knows the tokenizer and the data, but of a model only its abilities."""
 
     Config: ClassVar[type[Config]]
-    roles: tuple[str, ...]
+    reads: ClassVar[tuple[str, ...]]
+    """The kinds of data that it learns from (data.DATA)."""
+    default_for: ClassVar[tuple[str, ...]]
+    """Those of them for which it is taken unasked by a system whose own objective does not read them."""
+    roles: ClassVar[tuple[str, ...]]
     """The special tokens that it needs: of `pad`, `cls`, `sep`, `mask`."""
-    likelihood: bool
+    likelihood: ClassVar[bool]
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]]
+    """What evaluation measures, by the names of what the loss watches."""
+
+    @classmethod
+    def needs(cls, config: Any) -> tuple[type, ...]:
+        """The abilities without which a model cannot learn this."""
+
+    @classmethod
+    def usual_for(cls, data: str) -> dict[str, Any]:
+        """Settings that go with a kind of data, unless the user says otherwise."""
 
     def __init__(self, config: Any, tokenizer: Tokenizer) -> None: ...
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """The terms of the loss, the main one first, and what each weighs."""
+
+    def heads(self, width: int) -> dict[str, nn.Module]:
+        """What is learnt besides the model, over vectors of a width: nothing, in pre-training."""
 
     def loader(self, data: Any, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Numbered batches of raw material from a split; batch k is a pure function of these settings and k."""
 
     def batch(self, raw: Any, generator: np.random.Generator) -> Batch:
-        """Inputs and targets from raw material, on the CPU; runs ahead of training, in another thread."""
+        """Inputs and labels from raw material, on the CPU; runs ahead of training, in another thread."""
 
-    def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
-        """The loss of a model on a batch, and the state after it."""
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        """The loss on a batch; called by `Learner.forward` alone."""
 
     def flops(self, model: Model, loader: Loader) -> float:
         """Floating-point operations of the forward pass over one batch."""
+
+
+class PreTraining:
+    """What objectives over plain data share: no head of their own, nothing that depends on the kind of data."""
+
+    default_for: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def usual_for(cls, data: str) -> dict[str, Any]:
+        return {}
+
+    def heads(self, width: int) -> dict[str, nn.Module]:
+        return {}

@@ -5,21 +5,23 @@ Clark et al. 2020 (ELECTRA), section 2.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.rows import Rows
 from lmlab.layers.packing import flat_places
+from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import Detects, FillsBlanks, State, require
-from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, make_batch
-from lmlab.objectives.objective import Batch, Loss, Term
+from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
+from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
 
 
@@ -40,50 +42,60 @@ class Replaced(Blanks):
     """
 
     Config: ClassVar[type[Config]] = ReplacedConfig
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {
+        "accuracy": accuracy,
+        "detection_accuracy": accuracy,
+        "detection_recall": accuracy,
+        "original_share": accuracy,
+    }
     config: ReplacedConfig
 
     def __init__(self, config: ReplacedConfig, tokenizer: Tokenizer) -> None:
         super().__init__(config, tokenizer)
+        self.weights: Mapping[str, float] = {"blanks": 1.0, "detection": config.weight}
+
+    @classmethod
+    def needs(cls, config: ReplacedConfig) -> tuple[type, ...]:
+        return (FillsBlanks, Detects)
 
     def batch(self, raw: Rows, generator: np.random.Generator) -> Batch:
         blanks, draws = self._corrupt(raw, generator, mask_share=self.config.mask_share, random_share=0.0)
         sample = np.take_along_axis(draws.sample, blanks.places, axis=1)
-        return make_batch(raw, blanks, sample=sample.astype(np.float32))
+        batch = make_batch(raw, blanks, sample=sample.astype(np.float32))
+        return batch._replace(counts={**batch.counts, "detection": batch.units["tokens"]})
 
-    def loss(self, model: Any, batch: Batch, state: State = None) -> tuple[Loss, State]:
-        """Both losses; accuracies, and how many tokens were original, are measured in evaluation only."""
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        """Both losses; accuracies, and how many tokens were original, are watched in evaluation only."""
         generator, detector = require(model, FillsBlanks), require(model, Detects)
-        chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.places))
+        chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.labels["places"]))
         scores = generator.logits(chosen).float()
-        total = F.cross_entropy(scores, targets, reduction="sum")
+        sums = {"blanks": F.cross_entropy(scores, targets, reduction="sum")}
 
         tokens, replaced = self._fill(scores.detach(), targets, batch)
         detected = detector.detect(**{**batch.inputs, "tokens": tokens}).float()
         losses = F.binary_cross_entropy_with_logits(detected, replaced.float(), reduction="none")
         real = _real(batch)
-        detection = losses.sum() if real is None else (losses * real).sum()
-        terms = {"detection": Term(detection, batch.tokens, self.config.weight)}
-        measures: dict[str, tuple[Tensor, int]] = {}
+        sums["detection"] = losses.sum() if real is None else (losses * real).sum()
+        watched: dict[str, Tensor] = {}
         if not model.training:
             right = (detected > 0) == replaced
-            right = right if real is None else right & real
-            found = int(replaced.sum())
-            measures = {
-                "accuracy": count_right(scores, targets),
-                "detection_accuracy": (right.sum(), batch.tokens),
-                "detection_recall": ((right & replaced).sum(), found),
-                "original_share": (torch.tensor(batch.tokens - found), batch.tokens),
+            if real is not None:
+                right, replaced = right[real], replaced[real]
+            watched = {
+                "accuracy": is_right(scores, targets),
+                "detection_accuracy": right,
+                "detection_recall": right[replaced],
+                "original_share": ~replaced,
             }
-        return Loss(total, len(targets), terms, measures), None
+        return Loss(sums, watched=watched)
 
     def _fill(self, scores: Tensor, targets: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
         """The rows [B, T] with drawn tokens at the blanks, and which of their tokens are not the original ones."""
-        assert batch.places is not None
         kept = batch.labels.get("kept", slice(None))
         drawn = sample_tokens(scores, batch.labels["sample"].flatten()[kept])
         shape = batch.inputs["tokens"].shape
         tokens = batch.inputs["tokens"].flatten()
-        places = flat_places(batch.places, shape[1])[kept]
+        places = flat_places(batch.labels["places"], shape[1])[kept]
         filled = tokens.index_copy(0, places, drawn)
         replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
         return filled.view(shape), replaced.view(shape)

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.pairs import PairBatches, PairRows
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.layers.softmax import Softmax
-from lmlab.models.abilities import State
-from lmlab.models.model import Predictor
-from lmlab.objectives.objective import IGNORE, Batch, Loss
+from lmlab.metrics.metric import Metric, accuracy
+from lmlab.models.abilities import State, WritesTarget
+from lmlab.models.model import Model, Predictor
+from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 
-JUDGED = 2**24
-"""About how many scores are looked at together when a model is judged."""
+SCORES = 2**24
+"""About how many scores are held at once in evaluation."""
 
 
 class Seq2SeqConfig(Config):
@@ -33,7 +35,45 @@ class Seq2SeqConfig(Config):
     reverse_source: bool = Field(False, description="the source is read from its last word to its first")
 
 
-class Seq2Seq:
+class TargetLoss(PreTraining):
+    """What objectives of encoder-decoders share: the surprisal of a target's tokens, smoothed in training.
+
+    With smoothing, what is minimised is no surprisal: so the plain one is watched as a term of weight 0, `nats`.
+    """
+
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy}
+
+    def __init__(self, smoothing: float) -> None:
+        self.smoothing = smoothing
+        self.weights: Mapping[str, float] = {"target": 1.0, "nats": 0.0} if smoothing else {"target": 1.0}
+
+    @classmethod
+    def needs(cls, config: Config) -> tuple[type, ...]:
+        return (WritesTarget,)
+
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        """Smoothed while the model is in training, plain when it is evaluated; only where there is a target.
+
+        A model whose targets begin with another token than the boundary says so in its config (`start`).
+        """
+        inputs, targets = batch.inputs, batch.labels["targets"]
+        start: int | None = getattr(model.config, "start", None)
+        if start is not None:
+            first = torch.full_like(inputs["tokens"][:, :1], start)
+            inputs = {**inputs, "tokens": torch.cat([first, inputs["tokens"][:, 1:]], dim=1)}
+        hidden, _ = model(**inputs)
+        predicted = targets != IGNORE
+        hidden, targets = hidden[predicted], targets[predicted]
+        if not model.training:
+            plain, right = evaluate_targets(model, hidden, targets)
+            return Loss({"target": plain, "nats": plain}, watched={"accuracy": right})
+        if not self.smoothing:
+            return Loss({"target": model.total_nll(hidden, targets)})
+        total, plain = smoothed_nll(model, hidden, targets, smoothing=self.smoothing)
+        return Loss({"target": total, "nats": plain.detach()})
+
+
+class Seq2Seq(TargetLoss):
     """−log P(y | x) = −Σ_t log P(y_t | y_1 .. y_t-1, x) (Sutskever et al. 2014; Cho et al. 2014).
 
     The source ends with the boundary; the target begins and ends with it. Reversing the source brings its first words
@@ -41,11 +81,14 @@ class Seq2Seq:
     """
 
     Config: ClassVar[type[Config]] = Seq2SeqConfig
-    roles: tuple[str, ...] = ()
-    likelihood: bool = True
+    reads: ClassVar[tuple[str, ...]] = ("pairs",)
+    default_for: ClassVar[tuple[str, ...]] = ("pairs",)
+    roles: ClassVar[tuple[str, ...]] = ()
+    likelihood: ClassVar[bool] = True
 
     def __init__(self, config: Seq2SeqConfig | None = None, tokenizer: Tokenizer | None = None) -> None:
         self.config = config or Seq2SeqConfig()
+        super().__init__(self.config.smoothing)
 
     def loader(self, data: PairSplit, *, batch: int, window: int, seed: int, streams: bool) -> PairBatches:
         """Batches of at most `batch` × `window` tokens per side; a row has at most `window`.
@@ -57,17 +100,11 @@ class Seq2Seq:
     def batch(self, raw: PairRows, generator: np.random.Generator | None = None) -> Batch:
         """Source rows x1 .. xn b; target rows b y1 .. ym, to be followed by y1 .. ym b."""
         source = reverse(raw.source, raw.source_lengths) if self.config.reverse_source else raw.source
-        return pair_batch(source, raw.source_lengths, raw.target, raw.target_lengths)._replace(
-            tokens=int(raw.source_lengths.sum() + raw.target_lengths.sum())
-        )
+        tokens = int(raw.source_lengths.sum() + raw.target_lengths.sum())
+        return pair_batch(source, raw.source_lengths, raw.target, raw.target_lengths, tokens=tokens)
 
-    def loss(self, model: Predictor, batch: Batch, state: State = None) -> tuple[Loss, State]:
-        """Smoothed while the model is in training, plain when it is judged."""
-        return target_loss(model, batch, smoothing=self.config.smoothing), None
-
-    def flops(self, model: Predictor, loader: Loader) -> float:
-        assert isinstance(loader, PairBatches)
-        return model.flops(loader.window) * loader.targets_per_step
+    def flops(self, model: Model, loader: Loader) -> float:
+        return model.flops(loader.window) * loader.units_per_step["targets"]
 
 
 def reverse(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -77,50 +114,33 @@ def reverse(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     return np.take_along_axis(rows, np.where(places < words, words - 1 - places, places), axis=1)
 
 
-def pair_batch(source: np.ndarray, lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray) -> Batch:
+def pair_batch(
+    source: np.ndarray, lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray, *, tokens: int
+) -> Batch:
     """A batch of padded sources [B, S] and of padded targets [B, T + 1], which begin and end with the boundary."""
     predicted = np.arange(target.shape[1] - 1) < target_lengths[:, None]
+    count = int(np.count_nonzero(predicted))
     return Batch(
-        inputs={
+        {
             "tokens": torch.from_numpy(target[:, :-1].copy()),
             "source": torch.from_numpy(source),
             "lengths": torch.from_numpy(lengths),
             "target_lengths": torch.from_numpy(target_lengths),
         },
-        targets=torch.from_numpy(np.where(predicted, target[:, 1:], IGNORE)),
+        {"targets": torch.from_numpy(np.where(predicted, target[:, 1:], IGNORE))},
+        {"target": count, "nats": count},
+        {"tokens": tokens},
     )
 
 
-def target_loss(model: Predictor, batch: Batch, *, smoothing: float) -> Loss:
-    """The loss of an encoder-decoder at the places that have a target.
-
-    A model whose targets begin with another token than the boundary says so in its config (`start`).
-    """
-    inputs = batch.inputs
-    start: int | None = getattr(model.config, "start", None)
-    if start is not None:
-        first = torch.full_like(inputs["tokens"][:, :1], start)
-        inputs = {**inputs, "tokens": torch.cat([first, inputs["tokens"][:, 1:]], dim=1)}
-    hidden, _ = model(**inputs)
-    predicted = batch.targets != IGNORE
-    hidden, targets = hidden[predicted], batch.targets[predicted]
-    if not model.training:
-        return judge(model, hidden, targets)
-    if smoothing == 0:
-        return Loss(model.total_nll(hidden, targets), len(targets))
-    total, plain = smoothed_nll(model, hidden, targets, smoothing=smoothing)
-    return Loss(total, len(targets), measures={"nats": (plain.detach(), len(targets))})
-
-
-def judge(model: Predictor, hidden: Tensor, targets: Tensor) -> Loss:
-    """The plain loss of hidden vectors [N, D], and how many of the targets [N] have the highest score."""
-    total = torch.zeros((), device=hidden.device)
-    right = torch.zeros((), dtype=torch.int64, device=hidden.device)
+def evaluate_targets(model: Predictor, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """The plain loss at hidden vectors [N, D], and whether each of the targets [N] has the highest score."""
+    total, right = torch.zeros((), device=hidden.device), []
     for h, y in _chunks(model, hidden, targets):
         scores = model.logits(h).float()
         total += F.cross_entropy(scores, y, reduction="sum")
-        right += (scores.argmax(-1) == y).sum()
-    return Loss(total, len(targets), measures={"accuracy": (right, len(targets))})
+        right.append(scores.argmax(-1) == y)
+    return total, torch.cat(right)
 
 
 def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
@@ -140,5 +160,5 @@ def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing
 
 
 def _chunks(model: Predictor, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
-    rows = max(1, JUDGED // model.vocabulary)
+    rows = max(1, SCORES // model.vocabulary)
     return zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)

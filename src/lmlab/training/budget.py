@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import NamedTuple
 
 UNITS = {
@@ -17,6 +18,8 @@ UNITS = {
     "hours": ("seconds", 3600.0),
     "token": ("tokens", 1.0),
     "tokens": ("tokens", 1.0),
+    "example": ("examples", 1.0),
+    "examples": ("examples", 1.0),
     "step": ("steps", 1.0),
     "steps": ("steps", 1.0),
     "epoch": ("epochs", 1.0),
@@ -33,11 +36,18 @@ class Budget(NamedTuple):
     amount: float
     unit: str
 
-    def steps(self, *, tokens_per_step: float, steps_per_epoch: float, flops_per_step: float) -> int | None:
+    def steps(
+        self, *, units_per_step: Mapping[str, float], steps_per_epoch: float, flops_per_step: float
+    ) -> int | None:
         """How many whole steps it pays for; None where only the clock can tell."""
         if self.unit == "seconds":
             return None
-        step = {"tokens": tokens_per_step, "steps": 1.0, "epochs": 1 / steps_per_epoch, "flops": flops_per_step}
+        step = {**units_per_step, "steps": 1.0, "epochs": 1 / steps_per_epoch, "flops": flops_per_step}
+        if self.unit not in step:
+            raise ValueError(
+                f"a budget of {self.amount:g} {self.unit}: what is learnt from here has no {self.unit}; "
+                f"give {', '.join(step)} or a time"
+            )
         count = math.floor(self.amount / step[self.unit] + 1e-9)
         if count < 1:
             raise ValueError(

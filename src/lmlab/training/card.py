@@ -8,7 +8,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters
 from lmlab.models import find
 from lmlab.training.costs import Cost
-from lmlab.training.loop import Progress
+from lmlab.training.progress import Progress
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus

@@ -1,86 +1,107 @@
-"""How well a model does on held-out text while it learns: the loss of its own objective, and what else is measured."""
+"""How well a model does on held-out data while it learns: the loss of its own objective, and its metrics."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 
 from lmlab.config import suggest
 from lmlab.data.batches.loaders import Loader
+from lmlab.metrics.metric import Direction, Metric
 from lmlab.models.abilities import State
-from lmlab.models.model import Model
-from lmlab.objectives.objective import Loss, Objective
 from lmlab.training.ahead import make_batch
+from lmlab.training.learner import Learner
+from lmlab.training.randomness import own_randomness
 
 
 class Evaluation(NamedTuple):
-    """What validation gives: nats per prediction, and what else was measured (losses apart, the more the better)."""
+    """What validation gives: nats per prediction, and metrics by name, each with its direction."""
 
     loss: float
-    measures: dict[str, float]
+    values: dict[str, float]
+    better: Mapping[str, Direction] = {}
 
-    def cost(self, watch: str) -> tuple[float, float]:
-        """What early stopping and the choice of the best weights look at: the lower, the better.
+    def improves(self, loss: float | None, values: Mapping[str, float], *, watch: str) -> bool:
+        """Whether it is better than an earlier evaluation, of which loss and values are given, by what is watched.
 
-        Of the same measure (a BLEU of 0, say) the lower loss is the better one.
+        Of the same value (a BLEU of 0, say) the lower loss is the better one.
         """
-        if watch == "loss":
-            return self.loss, self.loss
-        if watch not in self.measures:
-            raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.measures])}")
-        return self.measures[watch] if watch.endswith("_loss") else -self.measures[watch], self.loss
+        if watch != "loss" and watch not in self.values:
+            raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.values])}")
+        if loss is None:
+            return True
+        if watch == "loss" or values.get(watch, self.values[watch]) == self.values[watch]:
+            return self.loss < loss
+        return (self.values[watch] > values[watch]) == (self.better.get(watch) == "higher")
 
 
 @contextmanager
-def evaluating(model: Model) -> Iterator[None]:
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Dropout off and no gradients, then back to training."""
-    model.eval()
+    module.eval()
     with torch.inference_mode():
         yield
-    model.train()
+    module.train()
 
 
-def mean_loss(model: Model, objective: Objective, loader: Loader, *, steps: int) -> Evaluation:
-    """The loss per prediction, and the measures, over the first `steps` batches; state carried where the model does.
+@dataclass
+class Validator:
+    """Evaluates a learner on the same part of held-out data each time.
 
-    The blanks are the same each time, and so are the random numbers of a model that draws some: what training draws
-    does not depend on whether it was watched.
+    Blanks are the same each time, and so are the random numbers of a model that draws some: what training draws does
+    not depend on whether it was watched.
     """
-    total, count = 0.0, 0
-    measures: dict[str, tuple[float, int]] = {}
-    state: State = None
-    with evaluating(model), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for step in range(steps):
-            batch = make_batch(objective, loader, step, seed=0).to(model.device)
-            if not model.carries or loader.restarts(step):
-                state = None
-            loss, state = objective.loss(model, batch, state)
-            total, count = total + float(loss.total), count + loss.count
-            measures = add_measures(measures, sums(loss))
-    return Evaluation(total / max(1, count), means(measures))
+
+    learner: Learner
+    loader: Loader
+    steps: int
+    more: Mapping[str, tuple[Callable[[], Metric], Callable[[], Iterable[Any]]]] = field(default_factory=dict)
+    """Metrics of what is made for them alone, such as translations: what makes the metric, and what it is shown."""
+
+    def __call__(self) -> Evaluation:
+        objective = self.learner.objective
+        metrics = {name: make() for name, make in objective.metrics.items()}
+        sums, counts = dict.fromkeys(objective.weights, 0.0), dict.fromkeys(objective.weights, 0)
+        seen: set[str] = set()
+        state: State = None
+        with evaluating(self.learner), own_randomness(self.learner.device, seed=0):
+            for step in range(self.steps):
+                batch = make_batch(objective, self.loader, step, seed=0).to(self.learner.device)
+                if not self.learner.model.carries or self.loader.restarts(step):
+                    state = None
+                loss = self.learner(batch, state)
+                state = loss.state
+                for name in objective.weights:
+                    sums[name] += float(loss.sums[name])
+                    counts[name] += batch.counts[name]
+                for name, watched in loss.watched.items():
+                    metrics[name].add(watched)
+                    seen.add(name)
+            for name, (make, show) in self.more.items():
+                metrics[name] = make()
+                seen.add(name)
+                for watched in show():
+                    metrics[name].add(watched)
+        main, *others = objective.weights
+        means = {name: sums[name] / max(1, counts[name]) for name in objective.weights}
+        values = {term_name(name, objective.weights): means[name] for name in others}
+        values |= {name: metrics[name].value() for name in metrics if name in seen}
+        return Evaluation(means[main], values, {name: metric.better for name, metric in metrics.items()})
 
 
-def sums(loss: Loss) -> dict[str, tuple[float, int]]:
-    """The measures of a loss, and its further terms, as plain numbers."""
-    terms = {f"{name}_loss": (float(term.total.detach()), term.count) for name, term in loss.terms.items()}
-    return terms | {name: (float(total), count) for name, (total, count) in loss.measures.items()}
+def term_name(term: str, weights: Mapping[str, float]) -> str:
+    """How a term of the loss beside the main one is called in the metrics; what is only watched keeps its name."""
+    return f"{term}_loss" if weights[term] else term
 
 
-def add_measures(
-    some: dict[str, tuple[float, int]], more: dict[str, tuple[float, int]]
-) -> dict[str, tuple[float, int]]:
-    """Sums and counts by name, added up."""
-    both = {
-        name: (total + some.get(name, (0.0, 0))[0], n + some.get(name, (0.0, 0))[1])
-        for name, (total, n) in more.items()
-    }
-    return {**some, **both}
-
-
-def means(measures: dict[str, tuple[float, int]]) -> dict[str, float]:
-    """Each sum over its count."""
-    return {name: total / max(1, count) for name, (total, count) in measures.items()}
+def evaluate_parts(parts: Mapping[str, Callable[[], Evaluation]]) -> Evaluation:
+    """The loss of each part (a language), and their mean: each counts the same, however much text it has."""
+    found = {name: evaluate() for name, evaluate in parts.items()}
+    first = next(iter(found.values()))
+    values = {name: sum(one.values[name] for one in found.values()) / len(found) for name in first.values}
+    losses = {f"{name}_loss": one.loss for name, one in found.items()}
+    return Evaluation(sum(losses.values()) / len(losses), {**values, **losses}, first.better)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -13,23 +14,36 @@ from lmlab.training.settings import TrainConfig
 LONGEST_WARMUP = 0.1
 """The share of the budget that warm-up may take, so that short runs reach their full rate too."""
 
-
-def parameter_groups(model: nn.Module, *, decay: float) -> list[dict[str, Any]]:
-    """Matrices decay; biases and gains do not."""
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return [
-        {"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay},
-        {"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0},
-    ]
+Group = dict[str, Any]
 
 
-def create_optimizer(model: nn.Module, config: TrainConfig) -> torch.optim.Optimizer:
+def parameter_groups(depths: Sequence[Sequence[nn.Parameter]], *, decay: float) -> list[Group]:
+    """For each depth two groups: matrices decay; biases and gains do not. `scale` is the group's share of the rate."""
+    groups: list[Group] = []
+    for depth, parameters in enumerate(depths):
+        own: Group = {"depth": depth, "scale": 1.0}
+        groups.append({"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay, **own})
+        groups.append({"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0, **own})
+    return [group for group in groups if group["params"]]
+
+
+def create_optimizer(groups: list[Group], config: TrainConfig) -> torch.optim.Optimizer:
     """The optimizer that `config` names, fused into one kernel where torch can."""
-    groups = [group for group in parameter_groups(model, decay=config.decay) if group["params"]]
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.rate, momentum=config.momentum, fused=True)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.rate, betas=(config.beta1, config.beta2), fused=True)
+
+
+def scale_groups(optimizer: torch.optim.Optimizer, scales: Sequence[float]) -> None:
+    """Give each depth its share of the rate; with 0 it is frozen.
+
+    A rate of 0 alone would still move the moments of Adam, so a frozen parameter gets no gradient at all.
+    """
+    for group in optimizer.param_groups:
+        group["scale"] = scales[group["depth"]]
+        for parameter in group["params"]:
+            parameter.requires_grad_(group["scale"] > 0)
 
 
 def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: float = 1.0) -> float:
@@ -53,22 +67,27 @@ def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: f
     return config.rate * min(1.0, factor[config.schedule])
 
 
-def optimizer_tensors(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Everything that the optimizer remembers, by name."""
-    state = optimizer.state_dict()["state"]
+def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
+    """Everything that the optimizer remembers, by the names of the parameters; what was always frozen has nothing."""
+    names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
     return {
-        f"optimizer.{index}.{key}": value
-        for index, entry in state.items()
+        f"optimizer.{names[parameter]}.{key}": value
+        for parameter, entry in optimizer.state.items()
         for key, value in entry.items()
         if isinstance(value, Tensor)
     }
 
 
-def restore_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave."""
+def restore_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module, tensors: dict[str, Tensor]) -> None:
+    """Put back what `optimizer_tensors` gave; checkpoints before 0.3 have numbers in place of names."""
+    names = {parameter: name for name, parameter in module.named_parameters()}
+    order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    number = {names[parameter]: index for index, parameter in enumerate(order)}
     state: dict[int, dict[str, Tensor]] = {}
     for name, tensor in tensors.items():
-        if name.startswith("optimizer."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = tensor
+        kind, _, rest = name.partition(".")
+        if kind == "optimizer":
+            parameter, _, key = rest.rpartition(".")
+            index = int(parameter) if parameter.isdigit() else number[parameter]
+            state.setdefault(index, {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.checkpoint import (
     load_weights,
@@ -23,10 +23,13 @@ from lmlab.checkpoint import (
     write_tensors,
 )
 from lmlab.models.abilities import State
-from lmlab.models.model import Model, map_state
-from lmlab.training.loop import Progress
-from lmlab.training.optimizers import optimizer_tensors, restore_optimizer
+from lmlab.models.model import map_state
+from lmlab.training.learner import Learner
+from lmlab.training.progress import Progress
+from lmlab.training.randomness import random_tensors, restore_random
+from lmlab.training.step import Step
 
+HEADS = "head.safetensors"
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds the weights of the latest evaluations, for averaging."""
 
@@ -41,29 +44,31 @@ class RunDirectory:
         self._saved = time.monotonic()
         self._metrics = open(path / "metrics.jsonl", "ab")  # noqa: SIM115 (held for the whole run)
 
-    def load(self, model: Model, optimizer: torch.optim.Optimizer, start: State) -> tuple[Progress, State] | None:
+    def load(self, step: Step, start: State) -> tuple[Progress, State] | None:
         """Restore weights, optimizer, random numbers, carried state and metrics as they were."""
+        device = step.learner.device
 
         def read(folder: Path) -> tuple[Progress, State]:
             progress = Progress.model_validate(read_json(folder / "progress.json"))
-            load_weights(model, read_tensors(folder / "model.safetensors"), source=folder / "model.safetensors")
+            for name, module in _modules(step.learner).items():
+                load_weights(module, read_tensors(folder / name), source=folder / name)
             tensors = read_tensors(folder / "training.safetensors")
-            restore_optimizer(optimizer, tensors)
-            _restore_random(tensors)
+            step.restore(tensors)
+            restore_random(tensors, device)
             leaves = [tensors[f"state.{i}"] for i in range(sum(name.startswith("state.") for name in tensors))]
-            return progress, _unflatten(start, leaves, model.device) if leaves else None
+            return progress, _unflatten(start, leaves, device) if leaves else None
 
         found = read_folder(self.path / "last", read)
         reached = found[0].step if found else 0
-        for step, path in kept_checkpoints(self.path):
-            if step > reached:
+        for number, path in kept_checkpoints(self.path):
+            if number > reached:
                 path.unlink()
         size = found[0].metrics_bytes if found else 0
         self._metrics.truncate(size)
         self._metrics.seek(size)
         return found
 
-    def save(self, model: Model, optimizer: torch.optim.Optimizer, state: State, progress: Progress) -> None:
+    def save(self, step: Step, state: State, progress: Progress) -> None:
         """Write `last/`; the checkpoint before it stays as `previous/`."""
         self._metrics.flush()
         os.fsync(self._metrics.fileno())
@@ -71,23 +76,26 @@ class RunDirectory:
         leaves = {f"state.{i}": tensor for i, tensor in enumerate(_flatten(state))}
 
         def fill(folder: Path) -> None:
-            write_tensors(folder / "model.safetensors", model_tensors(model))
-            write_tensors(folder / "training.safetensors", {**optimizer_tensors(optimizer), **_random(), **leaves})
+            for name, module in _modules(step.learner).items():
+                write_tensors(folder / name, model_tensors(module))
+            random = random_tensors(step.learner.device)
+            write_tensors(folder / "training.safetensors", {**step.tensors(), **random, **leaves})
             write_json(folder / "progress.json", progress.model_dump())
 
         write_folder(self.path / "last", fill)
         self._saved = time.monotonic()
 
-    def save_best(self, model: Model) -> None:
+    def save_best(self, learner: Learner) -> None:
         """Write the weights that `lmlab.load` takes."""
-        replace_tensors(self.path / "model.safetensors", model_tensors(model))
+        for name, module in _modules(learner).items():
+            replace_tensors(self.path / name, model_tensors(module))
 
-    def keep(self, model: Model, progress: Progress) -> None:
+    def keep(self, learner: Learner, progress: Progress) -> None:
         """Write the weights of an evaluation beside those of the ones before it, of which the oldest goes."""
         if self.keep_latest:
             folder = self.path / CHECKPOINTS
             folder.mkdir(exist_ok=True)
-            write_tensors(folder / f"step-{progress.step:06}.safetensors", model_tensors(model))
+            write_tensors(folder / f"step-{progress.step:06}.safetensors", model_tensors(learner.model))
             for _, path in kept_checkpoints(self.path)[: -self.keep_latest]:
                 path.unlink()
 
@@ -109,17 +117,10 @@ def kept_checkpoints(run: Path) -> list[tuple[int, Path]]:
     return sorted((int(path.stem.removeprefix("step-")), path) for path in files)
 
 
-def _random() -> dict[str, Tensor]:
-    tensors = {"random.cpu": torch.get_rng_state()}
-    if torch.cuda.is_available():
-        tensors["random.cuda"] = torch.cuda.get_rng_state()
-    return tensors
-
-
-def _restore_random(tensors: dict[str, Tensor]) -> None:
-    torch.set_rng_state(tensors["random.cpu"])
-    if "random.cuda" in tensors and torch.cuda.is_available():
-        torch.cuda.set_rng_state(tensors["random.cuda"])
+def _modules(learner: Learner) -> dict[str, nn.Module]:
+    """What is written to which file: the model, and the heads where there are any."""
+    heads = {HEADS: learner.heads} if len(learner.heads) else {}
+    return {"model.safetensors": learner.model, **heads}
 
 
 def _flatten(state: State) -> list[Tensor]:

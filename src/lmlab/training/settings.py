@@ -28,6 +28,12 @@ class TrainConfig(Config):
     beta1: float = Field(0.9, ge=0, lt=1, description="of adam: memory of the gradient")
     beta2: float = Field(0.99, ge=0, lt=1, description="of adam: memory of its square")
     decay: float = Field(0.0, ge=0, description="weight decay, on matrices only")
+    layer_decay: float = Field(
+        1.0, gt=0, le=1, description="discriminative rates: each layer learns at this share of the rate above it"
+    )
+    unfreeze: int | None = Field(
+        None, ge=1, description="gradual unfreezing: steps after which one more layer learns, from the top down"
+    )
     clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; none to leave it alone")
     schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau"] = Field(
         "cosine", description="the learning rate over the run, after warm-up"

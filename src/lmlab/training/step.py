@@ -1,111 +1,149 @@
-"""One step of training: batches, gradients, and the update of the weights."""
+"""One step of training: micro-batches, gradients, and the update of the weights."""
 
 from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch import Tensor
 
 from lmlab.data.batches.loaders import Loader
 from lmlab.models.abilities import State
-from lmlab.models.model import Model, detach_state
-from lmlab.objectives.objective import Batch, Loss, Objective
+from lmlab.objectives.objective import Batch, Loss, weighted_mean
 from lmlab.training.ahead import Ahead
-from lmlab.training.evaluation import add_measures, sums
+from lmlab.training.learner import Learner
+from lmlab.training.optimizers import (
+    create_optimizer,
+    optimizer_tensors,
+    parameter_groups,
+    restore_optimizer,
+    scale_groups,
+)
 from lmlab.training.settings import TrainConfig
+from lmlab.training.strategies import choose_strategy
 
 
 @dataclass(frozen=True)
 class Taken:
-    """What one step came to."""
+    """What one step came to; the tensors are still on the device, so that nobody waits for it without need."""
 
-    loss: float  # nats per prediction
-    count: int  # predictions
-    tokens: int  # read
-    gradient: float  # norm
-    measures: dict[str, tuple[float, int]]
+    sums: dict[str, Tensor]  # nats by term
+    counts: dict[str, int]  # predictions by term
+    units: dict[str, int]  # read: tokens …
+    gradient: Tensor  # norm
+    watched: dict[str, tuple[Tensor, int]]  # sums and counts
 
 
 class Step:
     """One update of the weights, with the precision, compilation and accumulation that the settings ask for."""
 
-    def __init__(
-        self,
-        model: Model,
-        objective: Objective,
-        loader: Loader,
-        config: TrainConfig,
-        optimizer: torch.optim.Optimizer,
-    ) -> None:
-        self.model, self.objective, self.loader, self.config, self.optimizer = (
-            model,
-            objective,
-            loader,
-            config,
-            optimizer,
-        )
-        self.ahead = Ahead(objective, loader, seed=config.seed)
-        self.parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.device = model.device
+    def __init__(self, learner: Learner, loader: Loader, config: TrainConfig) -> None:
+        self.learner, self.loader, self.config = learner, loader, config
+        self.strategy = choose_strategy(config)
+        self.depths = [list(learner.parameters())]
+        if self.strategy is not None:
+            self.depths = [*cast(Any, learner.model).depths(), list(learner.heads.parameters())]
+            self.depths = [depth for depth in self.depths if depth]
+        self.optimizer = create_optimizer(parameter_groups(self.depths, decay=config.decay), config)
+        self.ahead = Ahead(learner.objective, loader, seed=config.seed)
+        self.device = learner.device
         self.dtype = choose_dtype(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
         self.unproven = config.compile
         self.close = self.ahead.close
         if config.compile:
-            model.compile()
+            learner.compile()
 
     def __call__(self, step: int, rate: float, state: State) -> tuple[Taken, State]:
-        """Give what the step came to, and the state after it."""
+        """Give what the step came to, and the state after it.
+
+        The counts of all micro-batches are known before the first of them is read, so each prediction weighs the same,
+        however the batch was cut.
+        """
+        if self.strategy is not None:
+            scale_groups(self.optimizer, self.strategy.scales(step, len(self.depths)))
         for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        total, count, tokens = 0.0, 0, 0
-        measures: dict[str, tuple[float, int]] = {}
-        scale = 1.0 / self.config.accumulate
-        for part in range(self.config.accumulate):
-            place = step * self.config.accumulate + part
-            if not self.model.carries or self.loader.restarts(place):
+            group["lr"] = rate * group["scale"]
+        places = range(step * self.config.accumulate, (step + 1) * self.config.accumulate)
+        batches = [self.ahead.batch(place) for place in places]
+        counts = add_up(batch.counts for batch in batches)
+        sums: dict[str, Tensor] = {}
+        watched: dict[str, tuple[Tensor, int]] = {}
+        for place, batch in zip(places, batches, strict=True):
+            if not self.learner.model.carries or self.loader.restarts(place):
                 state = None
-            batch = self.ahead.batch(place).to(self.device)
-            loss, state = self._backward(batch, state, scale)
-            total, count, tokens = total + float(loss.total.detach()), count + loss.count, tokens + batch.tokens
-            measures = add_measures(measures, sums(loss))
+            loss = self._backward(batch.to(self.device), state, counts)
+            state = loss.state
+            for name, total in loss.sums.items():
+                sums[name] = sums[name] + total.detach() if name in sums else total.detach()
+            for name, values in loss.watched.items():
+                before, count = watched.get(name, (0.0, 0))
+                watched[name] = (values.detach().sum() + before, count + values.numel())
+        norm = self._update()
+        return Taken(sums, counts, add_up(batch.units for batch in batches), norm, watched), state
+
+    def _update(self) -> Tensor:
+        """Clip, and change the weights; give the norm of the gradient. On a CPU, none that is no number is applied."""
         self.scaler.unscale_(self.optimizer)
         limit = self.config.clip if self.config.clip is not None else math.inf
-        norm = float(torch.nn.utils.clip_grad_norm_(self.parameters, limit))
-        if math.isfinite(norm) or self.scaler.is_enabled():
+        parameters = [parameter for depth in self.depths for parameter in depth if parameter.grad is not None]
+        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        if self.device.type != "cpu" or self.scaler.is_enabled() or bool(norm.isfinite()):
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        gradient = norm if not self.scaler.is_enabled() else 0.0
-        return Taken(total / max(1, count), count, tokens, gradient, measures), detach_state(state)
+        return torch.zeros_like(norm) if self.scaler.is_enabled() else norm
 
-    def _backward(self, batch: Batch, state: State, scale: float) -> tuple[Loss, State]:
+    def _backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:
         if not self.unproven:
-            return self._forward_backward(batch, state, scale)
+            return self._forward_backward(batch, state, counts)
         random = torch.get_rng_state()
         self.unproven = False
         try:
-            return self._forward_backward(batch, state, scale)
+            return self._forward_backward(batch, state, counts)
         except Exception as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
             warnings.warn(f"torch.compile failed ({reason}); going on without it", stacklevel=2)
-            self.model._compiled_call_impl = None
+            self.learner._compiled_call_impl = None
             self.optimizer.zero_grad(set_to_none=True)
             torch.set_rng_state(random)
-            return self._forward_backward(batch, state, scale)
+            return self._forward_backward(batch, state, counts)
 
-    def _forward_backward(self, batch: Batch, state: State, scale: float) -> tuple[Loss, State]:
+    def _forward_backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:
         with self._autocast():
-            loss, state = self.objective.loss(self.model, batch, state)
-        self.scaler.scale(loss.mean * scale).backward()  # type: ignore[no-untyped-call]
-        return loss, state
+            loss: Loss = self.learner(Batch(batch.inputs, batch.labels), state)
+        mean = weighted_mean(loss.sums, counts, self.learner.objective.weights)
+        self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
+        return loss
 
     def _autocast(self) -> AbstractContextManager[Any]:
         return nullcontext() if self.dtype is None else torch.autocast(self.device.type, dtype=self.dtype)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What the optimizer and the scaler of gradients remember, by name: what a checkpoint needs beside weights."""
+        scaler = {f"scaler.{name}": torch.tensor(value) for name, value in self.scaler.state_dict().items()}
+        return {**optimizer_tensors(self.optimizer, self.learner), **scaler}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        restore_optimizer(self.optimizer, self.learner, tensors)
+        state = self.scaler.state_dict()
+        if state and all(f"scaler.{name}" in tensors for name in state):
+            self.scaler.load_state_dict({name: tensors[f"scaler.{name}"].item() for name in state})
+
+
+def add_up(counts: Any) -> dict[str, int]:
+    """Counts by name, summed."""
+    total: dict[str, int] = {}
+    for each in counts:
+        for name, count in each.items():
+            total[name] = total.get(name, 0) + count
+    return total
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype | None:

@@ -19,7 +19,8 @@ from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.costs import Cost
-from lmlab.training.evaluation import mean_loss
+from lmlab.training.evaluation import Validator
+from lmlab.training.learner import Learner
 from lmlab.training.loop import train
 from lmlab.training.settings import TrainConfig
 
@@ -50,18 +51,20 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     objective, text = made_up_lesson(model, design, tokens=max(TEXT, 4 * rows * design.window), seed=config.seed)
     streams = config.order == "streams" or (config.order == "auto" and model.carries)
     loader = objective.loader(text, batch=rows, window=design.window, seed=config.seed, streams=streams)
-    warm = train(model, objective, loader, config.model_copy(update={"budget": "2steps"}))
+    learner = Learner(model, objective)
+    warm = train(learner, loader, config.model_copy(update={"budget": "2steps"}))
     seconds = max(SECONDS, LEAST_STEPS * warm.seconds / 2)
-    progress = train(model, objective, loader, config.model_copy(update={"budget": f"{seconds}s", "log_every": 10}))
+    progress = train(learner, loader, config.model_copy(update={"budget": f"{seconds}s", "log_every": 10}))
     cost = Cost(*progress.cost)
-    counted = getattr(loader, "targets_per_step", loader.tokens_per_step) / loader.tokens_per_step
-    judged = objective.loader(
+    units = loader.units_per_step
+    counted = units.get("targets", units["tokens"]) / units["tokens"]
+    held_out = objective.loader(
         text, batch=min(rows, VALIDATION_ROWS), window=design.window, seed=0, streams=model.carries
     )
     speed = Speed(
         machine=machine_name(device),
         tokens_per_second=counted * progress.tokens / progress.seconds,
-        validation_tokens_per_second=_validation_rate(model, objective, judged),
+        validation_tokens_per_second=_validation_rate(learner, held_out),
         watts=cost.joules / cost.seconds,
         peak=peak,
         memory=machine_memory(device),
@@ -85,14 +88,14 @@ def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> t
     )
 
 
-def _validation_rate(model: Model, objective: Objective, loader: Loader) -> float:
+def _validation_rate(learner: Learner, loader: Loader) -> float:
     """Tokens scored in a second."""
-    mean_loss(model, objective, loader, steps=1)
+    Validator(learner, loader, steps=1)()
     steps, start = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - start < VALIDATION_SECONDS:
-        mean_loss(model, objective, loader, steps=4)
+        Validator(learner, loader, steps=4)()
         steps += 4
-    return steps * loader.tokens_per_step / (time.perf_counter() - start)
+    return steps * loader.units_per_step["tokens"] / (time.perf_counter() - start)
 
 
 def matrix_rate(device: torch.device, *, size: int = 1024, repetitions: int = 5) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
@@ -19,10 +20,12 @@ class Loader(Protocol):
     steps_per_epoch: float
 
     @property
-    def tokens_per_step(self) -> float:
-        """How many tokens a batch has, on average."""
+    def units_per_step(self) -> Mapping[str, float]:
+        """How many tokens (targets, examples …) a batch has, on average: what budgets count."""
 
     def batch(self, step: int) -> Any: ...
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         """True where batch `step` does not go on from the one before: carried state must be forgotten."""
@@ -44,13 +47,15 @@ class Windows:
         self._starts = np.zeros(0, dtype=np.int64)
 
     @property
-    def tokens_per_step(self) -> float:
-        return float(self.batch_size * self.window)
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": float(self.batch_size * self.window)}
 
     def batch(self, step: int) -> Tensor:
         first = step * self.batch_size
         rows = [self._row(first + i) for i in range(self.batch_size)]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return True
@@ -82,8 +87,8 @@ class Streams:
         self.steps_per_epoch = float(self.count)
 
     @property
-    def tokens_per_step(self) -> float:
-        return float(self.batch_size * self.window)
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": float(self.batch_size * self.window)}
 
     def batch(self, step: int) -> Tensor:
         epoch, place = divmod(step, self.count)
@@ -93,6 +98,8 @@ class Streams:
         starts = offset + length * np.arange(self.batch_size) + place * self.window
         rows = [self.tokens[start : start + self.window + 1] for start in starts]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return step % self.count == 0

@@ -40,13 +40,15 @@ class PairBatches:
         self._lengths = [source[kept], target[kept]]
         self._buckets = Buckets(self._lengths, tokens=tokens, seed=seed)
         self.steps_per_epoch = float(self._buckets.count)
-        self.targets_per_step = float(self._lengths[1].sum() / self._buckets.count)
         self.batch_size = max(1, round(len(kept) / self._buckets.count))
         self.window = max(1, round(float(self._lengths[1].mean())))
 
     @property
-    def tokens_per_step(self) -> float:
-        return float(sum(lengths.sum() for lengths in self._lengths) / self._buckets.count)
+    def units_per_step(self) -> dict[str, float]:
+        return {
+            "tokens": float(sum(lengths.sum() for lengths in self._lengths) / self._buckets.count),
+            "targets": float(self._lengths[1].sum() / self._buckets.count),
+        }
 
     def batch(self, step: int) -> PairRows:
         rows = self._buckets.rows(step)
@@ -59,6 +61,8 @@ class PairBatches:
             gather_rows(self._target, target_starts - 1, target + 1, fill=int(self._target[0])),
             target,
         )
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return True

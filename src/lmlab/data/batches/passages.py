@@ -49,8 +49,8 @@ class Passages:
         self.window = max(1, round(float(self._lengths.mean()) + 1))
 
     @property
-    def tokens_per_step(self) -> float:
-        return float((self._lengths + 1).sum() / self._buckets.count)
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": float((self._lengths + 1).sum() / self._buckets.count)}
 
     def batch(self, step: int) -> PassageRows:
         rows = self._buckets.rows(step)
@@ -59,6 +59,8 @@ class Passages:
         places = np.repeat(self._starts[rows] - ends + lengths, lengths) + np.arange(ends[-1])
         begins = None if self._begins is None else self._begins[places]
         return PassageRows(self._tokens[places].astype(np.int64), lengths, begins)
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return True

@@ -60,8 +60,8 @@ class TextRows:
         self._orders: dict[int, Integers] = {}
 
     @property
-    def tokens_per_step(self) -> float:
-        return float(self.batch_size * self.window)
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": float(self.batch_size * self.window)}
 
     def batch(self, step: int) -> Rows:
         numbers = step * self.batch_size + np.arange(self.batch_size)
@@ -72,6 +72,8 @@ class TextRows:
         rows[:, 0], rows[:, -1] = self.frame.cls, self.frame.sep
         rows[:, 1:-1] = self.tokens[starts[:, None] + np.arange(self.text)]
         return Rows(rows, np.stack([np.full_like(starts, self.seed), starts], axis=1))
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return True
@@ -104,8 +106,11 @@ class LengthSchedule:
         self.steps_per_epoch = share * short.steps_per_epoch + (1 - share) * long.steps_per_epoch
 
     @property
-    def tokens_per_step(self) -> float:
-        return self.share * self.short.tokens_per_step + (1 - self.share) * self.long.tokens_per_step
+    def units_per_step(self) -> dict[str, float]:
+        return {
+            "tokens": self.share * self.short.units_per_step["tokens"]
+            + (1 - self.share) * self.long.units_per_step["tokens"]
+        }
 
     @property
     def short_steps(self) -> int:
@@ -120,6 +125,9 @@ class LengthSchedule:
     def batch(self, step: int) -> Rows:
         first = self.short_steps
         return self.short.batch(step) if step < first else self.long.batch(step - first)
+
+    def plan(self, total_steps: int | None) -> None:
+        self.total_steps = total_steps
 
     def restarts(self, step: int) -> bool:
         return True

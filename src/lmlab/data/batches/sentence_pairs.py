@@ -82,8 +82,8 @@ class SentencePairs:
         self._epochs: dict[int, tuple[Integers, _Plan]] = {}
 
     @property
-    def tokens_per_step(self) -> float:
-        return self.batch_size * self.row_tokens
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": self.batch_size * self.row_tokens}
 
     def batch(self, step: int) -> Rows:
         numbers = step * self.batch_size + np.arange(self.batch_size)
@@ -94,6 +94,8 @@ class SentencePairs:
             chosen = order[places[epochs == epoch]]
             parts.append([column[chosen] for column in plan])
         return self._fill(_Plan(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return True

@@ -30,7 +30,7 @@ class TranslationRows:
         self.batch_size = max(1, round(len(kept) / self._buckets.count))
         self.window = max(4, round(float(whole.mean())))
         self.steps_per_epoch = float(self._buckets.count)
-        self.tokens_per_step = float(whole.sum() / self._buckets.count)
+        self.units_per_step = {"tokens": float(whole.sum() / self._buckets.count)}
 
     def batch(self, step: int) -> Rows:
         chosen = self._buckets.rows(step)
@@ -58,6 +58,8 @@ class TranslationRows:
             lengths=lengths if padded else None,
             positions=np.where(segments == 1, np.maximum(later, 0), places),
         )
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         return True

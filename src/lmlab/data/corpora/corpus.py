@@ -76,6 +76,20 @@ class Split:
             text_places=map_file(".places", "int64").reshape(-1, 2) if shard.text else None,
         )
 
+    @property
+    def size(self) -> int:
+        return len(self.tokens) - 1
+
+    @property
+    def scored(self) -> int:
+        return len(self.tokens) - 1 - len(self.documents)
+
+    def parts(self) -> dict[str, Any]:
+        return {}
+
+    def loader(self, make: Any, *, seed: int) -> Any:
+        return make(self)
+
     def texts(self) -> Iterator[str]:
         """The text of each document, for valid and test."""
         if self.text_path is None or self.text_places is None:
@@ -99,6 +113,7 @@ class Corpus:
     text_fingerprint: str
     """The same without the tokenizer: equal for equal texts, split in the same way."""
     folder: Path
+    source_tokenizer: Any = None
 
 
 def prepare(

@@ -58,40 +58,54 @@ def shares_of(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
 class LanguageSplit:
     """One part of a corpus in several languages; read as a whole, they follow each other."""
 
-    parts: dict[str, Split]
+    parts_: dict[str, Split]
     alpha: float
 
     @cached_property
     def tokens(self) -> NDArray[Any]:
         """All tokens, language by language."""
-        first, *others = (part.tokens for part in self.parts.values())
+        first, *others = (part.tokens for part in self.parts_.values())
         return np.concatenate([first, *(tokens[1:] for tokens in others)])  # one boundary between two languages
 
     @cached_property
     def documents(self) -> NDArray[np.int64]:
         """The place in `tokens` of each document's first token."""
         places, before = [], 0
-        for part in self.parts.values():
+        for part in self.parts_.values():
             places.append(part.documents + before)
             before += len(part.tokens) - 1
         return np.concatenate(places)
 
     @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in self.parts.values())
+        return sum(part.bytes for part in self.parts_.values())
 
     @property
     def words(self) -> int:
-        return sum(part.words for part in self.parts.values())
+        return sum(part.words for part in self.parts_.values())
 
     @property
     def shares(self) -> dict[str, float]:
         """How often each language is read."""
-        return shares_of({name: len(part.tokens) for name, part in self.parts.items()}, alpha=self.alpha)
+        return shares_of({name: len(part.tokens) for name, part in self.parts_.items()}, alpha=self.alpha)
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens) - 1
+
+    @property
+    def scored(self) -> int:
+        return sum(part.scored for part in self.parts_.values())
+
+    def parts(self) -> dict[str, Any]:
+        return self.parts_
+
+    def loader(self, make: Any, *, seed: int) -> Any:
+        return Mixed({name: make(part) for name, part in self.parts_.items()}, self.shares, seed=seed)
 
     def texts(self) -> Iterator[str]:
         """The text of each document, for valid and test."""
-        for part in self.parts.values():
+        for part in self.parts_.values():
             yield from part.texts()
 
 
@@ -108,9 +122,11 @@ class Mixed:
         first = self.loaders[0]
         self.batch_size, self.window = first.batch_size, first.window
         weights = self.counts / ROUND
-        self.tokens_per_step = float(
-            sum(w * loader.tokens_per_step for w, loader in zip(weights, self.loaders, strict=True))
-        )
+        self.units_per_step = {
+            "tokens": float(
+                sum(w * loader.units_per_step["tokens"] for w, loader in zip(weights, self.loaders, strict=True))
+            )
+        }
         self.steps_per_epoch = float(sum(loader.steps_per_epoch for loader in self.loaders))
         self._round = -1
         self._order = np.zeros(0, dtype=np.int64)
@@ -118,6 +134,8 @@ class Mixed:
     def batch(self, step: int) -> Any:
         language, number = self._place(step)
         return self.loaders[language].batch(number)
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def restarts(self, step: int) -> bool:
         """True also where the language changes: a state that was carried is of another language."""

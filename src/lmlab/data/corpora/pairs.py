@@ -65,6 +65,20 @@ class PairSplit:
         """Words of the targets, split at white space."""
         return self.target.words
 
+    @property
+    def size(self) -> int:
+        return len(self.tokens) - 1
+
+    @property
+    def scored(self) -> int:
+        return len(self.tokens) - 1
+
+    def parts(self) -> dict[str, Any]:
+        return {}
+
+    def loader(self, make: Any, *, seed: int) -> Any:
+        return make(self)
+
     def __len__(self) -> int:
         return len(self.target.documents)
 

@@ -24,11 +24,11 @@ class Prepared:
 
     def __init__(self, weight: Tensor) -> None:
         self._weight = weight.detach()
-        self._version = weight._version
+        self._identity = _identify(weight)
 
     def fits(self, weight: Tensor) -> bool:
-        """Whether the weight is still what it was; writing to `weight.data` is not noticed."""
-        return self._version == weight._version
+        """Whether the weight is still what it was and where it was; writing into `weight.data` is not noticed."""
+        return self._identity == _identify(weight)
 
     def times(self, x: Tensor, rows: int, bias: Tensor | None) -> Tensor:
         """W x + b for so many vectors, in single precision."""
@@ -57,6 +57,15 @@ class Prepared:
 
     def __reduce__(self) -> tuple[type[None], tuple[()]]:
         return type(None), ()
+
+
+def _identify(weight: Tensor) -> tuple[object, ...]:
+    """What tells a weight from another and from itself after a change.
+
+    A module that is moved or converted gets new `weight.data`, which leaves the version as it was. `Prepared` holds on
+    to the memory that it was made from, so nothing else can come to lie there.
+    """
+    return weight._version, weight.data_ptr(), weight.stride(), weight.dtype, weight.device
 
 
 class Prepares(nn.Module):
