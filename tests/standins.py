@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmlab.checkpoint import model_tensors, write_config, write_tensors
 from lmlab.language_model import LanguageModel
 from lmlab.models import create, load_class
-from lmlab.models.model import Model, ModelConfig, Output
+from lmlab.models.model import ModelConfig, NextTokenModel, Output
 from lmlab.tokenizers import Tokenizer, train
 
 TEXT = (
@@ -30,6 +30,10 @@ class Table:
     """A trigram: the scores of the next token are looked up by the last two. Its state is the last token [B, 1]."""
 
     window = None
+    device = torch.device("cpu")
+
+    def offers(self) -> tuple[object, ...]:
+        return (self,)
 
     def __init__(self, vocabulary: int, *, seed: int = 0, scale: float = 1.5) -> None:
         self.vocabulary = vocabulary
@@ -71,7 +75,7 @@ class Softmax(nn.Linear):
         return self.nll(hidden, targets).sum()
 
 
-class TinyGRU(Model):
+class TinyGRU(NextTokenModel):
     """Its state carries any length."""
 
     def __init__(self, vocabulary: int, *, width: int = 16, seed: int = 0) -> None:
@@ -91,7 +95,7 @@ class TinyGRU(Model):
         return Output(hidden, last.transpose(0, 1))
 
 
-class TinyWindow(Model):
+class TinyWindow(NextTokenModel):
     """A running mean over at most `window` tokens, each with its position; more tokens in one state are an error.
 
     It counts how many tokens it has read, to show what a decoding loop costs.

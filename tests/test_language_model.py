@@ -89,14 +89,13 @@ def test_streaming_gives_what_decoding_at_once_gives(make_run, kind, spec):
     assert text == lm.generate("the cat", **options)
 
     from lmlab.decoding.generate import generate
-    from lmlab.decoding.sampling import Sampler
+    from lmlab.decoding.sampling import Sampler, Sampling
 
     ids = lm.tokenizer.encode("the cat")
     prompt = torch.tensor([[lm.tokenizer.boundary, *ids]])
     end = None if lm.tokenizer.newline_is_boundary else lm.tokenizer.boundary
-    chosen = [
-        int(t) for t in generate(lm.model, prompt, tokens=60, pick=Sampler(temperature=1.3, seed=5), boundary=end)
-    ]
+    pick = Sampler(Sampling(temperature=1.3, seed=5))
+    chosen = [drawn.token for (drawn,) in generate(lm.model, prompt, tokens=60, pick=pick, boundary=end)]
     if chosen[-1] == end:
         chosen.pop()
     assert lm.tokenizer.decode([*ids, *chosen]) == lm.tokenizer.decode(ids) + text
@@ -224,7 +223,7 @@ def test_no_text_has_no_score(make_run, text):
 
 def test_beams_and_drawing_exclude_each_other(make_run):
     lm = lmlab.load(make_run("ngram"))
-    with pytest.raises(ValueError, match="beams = 3 with top_k, temperature"):
+    with pytest.raises(ValueError, match="beams = 3 with temperature, top_k"):
         lm.generate(beams=3, top_k=5, temperature=0.5)
     with pytest.raises(ValueError, match="at most as many texts as beams"):
         lm.generate(beams=2, samples=3)

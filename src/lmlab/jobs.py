@@ -184,7 +184,7 @@ class Training:
         if model is None or not recipe.data.parallel:
             raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
         translator = Translator(
-            model=self.learner.model,
+            model=model,
             tokenizer=self.corpus.tokenizer,
             source_tokenizer=self.corpus.source_tokenizer,
             reverse=bool(recipe.objective.get("reverse_source", False)),

@@ -1,30 +1,29 @@
-"""What users hold: a model with its tokenizer, that scores texts, continues them and names the next token."""
+"""What users hold: a model with its tokenizer, in the roles that it has the abilities for."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from lmlab.analysis.alignment import Alignment, align
-from lmlab.analysis.embedding import BATCH_TOKENS, Embedder, Pool, TokenVectors, Vectors
-from lmlab.decoding.filling import BEAMS, Filled, Order
-from lmlab.decoding.filling import fill as fill_blanks
-from lmlab.decoding.mixture import Mixture, learn_weights
-from lmlab.decoding.pseudo import pseudo_score_tokens
-from lmlab.decoding.sampling import Sampler
-from lmlab.decoding.scoring import Progress, Score, score_tokens
-from lmlab.decoding.search import Penalty
+from lmlab.analysis.aligner import Aligner
+from lmlab.analysis.alignment import Alignment
+from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
+from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
+from lmlab.decoding.mixture import Mixture
+from lmlab.decoding.sampling import Drawing, Sampling
+from lmlab.decoding.scorer import Scorer, scorer_of
+from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
-from lmlab.decoding.translation import Translation, Translator
+from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
-from lmlab.models import model as contracts
-from lmlab.models.abilities import FillsBlanks, PredictsNext, require
+from lmlab.models.abilities import PredictsNext, WritesTarget, require
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers.frames import FILE, Frame, frame_of
 
 if TYPE_CHECKING:
     from lmlab.tokenizers import Tokenizer
@@ -46,50 +45,85 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         path=path,
         source_tokenizer=load_source_tokenizer(path),
         reverse_source=reads_backwards(path),
+        own_frame=Frame.load(path) if (path / FILE).is_file() else None,
     )
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """A model and the tokenizer it was trained with."""
+    """A model and the tokenizer it was trained with.
 
-    model: PredictsNext
+    What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`. Each is there if the
+    model has the ability for it, and is a ValueError that says what to use instead if not. The methods are short ways
+    to them.
+    """
+
+    model: Any
     tokenizer: Tokenizer
     path: Path | None = None
     source_tokenizer: Tokenizer | None = None
     """Of a translator whose source has a vocabulary of its own."""
     reverse_source: bool = False
     """Whether a translator reads its source from the last token to the first."""
+    own_frame: Frame | None = None
+    """What stands around its texts, where the run says it; else it is that of the model's kind."""
 
     def __repr__(self) -> str:
-        kind = type(self.model).__name__
-        return (
-            f"LanguageModel({kind}, {self.model.vocabulary:,} tokens, {str(self.path) if self.path else 'not saved'})"
+        kind, where = type(self.model).__name__, self.path or "not saved"
+        return f"LanguageModel({kind}, {self.model.vocabulary:,} tokens, {where})"
+
+    # Roles
+
+    @cached_property
+    def frame(self) -> Frame:
+        """What stands around a text when the model reads it."""
+        if self.own_frame is not None:
+            return self.own_frame
+        return frame_of(self.model, self.tokenizer, self.source_tokenizer, backwards=self.reverse_source)
+
+    @property
+    def writer(self) -> Writer:
+        """The model as one that continues a text."""
+        return Writer(model=require(self.model, PredictsNext), tokenizer=self.tokenizer, frame=self.frame)
+
+    @property
+    def scorer(self) -> Scorer:
+        """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
+        return scorer_of(self.model, self.tokenizer, self.frame)
+
+    @property
+    def filler(self) -> BlankFiller:
+        """The model as one that fills blanks."""
+        return filler_of(self.model, self.tokenizer, self.frame)
+
+    @property
+    def translator(self) -> Translator:
+        """The model as one that writes a target from a source."""
+        return Translator(
+            model=require(self.model, WritesTarget),
+            tokenizer=self.tokenizer,
+            source_tokenizer=self.source_tokenizer,
+            reverse=self.reverse_source,
         )
 
-    def score(self, text: str | Sequence[str], *, batch: int = 16, progress: Progress | None = None) -> Score:
+    @property
+    def aligner(self) -> Aligner:
+        """The model as one that shows which source tokens it looks at."""
+        return Aligner(self.translator)
+
+    @property
+    def embedder(self) -> Embedder:
+        """The model as one that gives vectors; `dataclasses.replace` changes which and how."""
+        return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.tokenizer, frame=self.frame)
+
+    # Short ways to them
+
+    def score(self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:
         """How well the model predicts a text, or several texts that have nothing to do with each other.
 
         A model that fills blanks guesses each token from all others: that is its pseudo-log-likelihood (`pseudo`).
         """
-        texts = [text] if isinstance(text, str) else list(text)
-        documents = self._encode(texts)
-        pseudo = isinstance(self.model, contracts.EncoderModel)
-        score = self._pseudo_score if pseudo else self._score
-        nats = score(documents, batch, progress)
-        unknown = sum(int(np.count_nonzero(document == self.tokenizer.unknown)) for document in documents)
-        return Score(
-            nats=float(sum(part.sum() for part in nats)),
-            tokens=sum(map(len, documents)),
-            words=sum(len(each.split()) for each in texts),
-            bytes=sum(len(each.encode()) for each in texts),
-            lossy=self.tokenizer.lossy or unknown > 0,
-            unknown=unknown,
-            pseudo=pseudo,
-            token_ids=documents,
-            token_nats=nats,
-            show=self.tokenizer.show,
-        )
+        return self.scorer.score(_listed(text), batch=batch, progress=progress)
 
     def fill(
         self,
@@ -104,60 +138,27 @@ class LanguageModel:
 
         Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filling.py.
         """
-        return fill_blanks(
-            self.model, text, tokenizer=self.tokenizer, top=top, jointly=jointly, order=order, beams=beams
-        )
+        return self.filler.fill(text, top=top, jointly=jointly, order=order, beams=beams)
 
     @overload
     def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        layers: str | int = ...,
-        pool: None = ...,
-        truncate: bool = ...,
-        batch_tokens: int = ...,
-        progress: Progress | None = ...,
+        self, texts: str | Sequence[str], *, pool: None = ..., **reading: Unpack[Reading]
     ) -> list[TokenVectors]: ...
 
     @overload
-    def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        layers: str | int = ...,
-        pool: Pool,
-        truncate: bool = ...,
-        batch_tokens: int = ...,
-        progress: Progress | None = ...,
-    ) -> Vectors: ...
+    def embed(self, texts: str | Sequence[str], *, pool: Pool, **reading: Unpack[Reading]) -> Vectors: ...
 
     def embed(
-        self,
-        texts: str | Sequence[str],
-        *,
-        layers: str | int = "last",
-        pool: Pool | None = None,
-        truncate: bool = False,
-        batch_tokens: int = BATCH_TOKENS,
-        progress: Progress | None = None,
+        self, texts: str | Sequence[str], *, pool: Pool | None = None, **reading: Unpack[Reading]
     ) -> list[TokenVectors] | Vectors:
         """The vectors of each text's tokens, with their words; with `pool`, one vector for each text [N, D].
 
         `layers` is last, first (the embeddings), second-to-last, a number, sum:, mean: or concat: with all, -4: or 1,3,
-        or mix, the mean of all. `pool` is cls, mean or max.
+        or mix, the mean of all. `pool` is cls, mean or max. `truncate` cuts a text that the model cannot hold, and
+        `batch_tokens` are read at once.
         """
-        given = [texts] if isinstance(texts, str) else list(texts)
-        embedder = Embedder(
-            model=self.model,
-            tokenizer=self.source_tokenizer or self.tokenizer,
-            layers=layers,
-            truncate=truncate,
-            backwards=self.reverse_source,
-            batch_tokens=batch_tokens,
-            progress=progress,
-        )
-        return embedder.tokens(given) if pool is None else embedder.whole(given, pool)
+        embedder = replace(self.embedder, **reading)
+        return embedder.tokens(_listed(texts)) if pool is None else embedder.whole(_listed(texts), pool)
 
     def generate(
         self,
@@ -165,60 +166,29 @@ class LanguageModel:
         *,
         tokens: int = 100,
         samples: int = 1,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float = 1.0,
         beams: int | None = None,
         length_penalty: float = 0.0,
         stop: str | Sequence[str] = (),
-        seed: int = 0,
         trace: Callable[[SearchTree], None] | None = None,
+        **drawing: Unpack[Drawing],
     ) -> str | list[str]:
         """The continuation of a prompt (without the prompt), or a list of `samples` of them.
 
-        With `beams` they are the most probable ones that a search with so many beams finds, best first, and nothing is
+        It is drawn by the options of `Sampling`: `temperature`, `top_k`, `top_p`, `min_p`, penalties, `seed`. With
+        `beams` they are the most probable ones that a search with so many beams finds, best first, and nothing is
         drawn; `trace` is then given the tree of the search. The text ends after `tokens` tokens, before a `stop`
         string, or where the model ends the document.
         """
-        if beams is None:
-            if trace is not None:
-                raise ValueError("trace is given the tree of a beam search: give beams too")
-            pieces = self.stream(
-                prompt,
-                tokens=tokens,
-                samples=samples,
-                temperature=temperature,
-                top_k=top_k,
-                top_p=top_p,
-                min_p=min_p,
-                repetition_penalty=repetition_penalty,
-                stop=stop,
-                seed=seed,
-            )
-            texts = ["".join(column) for column in zip(*pieces, strict=True)]
-        else:
-            drawing = {
-                "top_k": top_k is not None,
-                "top_p": top_p is not None,
-                "min_p": min_p is not None,
-                "temperature": temperature != 1.0,
-                "repetition_penalty": repetition_penalty != 1.0,
-            }
-            if given := [name for name, is_given in drawing.items() if is_given]:
-                raise ValueError(
-                    f"beams = {beams} with {', '.join(given)}: beam search draws nothing, leave out one or the other"
-                )
-            texts = self.writer.search(
-                prompt,
-                tokens=tokens,
-                samples=samples,
-                beams=beams,
-                length_penalty=length_penalty,
-                stop=stop,
-                trace=trace,
-            )
+        texts = self.writer.generate(
+            prompt,
+            sampling=Sampling(**drawing),
+            tokens=tokens,
+            samples=samples,
+            beams=beams,
+            length_penalty=length_penalty,
+            stop=stop,
+            trace=trace,
+        )
         return texts[0] if samples == 1 else texts
 
     def stream(
@@ -227,77 +197,24 @@ class LanguageModel:
         *,
         tokens: int = 100,
         samples: int = 1,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float = 1.0,
         stop: str | Sequence[str] = (),
-        seed: int = 0,
+        **drawing: Unpack[Drawing],
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
-        pick = Sampler(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-        )
-        return self.writer.stream(prompt, pick=pick, tokens=tokens, samples=samples, stop=stop)
+        return self.writer.stream(prompt, sampling=Sampling(**drawing), tokens=tokens, samples=samples, stop=stop)
 
-    @property
-    def writer(self) -> Writer:
-        """The model as one that continues a text; a ValueError where it writes from a source."""
-        self._check_reads_no_source()
-        return Writer(model=self.model, tokenizer=self.tokenizer)
+    def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
+        """The most probable next tokens after a prompt, with their probabilities."""
+        return self.writer.next(prompt, top=top)
 
-    @property
-    def translator(self) -> Translator:
-        """The model as one that writes a target from a source; a ValueError where it is not."""
-        if not isinstance(self.model, contracts.EncoderDecoder):
-            raise ValueError(
-                f"{self.path or self} holds {type(self.model).__name__}, which reads no source: it translates nothing. "
-                f"A translator is made by: lmlab train transformer --source FILE --target FILE -o RUN"
-            )
-        return Translator(
-            model=self.model,
-            tokenizer=self.tokenizer,
-            source_tokenizer=self.source_tokenizer,
-            reverse=self.reverse_source,
-        )
-
-    def translate(
-        self,
-        text: str | Sequence[str],
-        *,
-        beams: int = 5,
-        length_penalty: float = 0.6,
-        penalty: Penalty = "wu",
-        tokens: int | None = None,
-        shortest: int = 0,
-        no_repeat: int = 0,
-        batch: int = 32,
-        trace: Callable[[SearchTree], None] | None = None,
-        progress: Progress | None = None,
-    ) -> str | list[str]:
+    def translate(self, text: str | Sequence[str], **searching: Unpack[Searching]) -> str | list[str]:
         """The best translation of a text, or of each of several; an empty text stays empty.
 
-        A beam search for at most `tokens` tokens with at least `shortest`, in which no `no_repeat` tokens in a row come
-        twice; `trace` is given the tree of each search. `translator.translate` gives all that it finds, with scores.
+        A beam search with 5 `beams` and a `length_penalty` of 0.6, for at most `tokens` tokens with at least
+        `shortest`, in which no `no_repeat` tokens in a row come twice; `trace` is given the tree of each search.
+        `translator.translate` gives all that it finds, with scores.
         """
-        found = self.translator.translate(
-            [text] if isinstance(text, str) else text,
-            beams=beams,
-            length_penalty=length_penalty,
-            penalty=penalty,
-            tokens=tokens,
-            shortest=shortest,
-            no_repeat=no_repeat,
-            batch=batch,
-            trace=trace,
-            progress=progress,
-        )
+        found = self.translator.translate(_listed(text), **searching)
         best = [each[0].text if each else "" for each in found]
         return best[0] if isinstance(text, str) else best
 
@@ -310,33 +227,9 @@ class LanguageModel:
         head: int | None = None,
         batch: int = 32,
     ) -> list[Alignment]:
-        """How much each target token attends to each source token: the mean over the heads of the decoder's last block.
-
-        Another `layer` (from 0) or a single `head` can be asked for. A translation stands for the tokens that it was
-        written with.
-        """
-        translator = self.translator
-        sources = [source] if isinstance(source, str) else list(source)
+        """How much each target token attends to each source token, in one `layer` and `head` or their mean."""
         targets = [target] if isinstance(target, str) else list(target)
-        if len(sources) != len(targets):
-            raise ValueError(f"{len(sources)} sources and {len(targets)} targets: one target for each source is needed")
-        found = align(
-            translator.model,
-            translator.source_rows(sources),
-            translator.target_rows(targets),
-            show_source=(self.source_tokenizer or self.tokenizer).show,
-            show_target=self.tokenizer.show,
-            layer=layer,
-            head=head,
-            batch=batch,
-        )
-        texts = [each if isinstance(each, str) else each.text for each in targets]
-        found = [each._replace(texts=(a, b)) for each, a, b in zip(found, sources, texts, strict=True)]
-        return [each.in_order() for each in found] if translator.reverse else found
-
-    def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
-        """The most probable next tokens after a prompt, with their probabilities."""
-        return self.writer.next(prompt, top=top)
+        return self.aligner.align(_listed(source), targets, layer=layer, head=head, batch=batch)
 
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
         """A linear mixture with other models of the very same tokenizer; `weights` in order, this one's first."""
@@ -346,45 +239,15 @@ class LanguageModel:
                     f"{other.path or other} cannot be mixed with {self.path or self}: their tokenizers differ; "
                     f"train both with the same tokenizer.json"
                 )
-        models = [self.model, *(other.model for other in others)]
-        if any(isinstance(model, contracts.EncoderModel) for model in models):
-            raise ValueError("models that fill blanks are not mixed: only predictions of the next token are")
-        return LanguageModel(model=Mixture(models, weights=weights), tokenizer=self.tokenizer)
+        parts = [require(each.model, PredictsNext) for each in (self, *others)]
+        return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer)
 
     def learn_mixture(
-        self, text: str | Sequence[str], *, batch: int = 16, progress: Progress | None = None
+        self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None
     ) -> list[float]:
         """The weights with which a mixture's parts best predict held-out text, to be given to `mix`."""
-        if not isinstance(self.model, Mixture):
-            raise ValueError("weights are learnt for a mixture: make one with model.mix([other, …])")
-        documents = self._encode([text] if isinstance(text, str) else list(text))
-        nats = [
-            score_tokens(part, documents, boundary=self.tokenizer.boundary, batch=batch, progress=progress)
-            for part in self.model.models
-        ]
-        return learn_weights([np.concatenate(part) for part in nats])
+        return self.scorer.learn_mixture(_listed(text), batch=batch, progress=progress)
 
-    def _encode(self, texts: list[str]) -> list[NDArray[np.int64]]:
-        documents = [np.asarray(ids, dtype=np.int64) for ids in self.tokenizer.encode_batch(texts)]
-        if not sum(map(len, documents)):
-            raise ValueError("there is no text to score: it is empty, or has no token")
-        return documents
 
-    def _score(
-        self, documents: list[NDArray[np.int64]], batch: int, progress: Progress | None
-    ) -> list[NDArray[np.float64]]:
-        self._check_reads_no_source()
-        return score_tokens(self.model, documents, boundary=self.tokenizer.boundary, batch=batch, progress=progress)
-
-    def _pseudo_score(
-        self, documents: list[NDArray[np.int64]], batch: int, progress: Progress | None
-    ) -> list[NDArray[np.float64]]:
-        roles = {name: self.tokenizer.role(name) for name in ("cls", "sep", "mask")}
-        return pseudo_score_tokens(require(self.model, FillsBlanks), documents, batch=batch, progress=progress, **roles)
-
-    def _check_reads_no_source(self) -> None:
-        if isinstance(self.model, contracts.EncoderDecoder):
-            raise ValueError(
-                f"{self.path or self} holds {type(self.model).__name__}, which writes from a source and continues "
-                f"no text: try lmlab translate, or lmlab evaluate for its loss"
-            )
+def _listed(texts: str | Sequence[str]) -> list[str]:
+    return [texts] if isinstance(texts, str) else list(texts)

@@ -146,7 +146,7 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("translate", "{gpt}", "{text}"), "reads no source"),
+        (("translate", "{gpt}", "{text}"), "lmlab train transformer --source"),
         (("translate", "{run}", "{text}", "--nbest", "9"), "--nbest 9 with --beams 5"),
         (("translate", "{run}", "{text}", "--trace", "t.txt"), ".html (a page) or .json"),
         (("translate", "{run}", "{text}", "--trace", "no/t.html"), "there is no folder"),
@@ -166,7 +166,7 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
         (("evaluate", "{run}", "--source", "{text}", "--target", "{text}", "-o", "no/out"), "there is no folder"),
         (("evaluate", "{run}", "--source", "blank", "--target", "blank"), "nothing to evaluate"),
         (("generate", "{gpt}", "a", "--trace", "t.html"), "give --beams too"),
-        (("generate", "{run}", "a"), "try lmlab translate"),
+        (("generate", "{run}", "a"), "lmlab translate and lmlab evaluate"),
         (("evaluate", "{gpt}"), "lmlab score"),
         (("evaluate", "{run}"), "--source FILE and --target FILE"),
         (("evaluate", "{run}", "--source", "{text}", "--target", "short"), "short"),

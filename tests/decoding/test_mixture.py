@@ -8,9 +8,9 @@ import torch
 
 from lmlab.decoding.generate import Reader, generate
 from lmlab.decoding.mixture import Mixture, learn_weights
-from lmlab.decoding.sampling import Sampler
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.scoring import score_tokens
-from lmlab.models.model import LanguageModel
+from lmlab.models.abilities import PredictsNext
 from standins import Table, TinyGRU, TinyWindow
 
 BOUNDARY = 1
@@ -24,7 +24,7 @@ def documents():
 
 
 def test_a_mixture_is_a_language_model():
-    assert isinstance(Mixture([Table(V), TinyGRU(V)]), LanguageModel)
+    assert isinstance(Mixture([Table(V), TinyGRU(V)]), PredictsNext)
 
 
 def test_step_is_the_weighted_sum_of_probabilities():
@@ -58,7 +58,8 @@ def test_its_own_score_agrees_with_its_steps(documents):
 def test_it_generates_past_the_smallest_window():
     mixture = Mixture([TinyWindow(V, window=6), TinyGRU(V)])
     assert mixture.window == 6
-    assert len(list(generate(mixture, torch.tensor([[BOUNDARY]]), tokens=20, pick=Sampler(temperature=0)))) == 20
+    greedy = Sampler(Sampling(temperature=0))
+    assert len(list(generate(mixture, torch.tensor([[BOUNDARY]]), tokens=20, pick=greedy))) == 20
 
 
 def test_a_weight_of_zero_leaves_a_model_out(documents):

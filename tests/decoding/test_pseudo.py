@@ -13,6 +13,7 @@ import torch
 from bert_pair import bert_pair
 from lmlab.decoding.pseudo import cut, pseudo_score_tokens
 from lmlab.language_model import LanguageModel
+from lmlab.models.abilities import FillsBlanks, require
 from lmlab.tokenizers import Tokenizer, train
 from standins import TEXT, random_model
 
@@ -34,12 +35,12 @@ def tokenizer() -> Tokenizer:
 
 @torch.no_grad()
 def one_at_a_time(lm: LanguageModel, ids: list[int]) -> list[float]:
-    model: Any = getattr(lm.model, "generator", lm.model)
+    filler = require(lm.model, FillsBlanks)
     row = [lm.tokenizer.role("cls"), *ids, lm.tokenizer.role("sep")]
     nats = []
     for place in range(1, len(row) - 1):
         masked = [*row[:place], lm.tokenizer.role("mask"), *row[place + 1 :]]
-        scores = model.logits(model(torch.tensor([masked])).hidden)[0, place].double().log_softmax(-1)
+        scores = filler.fill(tokens=torch.tensor([masked]), at=torch.tensor([[place]]))[0, 0].double().log_softmax(-1)
         nats.append(-scores[row[place]].item())
     return nats
 
@@ -86,9 +87,9 @@ def test_a_long_text_is_scored_in_the_middle_of_windows(tokenizer: Tokenizer) ->
     expected: list[float] = []
     for start, end, first, last in parts:
         expected += one_at_a_time(lm, ids[start:end])[first - start : last - start]
-    roles = {name: tokenizer.role(name) for name in ("cls", "sep", "mask")}
-    short = ids[:3]
-    long, other = pseudo_score_tokens(lm.model, [ids, short], batch=3, **roles)  # type: ignore[arg-type]
+    short, mask = ids[:3], tokenizer.role("mask")
+    filler = require(lm.model, FillsBlanks)
+    long, other = pseudo_score_tokens(filler, [ids, short], frame=lm.frame, mask=mask, batch=3)
     np.testing.assert_allclose(long, expected, atol=1e-4)
     np.testing.assert_allclose(other, one_at_a_time(lm, short), atol=1e-4)
 
@@ -120,10 +121,10 @@ def test_what_cannot_be_scored_is_refused(tokenizer: Tokenizer) -> None:
         lm.score("a", batch=0)
     with pytest.raises(ValueError, match="at most 2 tokens"):
         random_model("bert", tokenizer, **{**SHAPE, "window": 2}).score("a")
-    with pytest.raises(ValueError, match="is a discriminator"):
+    with pytest.raises(ValueError, match="Electra detects replaced tokens"):
         random_model("electra", tokenizer, **SHAPE, parts="discriminator", generator=1 / 3).score("a")
-    with pytest.raises(ValueError, match="models that fill blanks are not mixed"):
+    with pytest.raises(ValueError, match="nothing that predicts the next token"):
         lm.mix([lm])
     plain = random_model("bert", train("bpe:300", [TEXT]), **SHAPE)
-    with pytest.raises(ValueError, match="no token for cls"):
+    with pytest.raises(ValueError, match="no token for mask"):
         plain.score("a")

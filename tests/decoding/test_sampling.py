@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmlab.decoding import sampling
-from lmlab.decoding.sampling import Sampler
+from lmlab.decoding.sampling import Drawing, Sampler, Sampling
 
 P = torch.tensor([[0.5, 0.25, 0.15, 0.07, 0.03], [0.03, 0.15, 0.5, 0.07, 0.25]])
+
+
+def uniform(rows, generator):
+    return torch.rand(rows, generator=generator, dtype=torch.float64)
 
 
 def kept(logits):
@@ -60,7 +66,7 @@ def test_temperature_divides():
 
 def test_draws_follow_the_distribution():
     generator = torch.Generator().manual_seed(0)
-    draws = torch.stack([sampling.draw(P.log(), generator) for _ in range(20_000)])
+    draws = torch.stack([sampling.draw(P.log(), uniform(2, generator)) for _ in range(20_000)])
     for row in range(2):
         share = torch.bincount(draws[:, row], minlength=5) / 20_000
         assert (share - P[row]).abs().max() < 4 * (0.25 / 20_000) ** 0.5  # four standard errors
@@ -71,23 +77,22 @@ def test_left_out_tokens_are_never_drawn():
     logits = torch.full((1, 1000), -torch.inf)
     logits[0, [17, 999]] = 0.0
     generator = torch.Generator().manual_seed(0)
-    assert {int(sampling.draw(logits, generator)) for _ in range(200)} == {17, 999}
+    assert {int(sampling.draw(logits, uniform(1, generator))) for _ in range(200)} == {17, 999}
     logits[0, 999] = -torch.inf
-    assert {int(sampling.draw(logits, generator)) for _ in range(50)} == {17}
+    assert {int(sampling.draw(logits, uniform(1, generator))) for _ in range(50)} == {17}
 
 
-def test_the_least_uniform_number_draws_the_first_token_that_is_left(monkeypatch):
+def test_the_least_uniform_number_draws_the_first_token_that_is_left():
     logits = torch.full((1, 10), -torch.inf)
     logits[0, [3, 5]] = 0.0
-    monkeypatch.setattr(torch, "rand", lambda *shape, generator, **options: torch.zeros(*shape, **options))
-    assert int(sampling.draw(logits, torch.Generator())) == 3
+    assert int(sampling.draw(logits, torch.zeros(1, dtype=torch.float64))) == 3
 
 
 def test_a_sampler_starts_anew():
-    sampler, logits = Sampler(seed=4), torch.randn(1, 50)
+    sampler, logits = Sampler(Sampling(seed=4)), torch.randn(1, 50)
     rounds = []
     for _ in range(2):
-        sampler.start(torch.zeros(1, 1, dtype=torch.long))
+        sampler.begin(torch.zeros(1, 1, dtype=torch.long))
         rounds.append([int(sampler(logits)) for _ in range(20)])
     assert rounds[0] == rounds[1]
 
@@ -96,8 +101,8 @@ def test_the_same_seed_draws_the_same_whatever_else_draws():
     logits = torch.randn(2, 50)
 
     def draws(disturb):
-        sampler = Sampler(seed=11)
-        sampler.start(torch.zeros(2, 1, dtype=torch.long))
+        sampler = Sampler(Sampling(seed=11))
+        sampler.begin(torch.zeros(2, 1, dtype=torch.long))
         rows = []
         for _ in range(30):
             if disturb:
@@ -106,31 +111,31 @@ def test_the_same_seed_draws_the_same_whatever_else_draws():
         return rows
 
     assert draws(False) == draws(True)
-    assert draws(False) != [Sampler(seed=12)(logits).tolist() for _ in range(30)]
+    assert draws(False) != [Sampler(Sampling(seed=12))(logits).tolist() for _ in range(30)]
 
 
 def test_temperature_zero_takes_the_best_and_cold_nearly_does():
     logits = torch.randn(4, 30)
-    assert torch.equal(Sampler(temperature=0)(logits), logits.argmax(-1))
-    assert torch.equal(Sampler(temperature=1e-4)(logits), logits.argmax(-1))
+    assert torch.equal(Sampler(Sampling(temperature=0))(logits), logits.argmax(-1))
+    assert torch.equal(Sampler(Sampling(temperature=1e-4))(logits), logits.argmax(-1))
 
 
 def test_repetition_penalty_sees_the_prompt_and_its_own_tokens():
-    sampler = Sampler(temperature=0, repetition_penalty=10.0)
-    sampler.start(torch.tensor([[0]]))
+    sampler = Sampler(Sampling(temperature=0, repetition_penalty=10.0))
+    sampler.begin(torch.tensor([[0]]))
     logits = torch.tensor([[3.0, 2.0, 1.0, 0.5]])
     assert [int(sampler(logits)) for _ in range(4)] == [1, 2, 3, 0]
-    sampler.start(torch.tensor([[3]]))
+    sampler.begin(torch.tensor([[3]]))
     assert [int(sampler(logits)) for _ in range(3)] == [0, 1, 2]
 
 
 def test_filters_apply_in_the_stated_order():
     logits = P[:1].log()
-    warm = Sampler(temperature=2.0, top_p=0.6)
+    warm = Sampler(Sampling(temperature=2.0, top_p=0.6))
     flat = (logits / 2).softmax(-1)[0]
     count = int((flat.sort(descending=True).values.cumsum(0) < 0.6).sum()) + 1
     assert len(kept(warm.shape(logits))[0]) == count == 3  # two without the temperature
-    assert kept(Sampler(top_k=3, top_p=0.8).shape(logits)) == [[0, 1]]  # .5 + .25 is 83% of what top-k left
+    assert kept(Sampler(Sampling(top_k=3, top_p=0.8)).shape(logits)) == [[0, 1]]  # .5 + .25 is 83% of what top-k left
 
 
 @pytest.mark.parametrize(
@@ -144,9 +149,52 @@ def test_filters_apply_in_the_stated_order():
         ("min_p", -0.1),
         ("min_p", 2.0),
         ("repetition_penalty", 0.0),
+        ("presence_penalty", float("inf")),
+        ("frequency_penalty", float("nan")),
         ("seed", -1),
     ],
 )
 def test_values_out_of_bounds_are_named(name, value):
     with pytest.raises(ValueError, match=f"{name} = {value}: it must be"):
-        Sampler(**{name: value})
+        Sampling(**{name: value})
+
+
+def test_a_bias_for_no_token_is_refused():
+    with pytest.raises(ValueError, match=r"logit_bias = .*by its id"):
+        Sampling(logit_bias={-1: 2.0})
+    with pytest.raises(ValueError, match="logit_bias for token 9: there are 4 tokens"):
+        Sampler(Sampling(logit_bias={9: 2.0}))(torch.zeros(1, 4))
+
+
+def test_a_bias_is_added_and_can_leave_a_token_out():
+    logits = torch.tensor([[3.0, 2.0, 1.0]])
+    assert int(Sampler(Sampling(temperature=0, logit_bias={2: 2.5}))(logits)) == 2
+    assert int(Sampler(Sampling(temperature=0, logit_bias={0: -torch.inf}))(logits)) == 1
+    assert logits.tolist() == [[3.0, 2.0, 1.0]]
+
+
+def test_presence_counts_once_and_frequency_each_time_but_not_the_prompt():
+    logits, prompt = torch.tensor([[3.0, 2.5, 0.0]]), torch.tensor([[0, 0, 0]])
+    once = Sampler(Sampling(temperature=0, presence_penalty=1.0))
+    once.begin(prompt)
+    assert [int(once(logits)) for _ in range(4)] == [0, 1, 0, 0]  # 3; 2 against 2.5; 2 against 1.5
+    often = Sampler(Sampling(temperature=0, frequency_penalty=1.0))
+    often.begin(prompt)
+    assert [int(often(logits)) for _ in range(6)] == [0, 1, 0, 1, 0, 1]
+
+
+def test_the_first_text_is_the_same_however_many_there_are():
+    logits = torch.randn(1, 50, generator=torch.Generator().manual_seed(0))
+    alone, together = Sampler(Sampling(seed=8)), Sampler(Sampling(seed=8))
+    alone.begin(torch.zeros(1, 1, dtype=torch.long))
+    together.begin(torch.zeros(3, 1, dtype=torch.long))
+    one = [int(alone(logits)) for _ in range(30)]
+    three = [together(logits.expand(3, -1)).tolist() for _ in range(30)]
+    assert one == [row[0] for row in three]
+    assert len({tuple(column) for column in zip(*three, strict=True)}) == 3
+
+
+def test_the_options_by_name_are_those_of_the_record():
+    assert list(Drawing.__annotations__) == [each.name for each in fields(Sampling)]
+    assert Sampling(top_k=3, temperature=0.5, seed=4).given() == ["temperature", "top_k"]
+    assert not Sampling(seed=4).given()

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmlab.decoding.generate import generate
-from lmlab.decoding.sampling import Sampler
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.search import Expansion, beam_search, length_penalty_of
 from lmlab.models.model import Decoding
 from standins import Table, TinyGRU, TinyWindow
@@ -98,7 +98,8 @@ def test_few_beams_with_ends_are_the_definition(beams, alpha, seed):
 @pytest.mark.parametrize("model", [TinyGRU(12), TinyWindow(12, window=6)], ids=["gru", "window"])
 def test_one_beam_is_greedy_also_past_a_window(model):
     prompt = torch.tensor([[BOUNDARY, 3]])
-    greedy = [int(token) for token in generate(model, prompt, tokens=20, pick=Sampler(temperature=0))]
+    steps = generate(model, prompt, tokens=20, pick=Sampler(Sampling(temperature=0)))
+    greedy = [drawn.token for (drawn,) in steps]
     (found,) = beam_search(model, prompt, tokens=20, beams=1)
     assert found[0].tokens == greedy
 
@@ -232,8 +233,8 @@ class Sourced(Table):
 
     window = 6
 
-    def start(self, batch_size, *, source=None, lengths=None):
-        return Decoding({"source": source}, super().start(batch_size))
+    def begin(self, source):
+        return Decoding({"source": source}, self.start(len(source)))
 
     def step(self, tokens, state):
         self.shared = [*getattr(self, "shared", []), (len(state.memory["source"]), len(tokens))]
@@ -247,12 +248,12 @@ def test_beams_share_the_memory_of_their_source():
     model = Sourced(6, seed=5)
     source, prompts = torch.tensor([[3], [0], [4]]), torch.full((3, 1), BOUNDARY)
     options = {"beams": 4, "boundary": BOUNDARY, "length_penalty": 1.0}
-    state = model.start(3, source=source)
+    state = model.begin(source)
     together = beam_search(model, prompts, tokens=[3, 6, 4], state=state, **options)
     assert {rows // sources for sources, rows in model.shared[1:]} == {4}
     assert {sources for sources, _ in model.shared} == {3, 2, 1}
     for row, limit in enumerate([3, 6, 4]):
-        alone = model.start(1, source=source[row : row + 1])
+        alone = model.begin(source[row : row + 1])
         (found,) = beam_search(model, prompts[:1], tokens=limit, state=alone, **options)
         assert [h.tokens for h in together[row]] == [h.tokens for h in found]
     assert together[0] != together[1]
@@ -262,9 +263,9 @@ def test_an_encoder_decoder_is_not_asked_for_more_than_its_positions():
     model = Sourced(6)
     for prompt, most in ((1, 6), (3, 4)):
         given = torch.full((1, prompt), BOUNDARY)
-        beam_search(model, given, tokens=most, beams=2, state=model.start(1, source=torch.tensor([[3]])))
+        beam_search(model, given, tokens=most, beams=2, state=model.begin(torch.tensor([[3]])))
         with pytest.raises(ValueError, match=f"at most {most} can be written"):
-            beam_search(model, given, tokens=most + 1, beams=2, state=model.start(1, source=torch.tensor([[3]])))
+            beam_search(model, given, tokens=most + 1, beams=2, state=model.begin(torch.tensor([[3]])))
 
 
 @pytest.mark.parametrize(

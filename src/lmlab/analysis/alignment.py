@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.models.model import EncoderDecoder
+from lmlab.tokenizers.frames import pad_rows
 
 PLACES = ("cross_attention.probabilities", "alignment.probabilities")
 """How the modules are called through which attention from target to source passes its weights."""
@@ -88,17 +89,13 @@ def align(
     found = []
     for first in range(0, len(sources), batch):
         rows, texts = sources[first : first + batch], targets[first : first + batch]
-        source, text = (_pad(part, model.device) for part in (rows, texts))
-        lengths = torch.tensor([len(row) for row in rows], device=model.device)
+        source, lengths = pad_rows(rows, device=model.device)
+        text, _ = pad_rows(texts, device=model.device)
         weights = cross_attention(model, text[:, :-1], source=source, lengths=lengths, layer=layer, head=head)
         for row, written, matrix in zip(rows, texts, weights.cpu().double(), strict=True):
             kept = matrix[: len(written) - 1, : len(row)].tolist()
             found.append(Alignment([*map(show_source, row)], [*map(show_target, written[1:])], kept))
     return found
-
-
-def _pad(rows: Sequence[list[int]], device: torch.device) -> Tensor:
-    return torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True).to(device)
 
 
 @contextmanager

@@ -5,25 +5,25 @@ Shapes: B texts, T tokens, D width.
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import Literal, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from lmlab.analysis.layer_mix import read_layers, select_layers
-from lmlab.models.model import EncoderDecoder, EncoderModel, Model
+from lmlab.models.abilities import GivesVectors, require
+from lmlab.models.model import Model
+from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame, Framed, pad_rows
+from lmlab.tokenizers.words import find_words
 
 Vectors = NDArray[np.float32]
 Pool = Literal["cls", "mean", "max"]
-Progress = Callable[[int, int], None]
-"""Is told how many tokens are read, and of how many."""
 POOLS: tuple[Pool, ...] = ("cls", "mean", "max")
 BATCH_TOKENS = 4096
 
@@ -34,27 +34,6 @@ def find_pool(name: str) -> Pool:
         if name == pool:
             return pool
     raise ValueError(f"pool {name!r} is not known; allowed: {', '.join(POOLS)}")
-
-
-class Frame(NamedTuple):
-    """What a model was trained to see around a text."""
-
-    before: tuple[int, ...]
-    after: tuple[int, ...]
-    counted: bool  # whether the vectors of the frame go into the mean or the maximum
-
-
-def frame_of(model: Model, tokenizer: Tokenizer) -> Frame:
-    """[CLS] … [SEP] for a model that reads both ways, the boundary before the text for one that reads left to right.
-
-    The mean over a text of a masked model counts [CLS] and [SEP], as sentence encoders made from BERT were trained
-    (Reimers & Gurevych 2019), so that it is the same as theirs.
-    """
-    if isinstance(model, EncoderModel):
-        return Frame((tokenizer.role("cls"),), (tokenizer.role("sep"),), counted=True)
-    if isinstance(model, EncoderDecoder):
-        return Frame((), (tokenizer.boundary,), counted=False)
-    return Frame((tokenizer.boundary,), (), counted=False)
 
 
 @dataclass(frozen=True)
@@ -83,20 +62,21 @@ class TokenVectors:
         return result
 
 
-def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
-    """For each token the number of the word, as `text.split()` has them, in which its first letter is."""
-    starts = [found.start() for found in re.finditer(r"\S+", text)]
-    result: list[int | None] = []
-    for first, end in offsets:
-        piece = text[first:end]
-        letter = first + len(piece) - len(piece.lstrip())
-        result.append(bisect_right(starts, letter) - 1 if letter < end else None)
-    return result
+class Reading(TypedDict, total=False):
+    """The options of an `Embedder` by name, for signatures that take them one by one."""
+
+    layers: str | int
+    truncate: bool
+    batch_tokens: int
+    progress: ReportProgress | None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Embedder:
-    """Takes the vectors of texts out of a model.
+    """Takes the vectors of texts out of a model, each read in its frame.
+
+    The mean over a text of a masked model counts [CLS] and [SEP], as sentence encoders made from BERT were trained
+    (Reimers & Gurevych 2019), so that it is the same as theirs; a boundary never counts.
 
     Texts of about the same length are read together, `batch_tokens` tokens at a time, which changes only the speed. A
     text that the model cannot hold is an error, or is cut (`truncate`).
@@ -104,11 +84,11 @@ class Embedder:
 
     model: object
     tokenizer: Tokenizer
+    frame: Frame
     layers: str | int = "last"
     truncate: bool = False
-    backwards: bool = False  # the model reads the tokens of a text from the last to the first
     batch_tokens: int = BATCH_TOKENS
-    progress: Progress | None = None
+    progress: ReportProgress | None = None
 
     def tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
         """The vectors of each text's tokens."""
@@ -124,11 +104,11 @@ class Embedder:
     def whole(self, texts: Sequence[str], pool: Pool) -> Vectors:
         """One vector for each text [N, D]: at [CLS], or the mean or the maximum over its tokens."""
         find_pool(pool)
-        if pool == "cls" and not isinstance(self._network, EncoderModel):
+        if pool == "cls" and not self.frame.has("cls"):
             name = type(self.model).__name__
             raise ValueError(f"{name} has no [CLS] token at which to read a text: pool by mean or max")
         ids = self._encode(texts)
-        if not self._frame.counted:
+        if not self.frame.has("cls"):
             for number, document in enumerate(ids, start=1):
                 if not document:
                     raise ValueError(f"text {number} is empty: it has no token to take a vector from; leave it out")
@@ -140,46 +120,41 @@ class Embedder:
         """The vectors of each document's tokens [T, D], without the frame; with `pool`, its one vector [D]."""
         if self.batch_tokens < 1:
             raise ValueError(f"batch_tokens = {self.batch_tokens}: give at least 1")
-        model, frame, selection = self._network, self._frame, select_layers(self.layers)
-        step = -1 if self.backwards else 1
-        rows = [[*frame.before, *document[::step], *frame.after] for document in documents]
+        model, selection = self._network, select_layers(self.layers)
+        reads, counted = self.frame.reads, self.frame.has("cls")
+        rows = [row.inputs[reads] for row in self.frame.rows([{"a": document} for document in documents])]
         found: list[Vectors] = [np.zeros(0, np.float32)] * len(rows)
-        done, total = 0, sum(map(len, rows))
-        for group in _batches(list(map(len, rows)), self.batch_tokens):
-            padded = nn.utils.rnn.pad_sequence([torch.tensor(rows[i]) for i in group], batch_first=True)
-            lengths = torch.tensor([len(rows[i]) for i in group], device=model.device)
-            mixed = read_layers(model, padded.to(model.device), lengths, selection).float()
+        done, total = 0, sum(len(row.pieces) for row in rows)
+        for group in _batches([len(row.pieces) for row in rows], self.batch_tokens):
+            tokens, lengths = pad_rows([rows[i].pieces for i in group], device=model.device)
+            mixed = read_layers(model, tokens, lengths, selection).float()
             if pool is None:
                 for i, vectors in zip(group, mixed.cpu().numpy(), strict=True):
-                    found[i] = vectors[len(frame.before) : len(rows[i]) - len(frame.after)][::step].copy()
+                    places = rows[i].places("a")
+                    found[i] = vectors[[places[number] for number in range(len(places))]]
             else:
-                for i, vector in zip(group, _pool(mixed, lengths, frame, pool).cpu().numpy(), strict=True):
+                real = _real([rows[i] for i in group], counted=counted).to(mixed.device)
+                for i, vector in zip(group, _pool(mixed, real, pool).cpu().numpy(), strict=True):
                     found[i] = vector
-            done += sum(len(rows[i]) for i in group)
+            done += int(lengths.sum())
             if self.progress is not None:
                 self.progress(done, total)
         return found
 
     @property
     def _network(self) -> Model:
-        if isinstance(self.model, Model):
-            return self.model
-        raise ValueError(
-            f"{type(self.model).__name__} has no layers of vectors: it counts, or mixes other models; "
-            f"take a run of a neural one, such as lstm, gpt2 or bert"
-        )
-
-    @property
-    def _frame(self) -> Frame:
-        return frame_of(self._network, self.tokenizer)
+        if not isinstance(self.model, Model):
+            require(self.model, GivesVectors)
+            raise AssertionError(f"{type(self.model).__name__} gives vectors, and is no network")
+        return self.model
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts, if each fits into the model's window with its frame; cut so that it does, if wanted."""
-        window, frame = self._network.window, self._frame
+        window = self._network.window
         documents = [ids.tolist() for ids in self.tokenizer.encode_batch(texts)]
         if window is None:
             return documents
-        most = window - len(frame.before) - len(frame.after)
+        most = window - self.frame.overhead(self.frame.reads, "a")
         for number, document in enumerate(documents, start=1):
             if len(document) > most and not self.truncate:
                 raise ValueError(
@@ -201,13 +176,16 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
         yield group
 
 
-def _pool(vectors: Tensor, lengths: Tensor, frame: Frame, pool: Pool) -> Tensor:
-    """[B, T, D] -> [B, D], over each row's own tokens, and those of the frame if they count."""
+def _real(rows: Sequence[Framed], *, counted: bool) -> Tensor:
+    """[B, T], True at each row's own pieces, and at its special tokens if they are counted."""
+    padded, _ = pad_rows([[counted or part == "a" for part in row.parts] for row in rows])
+    return padded.bool()
+
+
+def _pool(vectors: Tensor, real: Tensor, pool: Pool) -> Tensor:
+    """[B, T, D] -> [B, D], over the places that are real."""
     if pool == "cls":
         return vectors[:, 0]
-    before, after = (0, 0) if frame.counted else (len(frame.before), len(frame.after))
-    place = torch.arange(vectors.shape[1], device=vectors.device)
-    real = ((place >= before) & (place < lengths[:, None] - after))[..., None]
     if pool == "max":
-        return vectors.masked_fill(~real, -torch.inf).amax(1)
-    return vectors.masked_fill(~real, 0).sum(1) / real.sum(1)
+        return vectors.masked_fill(~real[..., None], -torch.inf).amax(1)
+    return vectors.masked_fill(~real[..., None], 0).sum(1) / real.sum(1, keepdim=True)

@@ -44,21 +44,16 @@ def evaluate(
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
-    from lmlab.models.model import EncoderDecoder
     from lmlab.training.loop import choose_device
 
     check_output("-o", output)
     metrics = translation_metrics(lowercase=lowercase)
     model = load(run, device=choose_device(device))
-    if not isinstance(model.model, EncoderDecoder):
-        raise ValueError(
-            f"{run} holds {type(model.model).__name__}, which translates nothing: lmlab evaluate judges translators. "
-            f"How well it predicts a text, says: lmlab score {run} TEXT"
-        )
+    translator = model.translator
     if source is None or target is None:
         raise ValueError("what is there to translate? give --source FILE and --target FILE")
     sources, references = _read(source, target)
-    values = _loss(model.translator, sources, references, batch)
+    values = _loss(translator, sources, references, batch)
     begin = time.perf_counter()
     with counting("translating") as progress:
         found = model.translate(

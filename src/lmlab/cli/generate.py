@@ -68,22 +68,23 @@ def generate(
     It ends after --tokens, before a --stop string, or where the model ends the document.
     """
     from lmlab.cli.trace import check_trace, write_trace
+    from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
     if prompt == "-":
         prompt = sys.stdin.read()
-    model = load(run, device=choose_device(device))
-    drawing: dict[str, Any] = {
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "min_p": min_p,
-        "repetition_penalty": repetition_penalty,
-        "seed": seed,
-    }
+    writer = load(run, device=choose_device(device)).writer
     common: dict[str, Any] = {
+        "sampling": Sampling(
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            repetition_penalty=repetition_penalty,
+            seed=seed,
+        ),
         "tokens": tokens,
         "samples": samples,
         "stop": [each.replace(r"\n", "\n").replace(r"\t", "\t") for each in stop or []],
@@ -92,16 +93,16 @@ def generate(
         if beams is not None:
             trees: list[SearchTree] = []
             watch = trees.append if trace is not None else None
-            found = model.generate(prompt, beams=beams, length_penalty=length_penalty, trace=watch, **common, **drawing)
+            found = writer.generate(prompt, beams=beams, length_penalty=length_penalty, trace=watch, **common)
             if trace is not None:
                 write_trace(trees, trace, model=run.name)
-            _print([found] if isinstance(found, str) else found, prompt, seed, json_=json_)
+            _print(found, prompt, seed, json_=json_)
         elif length_penalty != 0.0:
             raise ValueError("--length-penalty ranks the texts of a search: give --beams too")
         elif samples == 1 and not json_:
-            _print_stream((pieces[0] for pieces in model.stream(prompt, **common, **drawing)), prompt)
+            _print_stream((pieces[0] for pieces in writer.stream(prompt, **common)), prompt)
         else:
-            _print(_collect(model.stream(prompt, **common, **drawing), samples, tokens), prompt, seed, json_=json_)
+            _print(_collect(writer.stream(prompt, **common), samples, tokens), prompt, seed, json_=json_)
     except KeyboardInterrupt:
         print()
         raise typer.Exit(130) from None

@@ -11,8 +11,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from lmlab.decoding.scoring import Progress, Score
+    from lmlab.decoding.scoring import Score
     from lmlab.language_model import LanguageModel
+    from lmlab.progress import ReportProgress
 
 HEAT = ("green", "cyan", "yellow", "magenta", "red")
 """Backgrounds for surprisals below 1, 3, 6 and 10 bits, and above: colours that every terminal has."""
@@ -116,7 +117,7 @@ def _mixture(
     given: list[float | None],
     held_out: list[str] | None,
     batch: int,
-    progress: Progress,
+    progress: ReportProgress,
 ) -> LanguageModel:
     """The models mixed with the given weights, with learnt ones, or with equal ones."""
     weights = [weight for weight in given if weight is not None]

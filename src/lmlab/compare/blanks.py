@@ -11,16 +11,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.compare.evaluation import Tests, score_units
-from lmlab.decoding.filling import fill
-from lmlab.decoding.scoring import Progress
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, require
-from lmlab.tokenizers import Tokenizer
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers.frames import collate
 
 SHARE = 0.15
 SEED = 15
 TOP = 3
 BATCH = 16
+MOST = 2**16
+"""Tokens that a model without a window reads at once."""
 WHY = (
     "Systems that fill blanks are ranked apart. They guess a token from the text on both sides of it, while the others "
     "know only what stands before. Their bits per byte come from the pseudo-log-likelihood (Salazar et al. 2020): each "
@@ -30,7 +31,7 @@ WHY = (
 )
 
 
-def evaluate_blanks(model: LanguageModel, tests: Tests, *, progress: Progress | None = None) -> dict[str, Any]:
+def evaluate_blanks(model: LanguageModel, tests: Tests, *, progress: ReportProgress | None = None) -> dict[str, Any]:
     """As JSON: the pseudo-log-likelihood of the part, blanks all over the test text, and one sentence filled."""
     return {
         **score_units(model, tests.part, progress=progress),
@@ -54,8 +55,8 @@ def fill_test(model: LanguageModel, texts: list[str]) -> Hidden:
     All become [MASK], unlike in training, where some stay or are changed; a long text is read window by window.
     """
     filler, total, right, count = require(model.model, FillsBlanks), 0.0, 0, 0
-    for tokens, targets, lengths in _batches(texts, model.tokenizer, filler):
-        hidden = filler.read(tokens=tokens.to(filler.device), lengths=lengths.to(filler.device))
+    for inputs, targets in _batches(texts, model, filler):
+        hidden = filler.read(**{name: part.to(filler.device) for name, part in inputs.items()})
         chosen = targets >= 0
         scores = filler.logits(hidden[chosen.to(hidden.device)]).double().log_softmax(-1)
         wanted = targets[chosen].to(scores.device)
@@ -71,30 +72,29 @@ def choose_places(length: int, number: int) -> NDArray[np.int64]:
     return np.sort(generator.permutation(length)[: max(1, round(SHARE * length))])
 
 
-def _batches(texts: list[str], tokenizer: Tokenizer, filler: FillsBlanks) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Rows [B, T] between [CLS] and [SEP], rows of equal length side by side; targets, -1 where none; and lengths."""
-    cls, sep, mask = (tokenizer.role(name) for name in ("cls", "sep", "mask"))
-    rows: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    for number, ids in enumerate(tokenizer.encode_batch(texts)):
+def _batches(texts: list[str], model: LanguageModel, filler: FillsBlanks) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
+    """What the model reads, rows of about equal length side by side; and the targets [B, T], -1 where none."""
+    mask, content = model.tokenizer.role("mask"), len(max(texts, key=len, default="")) + 1
+    if filler.window is not None:
+        content = filler.window - model.frame.overhead("tokens", "a")
+    items: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
+    for number, ids in enumerate(model.tokenizer.encode_batch(texts)):
         if not len(ids):
             continue
-        content = len(ids) if filler.window is None else filler.window - 2
         original = ids.astype(np.int64)
         targets = np.full(len(ids), -1)
         places = choose_places(len(ids), number)
         targets[places] = original[places]
         read = np.where(targets >= 0, mask, original)
-        rows += [(read[i : i + content], targets[i : i + content]) for i in range(0, len(ids), content)]
-    rows.sort(key=lambda row: -len(row[0]))
-    for group in (rows[i : i + BATCH] for i in range(0, len(rows), BATCH)):
-        lengths = torch.tensor([len(read) + 2 for read, _ in group])
-        tokens = torch.full((len(group), int(lengths.max())), sep)
-        wanted = torch.full_like(tokens, -1)
-        tokens[:, 0] = cls
-        for row, (read, targets) in enumerate(group):
-            tokens[row, 1 : len(read) + 1] = torch.from_numpy(read)
-            wanted[row, 1 : len(read) + 1] = torch.from_numpy(targets)
-        yield tokens, wanted, lengths
+        items += [(read[i : i + content], targets[i : i + content]) for i in range(0, len(ids), content)]
+    items.sort(key=lambda item: -len(item[0]))
+    for group in (items[i : i + BATCH] for i in range(0, len(items), BATCH)):
+        rows = model.frame.rows([{"a": read} for read, _ in group])
+        inputs = collate(rows)
+        wanted = torch.full_like(inputs["tokens"], -1)
+        for number, (row, (_, targets)) in enumerate(zip(rows, group, strict=True)):
+            wanted[number, list(row.inputs["tokens"].places("a").values())] = torch.from_numpy(targets)
+        yield inputs, wanted
 
 
 def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
@@ -102,7 +102,7 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
     if not text:
         return {"sample": "", "filled": []}
     try:
-        found = fill(model.model, text, tokenizer=model.tokenizer, top=TOP)
+        found = model.fill(text, top=TOP)
     except ValueError as error:
         return {"sample": f"({error})", "filled": []}
     return {"sample": found.fillings[0].text, "filled": [[list(each) for each in blank] for blank in found.blanks]}

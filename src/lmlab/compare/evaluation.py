@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.compare.cloze import MASK, NO_CLOZE, Cloze, make_cloze
-from lmlab.decoding.scoring import Progress
 from lmlab.language_model import LanguageModel
+from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 
 FEWEST_DOCUMENTS = 20
@@ -156,14 +156,14 @@ def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int
     return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))
 
 
-def evaluate(model: LanguageModel, test: TestText, *, progress: Progress | None = None) -> dict[str, Any]:
+def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
     """The exact score of a model, as JSON: bits of each unit, counts, a sample, and the passage."""
     record = score_units(model, test, progress=progress)
     bytes_per_token = float(test.sizes.sum()) / record["tokens"]
     return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
 
 
-def score_units(model: LanguageModel, test: TestText, *, progress: Progress | None = None) -> dict[str, Any]:
+def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
     """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
     score = model.score(test.texts, progress=progress)
     if not math.isfinite(score.nats):

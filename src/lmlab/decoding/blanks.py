@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import tokenizers as hf
 
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.tokenizer import ROLES
 
 CONTEXT = 8
@@ -19,12 +20,12 @@ CONTEXT = 8
 class Blanked(NamedTuple):
     """A text with blanks as the model reads it."""
 
-    tokens: list[int]  # [CLS] … [SEP], with a mask at each blank
+    tokens: list[int]  # in their frame, with a mask at each blank
     places: list[int]  # of the blanks in the tokens
     parts: list[str]  # of the text, around the blanks
 
 
-def encode_blanks(text: str, tokenizer: Tokenizer) -> Blanked:
+def encode_blanks(text: str, tokenizer: Tokenizer, frame: Frame) -> Blanked:
     """Read a text in which `[MASK]`, `<mask>` or the tokenizer's own mask is a blank.
 
     The parts around a blank get the tokens that they have in the whole text. Where tokens carry the space before them,
@@ -39,15 +40,18 @@ def encode_blanks(text: str, tokenizer: Tokenizer) -> Blanked:
             'the text has no blank: write [MASK] where a token is missing, as in "The [MASK] sat on the mat."'
         )
     eats, inside = _carries_space(tokenizer), _Inside(tokenizer)
-    tokens, places = [tokenizer.role("cls")], []
+    tokens: list[int] = []
+    blanks: list[int] = []
     for number, part in enumerate(parts):
         before_blank = number < len(parts) - 1
         piece = part.removesuffix(" ") if eats and before_blank else part
         tokens += inside.encode(piece) if number else tokenizer.encode(piece)
         if before_blank:
-            places.append(len(tokens))
+            blanks.append(len(tokens))
             tokens.append(mask)
-    return Blanked([*tokens, tokenizer.role("sep")], places, parts)
+    framed = frame.rows([{"a": tokens}])[0].inputs["tokens"]
+    places = framed.places("a")
+    return Blanked(framed.pieces, [places[blank] for blank in blanks], parts)
 
 
 def _carries_space(tokenizer: Tokenizer) -> bool:

@@ -18,6 +18,7 @@ from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import Filler
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 
 Order = Literal["left-to-right", "confident"]
 ORDERS: tuple[Order, ...] = ("left-to-right", "confident")
@@ -59,57 +60,67 @@ class Filled:
     by_generator: bool = False  # ELECTRA: the generator fills, the discriminator cannot
 
 
-@torch.inference_mode()
-def fill(
-    model: object,
-    text: str,
-    *,
-    tokenizer: Tokenizer,
-    top: int = 5,
-    jointly: bool = False,
-    order: Order = "left-to-right",
-    beams: int = BEAMS,
-) -> Filled:
-    """The `top` fillings of a text with blanks, and the `top` tokens of each blank by itself.
+@dataclass(frozen=True, kw_only=True)
+class BlankFiller:
+    """A model that fills blanks, with its tokenizer and what stands around a text."""
 
-    `jointly` ranks by the chain rule, searched with `beams` fillings at a time; otherwise by the product, which is
-    exact. A masked model's conditionals need not be those of one distribution, so `order` matters: blanks are filled
-    from left to right, or the one of which the model is surest first.
-    """
-    if top < 1 or beams < 1:
-        raise ValueError(f"top = {top}, beams = {beams}: both must be at least 1")
-    find_order(order)
-    filler = require(model, FillsBlanks)
-    blanked = encode_blanks(text, tokenizer)
-    if filler.window is not None and len(blanked.tokens) > filler.window:
-        raise ValueError(
-            f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
-            f"{filler.window}: shorten it, or leave out sentences far from the blanks"
-        )
-    blanks = _Blanks(filler, blanked, order)
-    alone = blanks.alone()
-    chosen = blanks.search(max(beams, top)) if jointly else _best_products(alone, top)
-    chosen = chosen[:top]
-    joint = blanks.chain(chosen)
-    each = alone[torch.arange(len(blanked.places), device=alone.device), chosen]  # [K, N]
-    probability, token = alone.exp().topk(min(top, alone.shape[1]))
-    return Filled(
-        fillings=[
-            Filling(
-                text=write_blanks(blanked.parts, row, tokenizer),
-                tokens=tuple(map(tokenizer.show, row)),
-                independent=math.exp(product),
-                joint=math.exp(chained),
+    model: FillsBlanks
+    tokenizer: Tokenizer
+    frame: Frame
+    by_generator: bool = False
+    """Whether it is another network than the one that users hold: ELECTRA's discriminator fills nothing."""
+
+    @torch.inference_mode()
+    def fill(
+        self, text: str, *, top: int = 5, jointly: bool = False, order: Order = "left-to-right", beams: int = BEAMS
+    ) -> Filled:
+        """The `top` fillings of a text with blanks, and the `top` tokens of each blank by itself.
+
+        `jointly` ranks by the chain rule, searched with `beams` fillings at a time; otherwise by the product, which is
+        exact. A masked model's conditionals need not be those of one distribution, so `order` matters: blanks are
+        filled from left to right, or the one of which the model is surest first.
+        """
+        if top < 1 or beams < 1:
+            raise ValueError(f"top = {top}, beams = {beams}: both must be at least 1")
+        find_order(order)
+        blanked = encode_blanks(text, self.tokenizer, self.frame)
+        if self.model.window is not None and len(blanked.tokens) > self.model.window:
+            raise ValueError(
+                f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
+                f"{self.model.window}: shorten it, or leave out sentences far from the blanks"
             )
-            for row, product, chained in zip(chosen.tolist(), each.sum(1).tolist(), joint.tolist(), strict=True)
-        ],
-        blanks=[
-            [Candidate(tokenizer.show(i), p) for i, p in zip(tokens, probabilities, strict=True)]
-            for tokens, probabilities in zip(token.tolist(), probability.tolist(), strict=True)
-        ],
-        jointly=jointly,
-        by_generator=isinstance(filler, Filler) and filler.encoder is not model,
-    )
+        tokenizer = self.tokenizer
+        blanks = _Blanks(self.model, blanked, order)
+        alone = blanks.alone()
+        chosen = blanks.search(max(beams, top)) if jointly else _best_products(alone, top)
+        chosen = chosen[:top]
+        joint = blanks.chain(chosen)
+        each = alone[torch.arange(len(blanked.places), device=alone.device), chosen]  # [K, N]
+        probability, token = alone.exp().topk(min(top, alone.shape[1]))
+        return Filled(
+            fillings=[
+                Filling(
+                    text=write_blanks(blanked.parts, row, tokenizer),
+                    tokens=tuple(map(tokenizer.show, row)),
+                    independent=math.exp(product),
+                    joint=math.exp(chained),
+                )
+                for row, product, chained in zip(chosen.tolist(), each.sum(1).tolist(), joint.tolist(), strict=True)
+            ],
+            blanks=[
+                [Candidate(tokenizer.show(i), p) for i, p in zip(tokens, probabilities, strict=True)]
+                for tokens, probabilities in zip(token.tolist(), probability.tolist(), strict=True)
+            ],
+            jointly=jointly,
+            by_generator=self.by_generator,
+        )
+
+
+def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> BlankFiller:
+    """What of a model fills blanks; ELECTRA's generator is another network than the one that users hold."""
+    found = require(model, FillsBlanks)
+    other = isinstance(found, Filler) and found.encoder is not model
+    return BlankFiller(model=found, tokenizer=tokenizer, frame=frame, by_generator=other)
 
 
 class _Blanks:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.decoding.generate import device_of
 from lmlab.models.abilities import PredictsNext, State
+from lmlab.tokenizers.frames import NEXT_TOKEN
 
 
 class Mixture:
@@ -20,6 +21,8 @@ class Mixture:
     Jelinek & Mercer 1980; Bengio et al. 2003, section 4, mix their net with a trigram in this way: the two err in
     different places. It meets the same protocol as its parts.
     """
+
+    FRAME: ClassVar[Mapping[str, str]] = NEXT_TOKEN
 
     def __init__(self, models: Sequence[PredictsNext], *, weights: Sequence[float] | None = None) -> None:
         if not models:
@@ -50,12 +53,12 @@ class Mixture:
 
     @property
     def device(self) -> torch.device:
-        return device_of(self.models[0])
+        return self.models[0].device
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         logs, states = [], []
         for model, old in zip(self.models, state, strict=True):
-            logits, new = model.step(tokens.to(device_of(model)), old)
+            logits, new = model.step(tokens.to(model.device), old)
             logs.append(logits.log_softmax(-1))
             states.append(new)
         return self._mix(logs), tuple(states)
@@ -63,7 +66,7 @@ class Mixture:
     def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
         logs, states = [], []
         for model, old in zip(self.models, state, strict=True):
-            place = device_of(model)
+            place = model.device
             nats, new = model.score(tokens.to(place), targets.to(place), old)
             logs.append(-nats)
             states.append(new)

@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
-from torch import Tensor
+from numpy.typing import ArrayLike
 
-from lmlab.decoding.scoring import Nats, Progress
+from lmlab.decoding.scoring import Nats
 from lmlab.models.abilities import FillsBlanks
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers.frames import Frame, collate
 
 
 class Window(NamedTuple):
@@ -37,41 +38,42 @@ def pseudo_score_tokens(
     model: FillsBlanks,
     documents: Sequence[ArrayLike],
     *,
-    cls: int,
-    sep: int,
+    frame: Frame,
     mask: int,
     batch: int = 16,
-    progress: Progress | None = None,
+    progress: ReportProgress | None = None,
 ) -> list[Nats]:
     """-log P of each token of each document given all others, in nats; `batch` windows' worth of tokens at once.
 
-    A document stands between `cls` and `sep`. One that is longer than the model's window is read in windows that
-    overlap by half, each scoring its middle: a token sees at least a quarter of a window on either side, where the
-    document has that much. Copies of a window with different masks are read side by side, and scores over the
-    vocabulary are computed at the masks alone.
+    One that is longer than the model's window is read in windows that overlap by half, each in its `frame` and scoring
+    its middle: a token sees at least a quarter of a window on either side, where the document has that much. Copies of
+    a window with different masks are read side by side, and scores over the vocabulary are computed at the masks alone.
     """
     if batch < 1:
         raise ValueError(f"batch = {batch}: give at least 1")
     texts = [np.array(document, dtype=np.int64) for document in documents]
     results = [np.zeros(len(text)) for text in texts]
-    longest = max(map(len, texts), default=0) + 2
-    room = batch * (longest if model.window is None else model.window)
-    content = longest - 2 if model.window is None else model.window - 2
-    if content < 1:
-        raise ValueError(f"the model reads at most {model.window} tokens, and [CLS] and [SEP] leave no room for a text")
-    windows = [window for number, text in enumerate(texts) for window in cut(number, len(text), content)]
+    around = frame.overhead("tokens", "a")
+    longest = max(map(len, texts), default=0) + around
+    window = longest if model.window is None else model.window
+    if window <= around:
+        raise ValueError(f"the model reads at most {window} tokens, and [CLS] and [SEP] leave no room for a text")
+    windows = [each for number, text in enumerate(texts) for each in cut(number, len(text), window - around)]
+    framed = frame.rows([{"a": texts[each.document][each.start : each.end]} for each in windows])
+    places = [row.inputs["tokens"].places("a") for row in framed]
     done, total = 0, sum(map(len, texts))
-    for rows in _batches(windows, room):
-        tokens, lengths, places = _masked(rows, texts, cls=cls, sep=sep)
-        every = torch.arange(len(rows))
-        targets = tokens[every, places]
-        tokens[every, places] = mask
-        tokens, lengths, at = (part.to(model.device) for part in (tokens, lengths, places[:, None]))
-        hidden = model.read(tokens=tokens, lengths=lengths, at=at)[:, 0]
+    for group in _batches(windows, batch * window, around):
+        inputs = collate([framed[number] for number, _ in group])
+        every = torch.arange(len(group))
+        at = torch.tensor([places[number][token - windows[number].start] for number, token in group])
+        targets = inputs["tokens"][every, at]
+        inputs["tokens"][every, at] = mask
+        moved = {name: part.to(model.device) for name, part in inputs.items()}
+        hidden = model.read(**moved, at=at[:, None].to(model.device))[:, 0]
         nats = model.nll(hidden, targets.to(model.device)).double().cpu().numpy()
-        for (window, token), value in zip(rows, nats, strict=True):
-            results[window.document][token] = value
-        done += len(rows)
+        for (number, token), value in zip(group, nats, strict=True):
+            results[windows[number].document][token] = value
+        done += len(group)
         if progress is not None:
             progress(done, total)
     return results
@@ -91,30 +93,17 @@ def cut(document: int, length: int, content: int) -> Iterator[Window]:
         yield Window(document, start, start + content, first, last)
 
 
-Row = tuple[Window, int]
-"""A window, and the token of its document that is masked in it."""
-
-
-def _batches(windows: list[Window], room: int) -> Iterator[list[Row]]:
-    """Rows in batches of at most `room` tokens, the longest first."""
-    rows: list[Row] = []
-    for window in sorted(windows, key=lambda window: window.start - window.end):
+def _batches(windows: list[Window], room: int, around: int) -> Iterator[list[tuple[int, int]]]:
+    """The numbers of windows, each with a token of its document that is masked: at most `room` places at once."""
+    group: list[tuple[int, int]] = []
+    longest = 0
+    for number in sorted(range(len(windows)), key=lambda number: windows[number].start - windows[number].end):
+        window = windows[number]
         for token in range(window.first, window.last):
-            longest = rows[0][0].end - rows[0][0].start + 2 if rows else 0
-            if rows and (len(rows) + 1) * longest > room:
-                yield rows
-                rows = []
-            rows.append((window, token))
-    if rows:
-        yield rows
-
-
-def _masked(rows: list[Row], texts: list[NDArray[np.int64]], *, cls: int, sep: int) -> tuple[Tensor, Tensor, Tensor]:
-    """The tokens [R, T] of rows between [CLS] and [SEP], their lengths [R], and the place of the token to mask [R]."""
-    sizes = np.array([window.end - window.start + 2 for window, _ in rows])
-    tokens = np.full((len(rows), sizes.max()), sep)
-    tokens[:, 0] = cls
-    for row, (window, _) in zip(tokens, rows, strict=True):
-        row[1 : window.end - window.start + 1] = texts[window.document][window.start : window.end]
-    places = torch.tensor([token - window.start + 1 for window, token in rows])
-    return torch.from_numpy(tokens), torch.from_numpy(sizes), places
+            if group and (len(group) + 1) * longest > room:
+                yield group
+                group = []
+            longest = longest if group else window.end - window.start + around
+            group.append((number, token))
+    if group:
+        yield group

@@ -1,9 +1,16 @@
-"""Ways to choose the next token: each a small pure function on scores [B, V], composed by `Sampler`."""
+"""Ways to choose the next token: each a small pure function on scores [B, V], composed by `Sampler`.
+
+`Sampling` is the record of all options, checked once; `Sampler` draws by it.
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TypedDict
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -56,86 +63,152 @@ def penalize(logits: Tensor, seen: Tensor, penalty: float) -> Tensor:
     return torch.where(seen, torch.where(logits > 0, logits / penalty, logits * penalty), logits)
 
 
-def draw(logits: Tensor, generator: torch.Generator) -> Tensor:
-    """One token [B] from softmax(logits), by inverting the cumulative distribution at one uniform number per row."""
+def penalize_counts(logits: Tensor, counts: Tensor, *, presence: float, frequency: float) -> Tensor:
+    """Lower the scores of tokens by `presence` where they were written, and by `frequency` each time they were."""
+    return logits - presence * (counts > 0) - frequency * counts
+
+
+def draw(logits: Tensor, uniform: Tensor) -> Tensor:
+    """One token [B] from softmax(logits), by inverting the cumulative distribution at a uniform number per row [B]."""
     cumulative = logits.softmax(-1).cumsum(-1, dtype=torch.float64)
-    uniform = torch.rand(logits.shape[0], 1, generator=generator, dtype=torch.float64, device=generator.device)
-    point = uniform.to(logits.device) * cumulative[:, -1:]
+    point = uniform.to(logits.device)[:, None] * cumulative[:, -1:]
     return torch.searchsorted(cumulative, point, right=True).squeeze(-1).clamp_(max=logits.shape[-1] - 1)
 
 
-class Sampler:
-    """Draws the next token after penalty, temperature, top-k, top-p and min-p, in this order.
+class Drawing(TypedDict, total=False):
+    """The options of `Sampling` by name, for signatures that take them one by one."""
 
-    It has its own generator: the same seed gives the same text, whatever else draws random numbers meanwhile.
-    Temperature 0 takes the best token.
+    temperature: float
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    repetition_penalty: float
+    presence_penalty: float
+    frequency_penalty: float
+    logit_bias: Mapping[int, float]
+    seed: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sampling:
+    """How tokens are drawn: bias, penalties, temperature, top-k, top-p and min-p, in this order.
+
+    Temperature 0 takes the best token. The repetition penalty sees the prompt, too; those for presence and frequency,
+    as in OpenAI's API, only what has been written.
     """
 
-    def __init__(
-        self,
-        *,
-        temperature: float = 1.0,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        min_p: float | None = None,
-        repetition_penalty: float = 1.0,
-        seed: int = 0,
-    ) -> None:
-        _check(
-            "temperature",
-            temperature,
-            0.0 <= temperature < INFINITY,
-            "finite and 0 or more; 0 takes the best token",
-        )
-        _check("top_k", top_k, top_k is None or top_k >= 1, "1 or more; leave it out to keep every token")
-        _check("top_p", top_p, top_p is None or 0.0 < top_p <= 1.0, "above 0 and at most 1")
-        _check("min_p", min_p, min_p is None or 0.0 <= min_p <= 1.0, "between 0 and 1")
-        _check(
-            "repetition_penalty",
-            repetition_penalty,
-            0.0 < repetition_penalty < INFINITY,
-            "above 0 and finite; 1 is no penalty, 1.2 is usual",
-        )
-        _check("seed", seed, 0 <= seed < 2**63, "between 0 and 2^63 - 1")
-        self.temperature, self.top_k, self.top_p, self.min_p = temperature, top_k, top_p, min_p
-        self.repetition_penalty = repetition_penalty
-        self.seed = seed
-        self._generator = torch.Generator().manual_seed(seed)
-        self._prompt: Tensor | None = None
-        self._seen: Tensor | None = None  # [B, V], only with a penalty
+    temperature: float = 1.0
+    top_k: int | None = None
+    top_p: float | None = None
+    min_p: float | None = None
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    logit_bias: Mapping[int, float] = field(default_factory=dict, hash=False)
+    seed: int = 0
 
-    def start(self, prompt: Tensor) -> None:
-        self._generator.manual_seed(self.seed)
-        self._prompt, self._seen = prompt, None
+    def __post_init__(self) -> None:
+        top_k, top_p, min_p = self.top_k, self.top_p, self.min_p
+        self._check("temperature", 0.0 <= self.temperature < INFINITY, "finite and 0 or more; 0 takes the best token")
+        self._check("top_k", top_k is None or top_k >= 1, "1 or more; leave it out to keep every token")
+        self._check("top_p", top_p is None or 0.0 < top_p <= 1.0, "above 0 and at most 1")
+        self._check("min_p", min_p is None or 0.0 <= min_p <= 1.0, "between 0 and 1")
+        penalty = 0.0 < self.repetition_penalty < INFINITY
+        self._check("repetition_penalty", penalty, "above 0 and finite; 1 is no penalty, 1.2 is usual")
+        for name in ("presence_penalty", "frequency_penalty"):
+            self._check(name, abs(getattr(self, name)) < INFINITY, "finite; 0 is no penalty, -2 to 2 is usual")
+        biases = all(token >= 0 and not math.isnan(bias) for token, bias in self.logit_bias.items())
+        self._check("logit_bias", biases, "a number for each token, by its id; -inf leaves a token out")
+        self._check("seed", 0 <= self.seed < 2**63, "between 0 and 2^63 - 1")
+
+    def given(self) -> list[str]:
+        """The options that are not as they are by default, without the seed."""
+        plain = Sampling(seed=self.seed)
+        return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
+
+    def _check(self, name: str, good: bool, allowed: str) -> None:
+        if not good:
+            raise ValueError(f"{name} = {getattr(self, name)}: it must be {allowed}")
+
+
+class Sampler:
+    """Draws the next tokens of B texts by the options of a `Sampling`.
+
+    Each text has its own generator: the same seed gives the same text, whatever else draws random numbers meanwhile,
+    and the first text is the same however many there are.
+    """
+
+    def __init__(self, sampling: Sampling | None = None) -> None:
+        self.sampling = sampling or Sampling()
+        self._generators: list[torch.Generator] = []
+        self._prompt: Tensor | None = None
+        self._seen: Tensor | None = None  # [B, V], only with a repetition penalty
+        self._counts: Tensor | None = None  # [B, V], only with a penalty for presence or frequency
+        bias = self.sampling.logit_bias
+        self._biased = torch.tensor(list(bias)), torch.tensor(list(bias.values()), dtype=torch.float32)
+
+    def begin(self, prompt: Tensor) -> None:
+        """Begin B new texts with the tokens [B, T] that they start with."""
+        self._generators = [generator_of(self.sampling.seed, row) for row in range(len(prompt))]
+        self._prompt, self._seen, self._counts = prompt, None, None
 
     def __call__(self, logits: Tensor) -> Tensor:
-        if self.repetition_penalty != 1.0:
-            logits = penalize(logits, self._mark(logits), self.repetition_penalty)
-        chosen = logits.argmax(-1) if self.temperature == 0.0 else draw(self.shape(logits), self._generator)
+        """The next tokens [B], chosen by the scores [B, V]."""
+        if not self._generators:
+            self.begin(torch.empty(len(logits), 0, dtype=torch.long, device=logits.device))
+        logits = self._lean(logits)
+        greedy = self.sampling.temperature == 0.0
+        chosen = logits.argmax(-1) if greedy else draw(self.shape(logits), self._uniform())
         if self._seen is not None:
             self._seen.scatter_(1, chosen[:, None], True)
+        if self._counts is not None:
+            self._counts.scatter_add_(1, chosen[:, None], torch.ones_like(self._counts[:, :1]))
         return chosen
 
     def shape(self, logits: Tensor) -> Tensor:
         """The scores of the distribution that is drawn from; -inf where a token is left out."""
-        if self.temperature != 1.0:
-            logits = apply_temperature(logits, self.temperature)
-        if self.top_k is not None:
-            logits = keep_top_k(logits, self.top_k)
-        if self.top_p is not None:
-            logits = keep_top_p(logits, self.top_p)
-        if self.min_p is not None:
-            logits = keep_min_p(logits, self.min_p)
+        sampling = self.sampling
+        if sampling.temperature != 1.0:
+            logits = apply_temperature(logits, sampling.temperature)
+        if sampling.top_k is not None:
+            logits = keep_top_k(logits, sampling.top_k)
+        if sampling.top_p is not None:
+            logits = keep_top_p(logits, sampling.top_p)
+        if sampling.min_p is not None:
+            logits = keep_min_p(logits, sampling.min_p)
         return logits
 
-    def _mark(self, logits: Tensor) -> Tensor:
-        if self._seen is None:
-            self._seen = torch.zeros_like(logits, dtype=torch.bool)
-            if self._prompt is not None:
-                self._seen.scatter_(1, self._prompt, True)
-        return self._seen
+    def _lean(self, logits: Tensor) -> Tensor:
+        """The scores with biases and penalties; the given ones stay as they are."""
+        sampling = self.sampling
+        if sampling.logit_bias:
+            tokens, bias = (part.to(logits.device) for part in self._biased)
+            if int(tokens.max()) >= logits.shape[-1]:
+                raise ValueError(
+                    f"logit_bias for token {int(tokens.max())}: there are {logits.shape[-1]} tokens, from 0 on"
+                )
+            logits = logits.index_add(1, tokens, bias.to(logits.dtype).expand(len(logits), -1))
+        if sampling.repetition_penalty != 1.0:
+            if self._seen is None:
+                self._seen = torch.zeros_like(logits, dtype=torch.bool)
+                if self._prompt is not None:
+                    self._seen.scatter_(1, self._prompt, True)
+            logits = penalize(logits, self._seen, sampling.repetition_penalty)
+        if sampling.presence_penalty or sampling.frequency_penalty:
+            if self._counts is None:
+                self._counts = torch.zeros_like(logits)
+            logits = penalize_counts(
+                logits, self._counts, presence=sampling.presence_penalty, frequency=sampling.frequency_penalty
+            )
+        return logits
+
+    def _uniform(self) -> Tensor:
+        numbers = [torch.rand(1, generator=each, dtype=torch.float64) for each in self._generators]
+        return numbers[0] if len(numbers) == 1 else torch.cat(numbers)
 
 
-def _check(name: str, value: float | None, good: bool, allowed: str) -> None:
-    if not good:
-        raise ValueError(f"{name} = {value}: it must be {allowed}")
+def generator_of(seed: int, row: int) -> torch.Generator:
+    """The random numbers of one text among several: those of the seed itself for the first."""
+    if row:
+        seed = int(np.random.SeedSequence([seed, row]).generate_state(1, np.uint64)[0]) >> 1
+    return torch.Generator().manual_seed(seed)

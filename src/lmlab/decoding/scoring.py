@@ -10,21 +10,21 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lmlab.decoding.generate import device_of
+from lmlab.bits import bits_per_byte
 from lmlab.decoding.mixture import Mixture
-from lmlab.models.abilities import PredictsNext
-from lmlab.models.model import Predictor, reorder_state
+from lmlab.models.abilities import PredictsNext, State
+from lmlab.models.model import reorder_state
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers.frames import pad_rows
 
 Nats = NDArray[np.float64]
-Progress = Callable[[int, int], None]
-"""Is told how many tokens are scored, and of how many."""
 
 LOGITS_AT_ONCE = 2**26
 """Bounds the memory of one batch: rows x tokens x vocabulary."""
@@ -52,7 +52,7 @@ class Score:
     @property
     def bits_per_byte(self) -> float:
         """nats / (ln 2 * bytes of UTF-8): comparable between tokenizers that lose nothing."""
-        return self.nats / math.log(2) / self.bytes
+        return bits_per_byte(self.nats, self.bytes)
 
     @property
     def perplexity(self) -> float:
@@ -92,6 +92,15 @@ def _exp(value: float) -> float:
     return math.exp(value) if value < 700 else math.inf
 
 
+@runtime_checkable
+class ScoresVectors(Protocol):
+    """A network: its scores over the vocabulary are computed from vectors, and only where they are wanted."""
+
+    def __call__(self, tokens: Tensor) -> tuple[Tensor, State]: ...
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+
 @torch.inference_mode()
 def score_tokens(
     model: PredictsNext,
@@ -100,7 +109,7 @@ def score_tokens(
     boundary: int,
     batch: int = 16,
     segment: int | None = None,
-    progress: Progress | None = None,
+    progress: ReportProgress | None = None,
 ) -> list[Nats]:
     """The surprisal in nats of each token of each document (given without boundaries); `batch` changes only speed.
 
@@ -117,7 +126,7 @@ def score_tokens(
 class _Counter:
     """Adds up the tokens that are scored and tells."""
 
-    def __init__(self, total: int, progress: Progress | None) -> None:
+    def __init__(self, total: int, progress: ReportProgress | None) -> None:
         self.done, self.total, self.progress = 0, total, progress
 
     def add(self, tokens: int) -> None:
@@ -139,7 +148,7 @@ def _score(
     results = [np.zeros(len(text)) for text in texts]
     rows = [torch.cat([text.new_tensor([boundary]), text]) for text in texts]
     if model.window is None:
-        segment = segment or (256 if isinstance(model, Predictor) else 16384)
+        segment = segment or (256 if isinstance(model, ScoresVectors) else 16384)
         _score_segments(model, rows, results, batch, segment, count)
     else:
         _score_windows(model, model.window, rows, results, batch, count)
@@ -148,14 +157,9 @@ def _score(
 
 def _rows_at_once(model: PredictsNext, batch: int, length: int) -> int:
     """How many rows of `length` tokens to score at once: `batch`, or fewer where their logits would fill the memory."""
-    if not isinstance(model, Predictor):
+    if not isinstance(model, ScoresVectors):
         return batch
     return max(1, min(batch, LOGITS_AT_ONCE // (length * model.vocabulary)))
-
-
-def _pad(rows: Iterable[Tensor], device: torch.device) -> Tensor:
-    """Rows [B, T] filled with 0 at their ends, which changes nothing before: the models are causal."""
-    return torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True).to(device)
 
 
 def _score_segments(
@@ -165,7 +169,7 @@ def _score_segments(
 
     Segments are cut at the same places whatever the batch, so that no result depends on it.
     """
-    device, size = device_of(model), _rows_at_once(model, batch, segment)
+    device, size = model.device, _rows_at_once(model, batch, segment)
     order = sorted((i for i, nats in enumerate(results) if len(nats)), key=lambda i: -len(results[i]))
     for group in (order[i : i + size] for i in range(0, len(order), size)):
         state = model.start(len(group))
@@ -174,7 +178,7 @@ def _score_segments(
             if len(active) < len(group):
                 group = active
                 state = reorder_state(state, torch.arange(len(active), device=device))
-            text = _pad((rows[i][start : start + segment + 1] for i in group), device)
+            text, _ = pad_rows([rows[i][start : start + segment + 1] for i in group], device=device)
             nats, state = model.score(text[:, :-1], text[:, 1:], state)
             for i, scored in zip(group, nats.double().cpu().numpy(), strict=True):
                 part = results[i][start : start + segment]
@@ -193,11 +197,11 @@ def _score_windows(
     model: PredictsNext, window: int, rows: list[Tensor], results: list[Nats], batch: int, count: _Counter
 ) -> None:
     """Windows of all documents in batches, longest first; each begins half a window after the one before."""
-    device, size = device_of(model), _rows_at_once(model, batch, window)
+    device, size = model.device, _rows_at_once(model, batch, window)
     windows = [w for i, nats in enumerate(results) for w in _windows(i, len(nats), window)]
     windows.sort(key=lambda w: -w.length)
     for group in (windows[i : i + size] for i in range(0, len(windows), size)):
-        text = _pad((rows[w.document][w.start : w.start + w.length + 1] for w in group), device)
+        text, _ = pad_rows([rows[w.document][w.start : w.start + w.length + 1] for w in group], device=device)
         place = torch.arange(text.shape[1] - 1, device=device)
         first = torch.tensor([w.first for w in group], device=device)[:, None]
         length = torch.tensor([w.length for w in group], device=device)[:, None]
@@ -223,7 +227,7 @@ def _windows(document: int, length: int, window: int) -> Iterable[_Window]:
 
 def _nats_where(wanted: Tensor, model: PredictsNext, tokens: Tensor, targets: Tensor) -> Tensor:
     """The surprisal of the `wanted` targets, row by row; a neural model computes scores over V only for these."""
-    if isinstance(model, Predictor):
+    if isinstance(model, ScoresVectors):
         hidden, _ = model(tokens)
         return model.nll(hidden[wanted], targets[wanted])
     nats, _ = model.score(tokens, targets, model.start(tokens.shape[0]))

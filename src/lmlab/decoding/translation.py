@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
+from typing import NamedTuple, TypedDict
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
-from lmlab.decoding.scoring import Progress
 from lmlab.decoding.search import Hypothesis, Penalty, beam_search
 from lmlab.decoding.tracing import Recorder, SearchTree
-from lmlab.models.model import EncoderDecoder
+from lmlab.models.abilities import WritesTarget
+from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
-
-ROLES = ("pad", "cls", "sep", "mask")
-"""Special tokens that stand in no translation."""
+from lmlab.tokenizers.frames import Frame, frame_of, pad_rows
+from lmlab.tokenizers.tokenizer import ROLES
 
 
 class Translation(NamedTuple):
@@ -36,25 +35,38 @@ def room_for(source: int) -> int:
     return 3 * source + 16
 
 
+class Searching(TypedDict, total=False):
+    """The options of `Translator.translate` by name, for signatures that take them one by one."""
+
+    beams: int
+    length_penalty: float
+    penalty: Penalty
+    tokens: int | None
+    shortest: int
+    no_repeat: int
+    batch: int
+    trace: Callable[[SearchTree], None] | None
+    progress: ReportProgress | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class Translator:
-    """An encoder-decoder with the tokenizers of its two sides.
+    """A model that writes a target from a source, with the tokenizers of its two sides.
 
     A source is read as its tokens and the boundary. A target begins with the boundary (or with the model's own `start`)
-    and ends with the boundary.
+    and ends with the boundary: so says the frame.
     """
 
-    model: EncoderDecoder
+    model: WritesTarget
     tokenizer: Tokenizer
     source_tokenizer: Tokenizer | None = None
     reverse: bool = False
     """Whether the model was trained on sources from their last token to the first (Sutskever et al. 2014)."""
 
-    @property
-    def start(self) -> int:
-        """The token with which a target begins."""
-        own: int | None = getattr(self.model.config, "start", None)
-        return self.tokenizer.boundary if own is None else own
+    @cached_property
+    def frame(self) -> Frame:
+        """What stands around a source and a target."""
+        return frame_of(self.model, self.tokenizer, self.source_tokenizer, backwards=self.reverse)
 
     def translate(
         self,
@@ -68,7 +80,7 @@ class Translator:
         no_repeat: int = 0,
         batch: int = 32,
         trace: Callable[[SearchTree], None] | None = None,
-        progress: Progress | None = None,
+        progress: ReportProgress | None = None,
     ) -> list[list[Translation]]:
         """The best translations of each text, best first, up to `beams`; none of an empty text.
 
@@ -116,43 +128,42 @@ class Translator:
 
     @torch.inference_mode()
     def score(
-        self, sources: Sequence[str], targets: Sequence[str], *, batch: int = 32, progress: Progress | None = None
+        self, sources: Sequence[str], targets: Sequence[str], *, batch: int = 32, progress: ReportProgress | None = None
     ) -> list[NDArray[np.float64]]:
         """The surprisal in nats of each token of each target after its source, the boundary that ends it included."""
         rows, written = self.source_rows(sources), self.target_rows(targets)
         nats: list[NDArray[np.float64]] = [np.zeros(0)] * len(rows)
         done = 0
         for group in _groups([len(row) + len(text) for row, text in zip(rows, written, strict=True)], batch):
-            source, lengths = self._pad([rows[i] for i in group])
-            text, sizes = self._pad([written[i] for i in group])
-            hidden, _ = self.model(text[:, :-1], source=source, lengths=lengths)
-            wanted = torch.arange(text.shape[1] - 1, device=text.device) < sizes[:, None] - 1
-            scored = self.model.nll(hidden[wanted], text[:, 1:][wanted]).cpu().double()
-            for index, part in zip(group, torch.split(scored, (sizes - 1).tolist()), strict=True):
-                nats[index] = part.numpy()
+            source, lengths = pad_rows([rows[i] for i in group], device=self.model.device)
+            text, _ = pad_rows([written[i] for i in group], device=self.model.device)
+            state = self.model.begin(self.model.encode(source, lengths))
+            scored, _ = self.model.score(text[:, :-1], text[:, 1:], state)
+            for index, part in zip(group, scored.cpu().double().numpy(), strict=True):
+                nats[index] = part[: len(written[index]) - 1]
             done += len(group)
             if progress is not None:
                 progress(done, len(rows))
         return nats
 
     def source_rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each source and the boundary; a ValueError where one does not fit the model."""
-        tokenizer = self.source_tokenizer or self.tokenizer
-        rows = [ids.tolist() for ids in tokenizer.encode_batch([text.strip() for text in texts])]
-        window = self.model.window
+        """What the model reads of each source; a ValueError where one does not fit the model."""
+        tokenizer, window = self.source_tokenizer or self.tokenizer, self.model.window
+        rows = [self.frame.row(a=ids)["source"] for ids in tokenizer.encode_batch([text.strip() for text in texts])]
+        most = None if window is None else window - self.frame.overhead("source", "a")
         for number, row in enumerate(rows, start=1):
-            if window is not None and len(row) >= window:
+            if window is not None and len(row) > window:
                 raise ValueError(
-                    f"source {number} has {len(row)} tokens, and the model reads at most {window - 1}: split it into "
+                    f"source {number} has {len(row) - 1} tokens, and the model reads at most {most}: split it into "
                     f"sentences, or train with a larger --set model.window"
                 )
-        return [[*(row[::-1] if self.reverse else row), tokenizer.boundary] for row in rows]
+        return rows
 
     def target_rows(self, texts: Sequence[str | Translation]) -> list[list[int]]:
         """The start, the tokens of each target (those that a translation was written with), and the boundary."""
         encoded = iter(self.tokenizer.encode_batch([text.strip() for text in texts if isinstance(text, str)]))
-        tokens = [next(encoded).tolist() if isinstance(text, str) else text.tokens for text in texts]
-        rows = [[self.start, *row, self.tokenizer.boundary] for row in tokens]
+        tokens = [next(encoded) if isinstance(text, str) else text.tokens for text in texts]
+        rows = [self.frame.row(b=row)["tokens"] for row in tokens]
         window = self.model.window
         for number, row in enumerate(rows, start=1):
             if window is not None and len(row) - 1 > window:
@@ -173,14 +184,14 @@ class Translator:
         no_repeat: int,
         recorder: Recorder | None,
     ) -> list[list[Hypothesis]]:
-        source, lengths = self._pad(rows)
+        source, lengths = pad_rows(rows, device=self.model.device)
         limits = [max(room_for(len(row)), shortest + 1) if tokens is None else tokens for row in rows]
         if tokens is None and self.model.window is not None:
             limits = [min(limit, self.model.window) for limit in limits]
         with torch.inference_mode():
             return beam_search(
                 self.model,
-                torch.full((len(rows), 1), self.start, device=source.device),
+                torch.tensor([self.frame.row()["tokens"]] * len(rows), device=source.device),
                 tokens=limits,
                 beams=beams,
                 boundary=self.tokenizer.boundary,
@@ -195,19 +206,9 @@ class Translator:
 
     def _never(self) -> list[int]:
         """Tokens that no translation holds: what begins a target, and the blanks and marks of pre-training."""
-        found = {self.start}
-        for role in ROLES:
-            try:
-                found.add(self.tokenizer.role(role))
-            except ValueError:
-                continue
+        roles = (self.tokenizer.role(role) for role in ROLES if self.tokenizer.has_role(role))
+        found = {*self.frame.row()["tokens"], *roles}
         return sorted(found - {self.tokenizer.boundary})
-
-    def _pad(self, rows: list[list[int]]) -> tuple[Tensor, Tensor]:
-        """Rows [B, T] filled up with zeros, and how many tokens each has."""
-        device = self.model.device
-        padded = torch.nn.utils.rnn.pad_sequence([torch.tensor(row) for row in rows], batch_first=True)
-        return padded.to(device), torch.tensor([len(row) for row in rows], device=device)
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         tokens = hypothesis.written

@@ -4,38 +4,115 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from lmlab.decoding.generate import Picker, Reader, device_of, generate
+from lmlab.decoding.generate import Drawn, Reader, generate
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.search import beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
+
+
+class Written(NamedTuple):
+    """A token that was drawn, and the text that is settled by it, perhaps none."""
+
+    drawn: Drawn
+    text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """A model of the next token with its tokenizer; a text begins with the boundary."""
+    """A model of the next token with its tokenizer, and what stands before a text."""
 
     model: PredictsNext
     tokenizer: Tokenizer
+    frame: Frame
 
     @property
     def end(self) -> int | None:
         """The boundary, at which a text ends; not where it is also the end of a line (`words`)."""
         return None if self.tokenizer.newline_is_boundary else self.tokenizer.boundary
 
-    def stream(
-        self, prompt: str, *, pick: Picker, tokens: int, samples: int = 1, stop: str | Sequence[str] = ()
-    ) -> Iterator[list[str]]:
-        """Continuations of a prompt piece by piece as the tokens come: each time one (perhaps empty) string each."""
+    def write(
+        self,
+        prompt: str,
+        *,
+        sampling: Sampling,
+        tokens: int,
+        samples: int = 1,
+        stop: str | Sequence[str] = (),
+        top: int | None = None,
+    ) -> Iterator[list[Written]]:
+        """Continuations of a prompt, token by token: each time those of the texts that have not ended before.
+
+        `top` asks for surprisals, and for so many alternatives of each token: see `generate`.
+        """
         ids = self.tokenizer.encode(prompt)
         streams = [self._begin(ids, stop) for _ in range(samples)]
-        chosen = generate(self.model, self._row(ids), tokens=tokens, pick=pick, samples=samples, boundary=self.end)
-        return self._pieces(chosen, streams)
+        settled = [""] * samples
+
+        def stops(row: int, token: int) -> bool:
+            settled[row] = streams[row].add(token)
+            return streams[row].stopped
+
+        steps = generate(
+            self.model,
+            self._row(ids),
+            tokens=tokens,
+            pick=Sampler(sampling),
+            samples=samples,
+            boundary=self.end,
+            top=top,
+            stops=stops,
+        )
+        return self._written(steps, streams, settled)
+
+    def stream(
+        self, prompt: str, *, sampling: Sampling, tokens: int, samples: int = 1, stop: str | Sequence[str] = ()
+    ) -> Iterator[list[str]]:
+        """Continuations of a prompt piece by piece as the tokens come: each time one (perhaps empty) string each."""
+        steps = self.write(prompt, sampling=sampling, tokens=tokens, samples=samples, stop=stop)
+        return self._pieces(steps, samples)
+
+    def generate(
+        self,
+        prompt: str,
+        *,
+        sampling: Sampling,
+        tokens: int,
+        samples: int = 1,
+        beams: int | None = None,
+        length_penalty: float = 0.0,
+        stop: str | Sequence[str] = (),
+        trace: Callable[[SearchTree], None] | None = None,
+    ) -> list[str]:
+        """Whole continuations of a prompt: drawn, or found by a beam search where `beams` are given."""
+        if beams is not None:
+            if given := sampling.given():
+                raise ValueError(
+                    f"beams = {beams} with {', '.join(given)}: beam search draws nothing, leave out one or the other"
+                )
+            return self.search(
+                prompt,
+                tokens=tokens,
+                beams=beams,
+                samples=samples,
+                length_penalty=length_penalty,
+                stop=stop,
+                trace=trace,
+            )
+        if trace is not None:
+            raise ValueError("trace is given the tree of a beam search: give beams too")
+        texts = [""] * samples
+        for pieces in self.stream(prompt, sampling=sampling, tokens=tokens, samples=samples, stop=stop):
+            texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
+        return texts
 
     def search(
         self,
@@ -90,18 +167,26 @@ class Writer:
 
     def _row(self, ids: list[int]) -> Tensor:
         """A prompt [1, T] as the model reads it."""
-        return torch.tensor([[self.tokenizer.boundary, *ids]], device=device_of(self.model))
+        return torch.tensor([self.frame.row(a=ids)["tokens"]], device=self.model.device)
 
     def _begin(self, ids: list[int], stop: str | Sequence[str]) -> TextStream:
         return TextStream(self.tokenizer, prompt=ids, stop=[stop] if isinstance(stop, str) else list(stop))
 
-    def _pieces(self, chosen: Iterator[Tensor], streams: list[TextStream]) -> Iterator[list[str]]:
-        end = self.end
-        for tokens in chosen:
-            pieces = []
-            for stream, token in zip(streams, tokens.tolist(), strict=True):
-                pieces.append(stream.finish() if token == end else stream.add(token))
+    @staticmethod
+    def _written(
+        steps: Iterator[list[Drawn]], streams: list[TextStream], settled: list[str]
+    ) -> Iterator[list[Written]]:
+        for step in steps:
+            written = []
+            for drawn in step:
+                text, settled[drawn.row] = settled[drawn.row], ""
+                written.append(Written(drawn, text + streams[drawn.row].finish() if drawn.ended else text))
+            yield written
+
+    @staticmethod
+    def _pieces(steps: Iterator[list[Written]], samples: int) -> Iterator[list[str]]:
+        for step in steps:
+            pieces = [""] * samples
+            for drawn, text in step:
+                pieces[drawn.row] = text
             yield pieces
-            if all(stream.stopped for stream in streams):
-                return
-        yield [stream.finish() for stream in streams]

@@ -130,22 +130,22 @@ ABILITIES: dict[str, Ability] = {
             "next token",
             PredictsNext,
             "predicts the next token",
-            "lmlab generate, next and score",
+            "lmlab generate, lmlab next and lmlab score",
             "ngram, lstm or gpt2",
         ),
         Ability(
             "blanks",
             FillsBlanks,
             "predicts masked tokens (fills blanks)",
-            "lmlab fill and score",
+            "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
         ),
         Ability(
             "target text",
             WritesTarget,
             "writes a target text from a source",
-            "lmlab translate and evaluate",
-            "transformer, bart or seq2seq",
+            "lmlab translate and lmlab evaluate",
+            "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
         ),
         Ability("replaced tokens", Detects, "detects replaced tokens", "lmlab embed", "electra"),
         Ability("pairs", JudgesPairs, "judges sentence pairs (NSP, SOP)", "training", "bert or albert"),
@@ -177,7 +177,8 @@ def require(model: object, kind: type[A]) -> A:
         return found
     wanted = next(each for each in ABILITIES.values() if each.kind is kind)
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
-    can = "; ".join(f"it {each.does}: {each.uses}" for each in able) or "it has no other ability"
+    does = " and ".join(f"{each.does} ({each.uses})" for each in able)
+    but = f"{does}, but has" if does else "has"
     raise ValueError(
-        f"{type(model).__name__} has no part that {wanted.does}: {can}. Train one that does: {wanted.systems}"
+        f"{type(model).__name__} {but} nothing that {wanted.does}: for that, train {wanted.systems}"
     )

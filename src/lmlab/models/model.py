@@ -5,7 +5,7 @@ What a model can do beyond giving vectors is in abilities.py. Shapes: B batch, T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -58,6 +58,8 @@ class Model(nn.Module):
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
     TOKENIZER: ClassVar[str] = "bpe:4096"
     """How text becomes tokens unless the user says otherwise."""
+    FRAME: ClassVar[Mapping[str, str]]
+    """What stands around a text, for each input: see tokenizers/frames.py."""
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
@@ -122,6 +124,8 @@ class Predictor(Model):
 class NextTokenModel(Predictor):
     """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
 
+    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
+
     def start(self, batch_size: int) -> State:
         """The state of `batch_size` texts of which nothing has been read."""
         return None
@@ -129,6 +133,8 @@ class NextTokenModel(Predictor):
 
 class EncoderModel(Model):
     """A model that reads a text in both directions at once: it has no state and no next token."""
+
+    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}
 
     @property
     def vocabulary(self) -> int:
@@ -203,6 +209,8 @@ class Decoding(NamedTuple):
 
 class EncoderDecoder(Predictor):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
+
+    FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary", "tokens": "start b boundary"}
 
     def encode(self, source: Tensor, lengths: Tensor | None = None) -> Any:
         """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""

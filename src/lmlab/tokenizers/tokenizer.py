@@ -121,9 +121,13 @@ class Tokenizer:
             f"a model that was trained to fill blanks brings one"
         )
 
+    def has_role(self, name: str) -> bool:
+        """Whether there is a special token for a role."""
+        return any(piece in self._vocabulary for piece in ROLES[name])
+
     def with_roles(self, names: Iterable[str]) -> Tokenizer:
         """This tokenizer, with a special token for each of the roles that it lacks; the ids of all others stay."""
-        missing = [ROLES[name][0] for name in names if not any(piece in self._vocabulary for piece in ROLES[name])]
+        missing = [ROLES[name][0] for name in names if not self.has_role(name)]
         if not missing:
             return self
         engine = hf.Tokenizer.from_str(self.engine.to_str())

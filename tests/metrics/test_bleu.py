@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from lmlab.decoding.bleu import translation_metrics
+from lmlab.metrics.bleu import translation_metrics
 
 REFERENCE = "A man rides a red bicycle ."
 

@@ -1,0 +1,115 @@
+"""How well a model predicts texts: by the chain rule, or by guessing each token from all others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.decoding.mixture import Mixture, learn_weights
+from lmlab.decoding.pseudo import pseudo_score_tokens
+from lmlab.decoding.scoring import Nats, Score, score_tokens
+from lmlab.models.abilities import FillsBlanks, PredictsNext, ability, require
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
+
+Documents = list[NDArray[np.int64]]
+
+
+class Rule(Protocol):
+    """A way to score: the surprisal in nats of each token of each document."""
+
+    @property
+    def pseudo(self) -> bool: ...
+
+    def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]: ...
+
+
+@dataclass(frozen=True)
+class ChainRule:
+    """Each token given those before it: scoring.py."""
+
+    model: PredictsNext
+    frame: Frame
+    pseudo = False
+
+    def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]:
+        return score_tokens(self.model, documents, boundary=self.boundary, batch=batch, progress=progress)
+
+    @property
+    def boundary(self) -> int:
+        """What stands before a text."""
+        (token,) = self.frame.row()["tokens"]
+        return int(token)
+
+
+@dataclass(frozen=True)
+class PseudoLikelihood:
+    """Each token given all others: pseudo.py."""
+
+    model: FillsBlanks
+    frame: Frame
+    mask: int
+    pseudo = True
+
+    def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]:
+        return pseudo_score_tokens(
+            self.model, documents, frame=self.frame, mask=self.mask, batch=batch, progress=progress
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scorer:
+    """A model that gives texts a probability, or something like it, with its tokenizer."""
+
+    rule: Rule
+    tokenizer: Tokenizer
+
+    def score(self, texts: Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:
+        """How well the model predicts several texts that have nothing to do with each other."""
+        documents = self._encode(texts)
+        nats = self.rule.nats(documents, batch=batch, progress=progress)
+        unknown = sum(int(np.count_nonzero(document == self.tokenizer.unknown)) for document in documents)
+        return Score(
+            nats=float(sum(part.sum() for part in nats)),
+            tokens=sum(map(len, documents)),
+            words=sum(len(each.split()) for each in texts),
+            bytes=sum(len(each.encode()) for each in texts),
+            lossy=self.tokenizer.lossy or unknown > 0,
+            unknown=unknown,
+            pseudo=self.rule.pseudo,
+            token_ids=documents,
+            token_nats=nats,
+            show=self.tokenizer.show,
+        )
+
+    def learn_mixture(
+        self, texts: Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None
+    ) -> list[float]:
+        """The weights with which the parts of a mixture best predict held-out texts."""
+        rule = self.rule
+        if not isinstance(rule, ChainRule) or not isinstance(rule.model, Mixture):
+            raise ValueError("weights are learnt for a mixture: make one with model.mix([other, …])")
+        documents, parts = self._encode(texts), [ChainRule(part, rule.frame) for part in rule.model.models]
+        nats = [part.nats(documents, batch=batch, progress=progress) for part in parts]
+        return learn_weights([np.concatenate(part) for part in nats])
+
+    def _encode(self, texts: Sequence[str]) -> Documents:
+        documents = [np.asarray(ids, dtype=np.int64) for ids in self.tokenizer.encode_batch(list(texts))]
+        if not sum(map(len, documents)):
+            raise ValueError("there is no text to score: it is empty, or has no token")
+        return documents
+
+
+def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
+    """The scorer of a model that predicts the next token or, failing that, of one that fills blanks."""
+    fills = frame.has("cls") or ability(model, FillsBlanks) is not None
+    if fills and ability(model, PredictsNext) is None:
+        rule: Rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
+    else:
+        rule = ChainRule(require(model, PredictsNext), frame)
+    return Scorer(rule=rule, tokenizer=tokenizer)

@@ -1,0 +1,68 @@
+"""From the pieces of a text to its words and back: what tagging, and vectors of words, go by."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lmlab.tokenizers.tokenizer import Tokenizer
+
+
+class Text(NamedTuple):
+    """The pieces of a text, each with its place in the text and the word that it is in."""
+
+    pieces: list[int]
+    offsets: list[tuple[int, int]]  # the characters of the text that are the piece, from and to
+    words: list[int | None]  # the number of the word; None for white space itself
+
+    def first_pieces(self) -> dict[int, int]:
+        """The number of the first piece of each word, at which it is tagged (Devlin et al. 2019, section 5.3)."""
+        firsts: dict[int, int] = {}
+        for piece, word in enumerate(self.words):
+            if word is not None:
+                firsts.setdefault(word, piece)
+        return firsts
+
+
+def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None]:
+    """For each token the number of the word, as `text.split()` has them, in which its first letter is."""
+    starts = [found.start() for found in re.finditer(r"\S+", text)]
+    result: list[int | None] = []
+    for first, end in offsets:
+        piece = text[first:end]
+        letter = first + len(piece) - len(piece.lstrip())
+        result.append(bisect_right(starts, letter) - 1 if letter < end else None)
+    return result
+
+
+def read_text(text: str, tokenizer: Tokenizer) -> Text:
+    """The pieces of a text with their places and words."""
+    encoding = tokenizer.engine.encode(text, add_special_tokens=False)
+    return Text(encoding.ids, encoding.offsets, find_words(text, encoding.offsets))
+
+
+def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
+    """The pieces of words with single spaces between them; a word that has none gets the unknown token.
+
+    A normaliser may leave nothing of a word, and yet it wants a place for its tag.
+    """
+    if wrong := [word for word in words if not word or word.split() != [word]]:
+        raise ValueError(f"{wrong[0]!r} is no word: it is empty, or has white space in it")
+    text = " ".join(words)
+    pieces, offsets, numbers = read_text(text, tokenizer)
+    missing = set(range(len(words))) - set(numbers)
+    if not missing:
+        return Text(pieces, offsets, numbers)
+    if tokenizer.unknown is None:
+        raise ValueError(f"the tokenizer has no piece for {words[min(missing)]!r}, and no unknown token: leave it out")
+    begins = [0]
+    for word in words:
+        begins.append(begins[-1] + len(word) + 1)
+    for number in sorted(missing):
+        place = sum(first < begins[number] for first, _ in offsets)
+        pieces.insert(place, tokenizer.unknown)
+        offsets.insert(place, (begins[number], begins[number + 1] - 1))
+        numbers.insert(place, number)
+    return Text(pieces, offsets, numbers)
