@@ -14,14 +14,15 @@ from pathlib import Path
 import pytest
 
 from compare_texts import small
-from lmlab.compare import surprisal
-from lmlab.compare.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.curves import heading, last_doubling
+from lmlab.compare.contests import CONTESTS
 from lmlab.compare.leaderboard import headline, read_rankings, verdict
 from lmlab.compare.notes import disturbed, overspent
-from lmlab.compare.ranking import COSTS, Ranking
+from lmlab.compare.ranking import Ranking
+from lmlab.compare.records import COSTS, heading, last_doubling
 from lmlab.compare.statistics import LEVEL
+from lmlab.pages import surprisal
+from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 
 
 class Nesting(html.parser.HTMLParser):
@@ -154,8 +155,8 @@ def test_labels_are_moved_apart_and_stay_near() -> None:
 
 def test_where_a_curve_is_heading() -> None:
     curve = [{"tokens": t, "valid_bits_per_byte": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert last_doubling(curve) == pytest.approx(1.0)
-    assert last_doubling(curve[:2]) is None
+    assert last_doubling(curve, measure="valid_bits_per_byte") == pytest.approx(1.0)
+    assert last_doubling(curve[:2], measure="valid_bits_per_byte") is None
 
 
 def entry(name: str, score: float, **more: object) -> dict[str, object]:
@@ -164,7 +165,7 @@ def entry(name: str, score: float, **more: object) -> dict[str, object]:
 
 def ranked(ties: list[list[str]], *, predicts: str = "next token", **more: object) -> Ranking:
     entries = [entry("a", 2.0, **more), entry("b", 2.01, **more), entry("c", 3.0, **more)]
-    return Ranking(predicts, entries, ties, [], [], {})
+    return Ranking(CONTESTS[predicts], entries, ties, [], [], {})
 
 
 def test_headline_and_verdict_know_ties() -> None:
@@ -185,15 +186,16 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert "shrunk" not in verdict(masked)
     tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
     assert headline(tied) == "a and b lead in filling blanks: 2.000 bits per byte of pseudo-log-likelihood."
-    assert headline(Ranking("blanks", [], [], [], [], {})) == "No system could be trained and scored."
+    assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No system could be trained and scored."
 
 
 def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
     curve = [{"tokens": t, "valid_bits_per_byte": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert heading(curve, "tokens") == pytest.approx((64, -1.0))
+    assert heading(curve, "tokens", measure="valid_bits_per_byte") == pytest.approx((64, -1.0))
     flat = [{"tokens": t, "valid_bits_per_byte": 2.0 + 0.01 * t} for t in (1, 2, 4)]
-    assert heading(flat, "tokens") == pytest.approx((16, 2.04)), "it is not told to get worse"
-    assert heading(curve[:2], "tokens") is None
+    ahead = heading(flat, "tokens", measure="valid_bits_per_byte")
+    assert ahead == pytest.approx((16, 2.04)), "it is not told to get worse"
+    assert heading(curve[:2], "tokens", measure="valid_bits_per_byte") is None
     masked = [{"tokens": t, "valid_loss": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
     assert heading(masked, "tokens", measure="valid_loss") == pytest.approx((64, -1.0))
     assert last_doubling(masked, measure="valid_loss") == pytest.approx(1.0)
