@@ -19,10 +19,20 @@ from lmlab.compare.contests import CONTESTS
 from lmlab.compare.leaderboard import headline, read_rankings, verdict
 from lmlab.compare.notes import disturbed, overspent
 from lmlab.compare.ranking import Ranking
-from lmlab.compare.records import COSTS, heading, last_doubling
+from lmlab.compare.records import (
+    COSTS,
+    choose_basis,
+    heading,
+    last_doubling,
+    mean_costs,
+    spent,
+    validation_seconds,
+)
 from lmlab.compare.statistics import LEVEL
 from lmlab.pages import surprisal
 from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
+from lmlab.recipe import make_recipe
+from lmlab.training.loop import Progress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -186,6 +196,8 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert "shrunk" not in verdict(masked)
     tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
     assert headline(tied) == "a and b lead in filling blanks: 2.000 bits per byte of pseudo-log-likelihood."
+    alone = masked._replace(entries=masked.entries[:1])
+    assert headline(alone) == "a fills blanks: 2.000 bits per byte of pseudo-log-likelihood.", "alone, it is not best"
     assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No system could be trained and scored."
 
 
@@ -216,3 +228,40 @@ def test_who_took_more_than_the_budget_is_named() -> None:
     ]
     (note,) = overspent(spent, "100tokens")
     assert "b took 110 tokens, 10% over the budget" in note
+
+
+def costs(**more: float) -> dict[str, float]:
+    return {"tokens": 9.0, "seconds": 3.0, "wall_seconds": 17.0, "joules": 129.0, "grams": 0.01, **more}
+
+
+def test_seconds_and_joules_of_a_table_have_one_basis() -> None:
+    whole, alone = costs(), costs(training_joules=24.0)
+    assert choose_basis([alone, alone, {}]) == (True, "seconds", "training_joules")
+    assert choose_basis([alone, whole]) == (False, "wall_seconds", "joules"), "one that was not metered apart decides"
+    assert validation_seconds(whole) == 14.0
+    assert validation_seconds(costs(wall_seconds=3.01)) == 0.0
+    assert mean_costs([alone, whole]) == whole
+
+
+def test_joules_of_training_alone_are_known_only_if_all_of_it_was_metered() -> None:
+    class Metered(Progress):
+        training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bow"}, "train": {}})
+    known = Metered(seconds=3.0, cost=(17.0, 16.0, 129.0, 0.0), training_cost=(3.0, 3.0, 24.0, 0.0))
+    assert spent(known, recipe)["training_joules"] == 24.0
+    resumed = known.model_copy(update={"training_cost": (1.0, 1.0, 8.0, 0.0)})
+    assert "training_joules" not in spent(resumed, recipe), "the beginning was not metered apart"
+    assert spent(known, recipe)["joules"] == 129.0
+
+
+def test_the_page_says_what_validation_took(done: Published) -> None:
+    page = done.report.read_text()
+    for entry in done.board["entries"]:
+        more = validation_seconds(entry["training"])
+        told = f"training {entry['training']['seconds']:.1f} s + validation {more:.1f} s"
+        assert (told in page) == bool(more)
+
+
+def test_a_lossy_score_promises_no_compression() -> None:
+    assert "shrunk" not in verdict(ranked([], lossy=True))

@@ -133,7 +133,7 @@ def _below(ranking: Ranking) -> list[str]:
     """What has to be known to read the table: signs, and what the costs are of."""
     said = []
     if any("added" in entry for entry in ranking.ranked):
-        said.append(ADDED.replace("Runs marked † were added.", "† Runs that were added."))
+        said.append(ADDED)
     if any(entry["lossy"] for entry in ranking.ranked):
         said.append("lossy: the tokenizer loses part of the text, which flatters the score.")
     apart = {entry["name"]: (entry["training"]["seconds"], more) for entry in ranking.ranked

@@ -17,7 +17,7 @@ FALLING = 0.005
 DISTURBED = 1.3
 """Ratio of processor shares from which on a comparison in time is suspected of having been disturbed."""
 SHORT_TEST = 20_000
-ADDED = "Runs marked † were added. They were trained elsewhere, with a budget of their own."
+ADDED = "† marks runs that were added: they were trained elsewhere, with a budget of their own."
 
 
 def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequence[Record]) -> list[str]:
@@ -65,8 +65,9 @@ def _of_heading(ranking: Ranking) -> Iterator[str]:
     falling = sorted((each for each in gains if each[0] > FALLING), reverse=True)
     if falling:
         falls = ", ".join(f"{name} by {gain:.2f}" for gain, name in falling[:4])
+        what = "ranking" if len(ranking.ranked) > 1 else "score"
         yield (
-            f"With a larger budget the ranking{ranking.contest.of_systems} may change. In the second half of the "
+            f"With a larger budget the {what}{ranking.contest.of_systems} may change. In the second half of the "
             f"budget the curves were still falling: {falls} {ranking.contest.words.curve} (part of that is the "
             "learning rate, which sinks towards the end)."
         )
