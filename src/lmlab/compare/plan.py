@@ -8,13 +8,14 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
+from lmlab.compare.contests import CONTESTS, contests_of, systems_of
 from lmlab.compare.matching import describe, match_width, parse_match
 from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, find, load_class
+from lmlab.models import LINEAGE, load_class
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
@@ -35,15 +36,8 @@ OWN = {
 }
 """`--tokenizer own`: what each system was known for, without loss. Models over words get large pieces in their place,
 for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings. Masked
-systems all read the same, the one for all others: see SAME_TOKENS."""
+systems all read the same, the one for all others: see `Contest.one_tokenizer`."""
 OTHERS = "bpe:4096"
-GROUPS = {"all": "next token", "masked": "blanks"}
-"""What `--models` may say in place of names: every system that predicts this."""
-SAME_TOKENS = (
-    "the finer the tokens, the more of a word still stands beside the one that is hidden, so a pseudo-log-likelihood "
-    "says more about the tokenizer than about the model; give all masked systems the same one"
-)
-"""Why masked systems are compared with one tokenizer only, lossless or not (Kauf & Ivanova 2023)."""
 LEAST_TEST = 200
 """Bytes of test text below which no comparison is worth its name."""
 SWEPT = (1 / 3, 1.0, 3.0)
@@ -127,26 +121,21 @@ def make_conditions(
 
 def choose_systems(text: str) -> list[str]:
     """Names with commas between them; `all` is every system that predicts the next token, `masked` all with blanks."""
+    groups = {contest.group: systems_of(contest) for contest in CONTESTS.values()}
     names: list[str] = []
+    grouped: set[str] = set()  # a system with several abilities is in several groups
     for word in filter(None, map(str.strip, text.split(","))):
-        if word in GROUPS:
-            names += [name for name, system in LINEAGE.items() if system.predicts == GROUPS[word]]
+        if word in groups:
+            names += [name for name in groups[word] if name not in grouped]
+            grouped.update(groups[word])
             continue
-        check_comparable(word)
+        contests_of(word)
         names.append(word)
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"--models {text}: name each system once, with commas between them, or write all or masked")
-    return names
-
-
-def check_comparable(name: str) -> None:
-    """The system has a place in a comparison: it predicts plain text, not the target of a source."""
-    if find(name).predicts == "target text":
         raise ValueError(
-            f"{name} writes a target text from a source, so it has no score on plain text and cannot be compared here; "
-            f"train it on pairs (lmlab train {name} --source … --target … -o RUN), and compare translations with: "
-            "lmlab evaluate RUN --source … --target …"
+            f"--models {text}: name each system once, with commas between them, or write {' or '.join(groups)}"
         )
+    return names
 
 
 def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str, str]:
@@ -192,17 +181,19 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         raise ValueError(
             "--sweep chooses by validation text, and none is held out; give --split three shares, or --valid"
         )
-    for system, spec in conditions.tokenizers.items():
-        rivals = [other for other in conditions.systems if find(other).predicts == find(system).predicts]
-        different = {corpora[conditions.tokenizers[rival]].tokenizer.fingerprint for rival in rivals}
-        if len(different) > 1 and find(system).predicts == "blanks":
-            raise ValueError(f"{' and '.join(rivals)} would read different tokenizers: {SAME_TOKENS}")
-        if len(different) > 1 and corpora[spec].tokenizer.lossy:
-            raise ValueError(
-                f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and other "
-                "systems read another tokenizer: it would be scored on an easier text, and no score could be compared. "
-                "Give all of them the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
-            )
+    for contest in CONTESTS.values():
+        specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
+        if len({corpora[spec].tokenizer.fingerprint for spec in specs.values()}) < 2:
+            continue
+        if contest.one_tokenizer:
+            raise ValueError(f"{' and '.join(specs)} would read different tokenizers: {contest.one_tokenizer}")
+        for system, spec in specs.items():
+            if corpora[spec].tokenizer.lossy:
+                raise ValueError(
+                    f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and "
+                    "other systems read another tokenizer: it would be scored on an easier text, and no score could be "
+                    "compared. Give all of them the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
+                )
 
 
 def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Entrant], list[Refusal]]:
