@@ -8,6 +8,8 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from lmlab.models.abilities import FillsBlanks, JudgesPairs, require
+
 Weights = Mapping[str, Tensor]
 
 
@@ -74,3 +76,13 @@ def block_weights(theirs: Weights, ours: str, prefix: str) -> dict[str, Tensor]:
         parts = [theirs[f"{prefix}.attention.self.{part}.{kind}"] for part in ("query", "key", "value")]
         weights[f"{ours}.attention.query_key_value.{kind}"] = torch.cat(parts)
     return weights
+
+
+def filler(model: object) -> FillsBlanks:
+    """The part of a model that fills blanks."""
+    return require(model, FillsBlanks)
+
+
+def judge_pairs(model: object, hidden: Tensor) -> Tensor:
+    """The scores of the sentence-pair head."""
+    return require(model, JudgesPairs).judge_pairs(hidden)

@@ -8,9 +8,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoders import batch_of, block_weights, embedding_weights, head_weights, random_shapes, renamed
+from encoders import (
+    batch_of,
+    block_weights,
+    embedding_weights,
+    filler,
+    head_weights,
+    judge_pairs,
+    random_shapes,
+    renamed,
+)
 from lmlab.config import build
 from lmlab.models import create
+from lmlab.models.abilities import Steps, ability
 from lmlab.models.bert import Bert, BertConfig
 
 transformers = pytest.importorskip("transformers")
@@ -80,10 +90,10 @@ def test_agrees_with_transformers(number: int) -> None:
         hidden = model(tokens, segments=segments, lengths=given).hidden
         kept = torch.ones_like(real).bool() if mask is None else mask.bool()
         scores = theirs["prediction_logits" if pooler else "logits"]
-        torch.testing.assert_close(model.logits(hidden)[kept], scores[kept], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(filler(model).logits(hidden)[kept], scores[kept], atol=1e-4, rtol=1e-4)
         if pooler:
             torch.testing.assert_close(
-                model.pair_logits(hidden), theirs["seq_relationship_logits"], atol=1e-4, rtol=1e-4
+                judge_pairs(model, hidden), theirs["seq_relationship_logits"], atol=1e-4, rtol=1e-4
             )
         assert mask is None or not hidden[~kept].any()
 
@@ -212,9 +222,9 @@ def test_pair_head_and_what_it_needs() -> None:
     assert model.pair is not None
     assert model.pooler is not None
     pooled = torch.tanh(hidden[:, 0] @ model.pooler.weight.T + model.pooler.bias)
-    torch.testing.assert_close(model.pair_logits(hidden), pooled @ model.pair.weight.T + model.pair.bias)
-    with pytest.raises(ValueError, match="no sentence-pair head"):
-        make(pairs=False).pair_logits(hidden)
+    torch.testing.assert_close(judge_pairs(model, hidden), pooled @ model.pair.weight.T + model.pair.bias)
+    with pytest.raises(ValueError, match="no part that judges sentence pairs"):
+        judge_pairs(make(pairs=False), hidden)
     with pytest.raises(ValueError, match="no pooler"):
         make(pairs=False, pooler=False).pool(hidden)
     with pytest.raises(ValueError, match=r"model\.pairs = True: the sentence-pair head reads the pooler"):
@@ -228,8 +238,8 @@ def test_gradients_reach_every_parameter(dropout: float, padded: bool) -> None:
     tokens = torch.randint(97, (8, 20))
     lengths = torch.arange(13, 21) if padded else None
     hidden = model(tokens, segments=torch.randint(2, tokens.shape), lengths=lengths).hidden
-    loss = model.total_nll(hidden[:, 2:5].flatten(0, 1), tokens[:, 2:5].flatten())
-    (loss + model.pair_logits(hidden)[:, 0].sum()).backward()
+    loss = filler(model).total_nll(hidden[:, 2:5].flatten(0, 1), tokens[:, 2:5].flatten())
+    (loss + judge_pairs(model, hidden)[:, 0].sum()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -239,9 +249,9 @@ def test_gradients_reach_every_parameter(dropout: float, padded: bool) -> None:
 def test_head_gives_one_distribution_by_three_ways() -> None:
     model = make()
     hidden, targets = torch.randn(7, 24), torch.randint(97, (7,))
-    nats = -model.logits(hidden).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-    torch.testing.assert_close(model.nll(hidden, targets), nats, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(model.total_nll(hidden, targets), nats.sum(), atol=1e-4, rtol=1e-5)
+    nats = -filler(model).logits(hidden).log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    torch.testing.assert_close(filler(model).nll(hidden, targets), nats, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(filler(model).total_nll(hidden, targets), nats.sum(), atol=1e-4, rtol=1e-5)
 
 
 def test_dropout_only_in_training() -> None:
@@ -256,8 +266,7 @@ def test_dropout_only_in_training() -> None:
 
 def test_it_has_no_next_token_and_a_window() -> None:
     model = make()
-    with pytest.raises(ValueError, match="no next token"):
-        model.step(torch.zeros(1, 3, dtype=torch.long), None)
+    assert ability(model, Steps) is None
     with pytest.raises(ValueError, match="do not fit into a window of 20"):
         model(torch.zeros(1, 21, dtype=torch.long))
 
@@ -282,5 +291,5 @@ def test_flops_as_torch_counts_them() -> None:
         hidden = model(tokens).hidden
     assert counter.get_total_flops() == pytest.approx(model.flops(16) * tokens.numel())
     with FlopCounterMode(display=False) as counter:
-        model.logits(hidden[:, :5])
+        filler(model).logits(hidden[:, :5])
     assert counter.get_total_flops() == pytest.approx(model.output.flops() * 15)

@@ -150,14 +150,14 @@ def test_decoder_starts_where_the_encoder_ended() -> None:
     source, lengths, _ = pairs()
     plain = make(bidirectional=False)
     _, ends = plain.encoder(plain.embedding(source), lengths)
-    first = plain.start(4, source=source, lengths=lengths).decoder.states
+    first = plain.begin(plain.encode(source, lengths)).decoder.states
     assert len(plain.bridge) == 0
     for (h, c), (h_end, c_end) in zip(first, ends, strict=True):
         assert torch.equal(h, h_end)
         assert torch.equal(c, c_end)
     both = make(encoder_hidden=5)
     _, ends = both.encoder(both.embedding(source), lengths)
-    first = both.start(4, source=source, lengths=lengths).decoder.states
+    first = both.begin(both.encode(source, lengths)).decoder.states
     bridge, (h_end, c_end) = both.bridge[1], ends[1]
     torch.testing.assert_close(first[1][0], torch.tanh(h_end @ bridge.hidden.weight.T + bridge.hidden.bias))
     torch.testing.assert_close(first[1][1], c_end @ bridge.cell.weight.T + bridge.cell.bias)
