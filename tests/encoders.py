@@ -6,7 +6,7 @@ import random
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, require
 
@@ -86,3 +86,8 @@ def filler(model: object) -> FillsBlanks:
 def judge_pairs(model: object, hidden: Tensor) -> Tensor:
     """The scores of the sentence-pair head."""
     return require(model, JudgesPairs).judge_pairs(hidden)
+
+
+def attention_weights_of(model: nn.Module) -> list[str]:
+    """Where attention passes its weights: who watches these has them computed in the open, which torch can count."""
+    return [name for name, _ in model.named_modules() if name.endswith("probabilities")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 
 from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_tensors
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import Detects, FillsBlanks, ability, require
 from lmlab.models.model import EncoderModel
@@ -137,7 +139,7 @@ def test_flops_are_counted_as_torch_counts_them(model: Any) -> None:
 
 @pytest.mark.parametrize("padding", ["none", "packed", "masked"])
 def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str) -> None:
-    """The vectors and every gradient, in double precision; packed on a CPU, masked where a hook watches the layers."""
+    """The vectors and every gradient, in double precision; packed on a CPU, masked where somebody watches."""
     part = filler(model).encoder.double()
     text = tokens(4, WINDOW)
     lengths = None if padding == "none" else torch.tensor([4, WINDOW, 9, 4])
@@ -146,11 +148,9 @@ def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str)
     upstream = torch.randn(4, 3, 16 if part is model else 8, dtype=torch.double)
     whole = part(text, lengths=lengths).hidden[rows, at]
     expected = torch.autograd.grad((whole * upstream).sum(), list(part.blocks.parameters()))
-    hook = part.dropout.register_forward_hook(lambda *_: None) if padding == "masked" else None
-    asked = part(text, lengths=lengths, at=at).hidden
+    with watching(part, "dropout") if padding == "masked" else nullcontext():
+        asked = part(text, lengths=lengths, at=at).hidden
     gradients = torch.autograd.grad((asked * upstream).sum(), list(part.blocks.parameters()))
-    if hook is not None:
-        hook.remove()
     torch.testing.assert_close(asked, whole)
     for gradient, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(gradient, other)

@@ -14,6 +14,7 @@ from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_te
 from lmlab.config import build
 from lmlab.decoding.search import beam_search
 from lmlab.layers.recurrent import Layer
+from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, WritesTarget
 from lmlab.models.model import Decoding, reorder_state
@@ -140,22 +141,19 @@ def test_padding_of_the_target_changes_nothing(model: Any) -> None:
 
 @torch.no_grad()
 def test_being_watched_changes_nothing(model: Any) -> None:
-    """A hook on any part sees padded rows, and the numbers stay the same."""
+    """Who watches any part sees padded rows, and the numbers stay the same."""
     source, lengths, target = batch()
     sizes = torch.tensor([3, 8, 5, 1])
     inputs = {"source": source, "lengths": lengths, "target_lengths": sizes}
     expected = model(target, **inputs).hidden
-    shapes = set()
-    for name, module in model.named_modules():
-        if name.endswith(("feed_forward", "attention_norm")):
-            module.register_forward_hook(lambda _, __, output: shapes.add(tuple(output.shape[:2])))
-    seen: list[Tensor] = []
-    for name, module in model.named_modules():
-        if name.endswith(("cross_attention.probabilities", "alignment.probabilities")):
-            module.register_forward_hook(lambda _, __, weights: seen.append(weights))
+    names = [name for name, _ in model.named_modules()]
+    parts = [name for name in names if name.endswith(("feed_forward", "attention_norm"))]
+    places = [name for name in names if name.endswith(("cross_attention.probabilities", "alignment.probabilities"))]
     real = torch.arange(8) < sizes[:, None]
-    torch.testing.assert_close(model(target, **inputs).hidden[real], expected[real], atol=1e-5, rtol=1e-5)
-    assert shapes <= {(4, 9), (4, 8)}
+    with watching(model, *parts, *places) as watched:
+        torch.testing.assert_close(model(target, **inputs).hidden[real], expected[real], atol=1e-5, rtol=1e-5)
+    assert {tuple(output.shape[:2]) for part in parts for output in watched[part]} <= {(4, 9), (4, 8)}
+    seen = [weights for place in places for weights in watched[place]]
     if getattr(model.config, "feeding", False):  # which goes token by token
         seen = [torch.cat(seen, dim=2)]
     for weights in seen:

@@ -9,8 +9,18 @@ import pytest
 import torch
 from torch import nn
 
-from encoders import batch_of, embedding_weights, filler, head_weights, judge_pairs, random_shapes, renamed
+from encoders import (
+    attention_weights_of,
+    batch_of,
+    embedding_weights,
+    filler,
+    head_weights,
+    judge_pairs,
+    random_shapes,
+    renamed,
+)
 from lmlab.checkpoint import model_tensors, read_tensors, write_tensors
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.albert import Albert, AlbertConfig
 
@@ -114,12 +124,12 @@ def test_layers_share_one_block(tmp_path: Path) -> None:
     assert sum(name.startswith("blocks.") for name in stored) == 12
     tokens = torch.randint(97, (2, 9))
     assert (shallow(tokens).hidden - deep(tokens).hidden).abs().max() > 1e-3
-    x = list(deep.layers(tokens))[3]
+    x = list(deep.layers(tokens=tokens))[3]
     by_hand = x
-    from lmlab.layers.packing import Whole
+    from lmlab.layers.padding import NoPadding
 
     for _ in range(4):
-        by_hand = deep.blocks[0](by_hand, Whole())
+        by_hand = deep.blocks[0](by_hand, NoPadding())
     torch.testing.assert_close(deep(tokens).hidden, by_hand)
 
 
@@ -136,9 +146,8 @@ def test_flops_as_torch_counts_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make().eval()
-    model.blocks[0].attention.probabilities.register_forward_hook(lambda *_: None)
     tokens = torch.randint(97, (3, 20))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         hidden = model(tokens).hidden
     assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())
     with FlopCounterMode(display=False) as counter:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from encoders import (
+    attention_weights_of,
     batch_of,
     block_weights,
     embedding_weights,
@@ -19,6 +21,7 @@ from encoders import (
     renamed,
 )
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.abilities import Steps, ability
 from lmlab.models.bert import Bert, BertConfig
@@ -105,7 +108,7 @@ def test_every_layer_agrees_with_transformers() -> None:
     copy_weights(reference, model)
     tokens, segments, lengths, real = batch_of(shape)
     theirs = reference(tokens, token_type_ids=segments, attention_mask=real, output_hidden_states=True).hidden_states
-    layers = list(model.layers(tokens, segments=segments, lengths=lengths))
+    layers = list(model.layers(tokens=tokens, segments=segments, lengths=lengths))
     assert len(layers) == len(theirs) == 4
     for ours, their in zip(layers, theirs, strict=True):
         torch.testing.assert_close(ours, their * real[..., None], atol=1e-5, rtol=1e-5)
@@ -127,7 +130,7 @@ def test_published_parameter_counts(size: str, parameters: int) -> None:
 @pytest.mark.parametrize("direction", ["both", "left-to-right"])
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_changes_nothing(direction: str, training: bool) -> None:
-    """Packed, and (while a hook watches) masked, a text gives what it gives alone, whatever stands after it."""
+    """Packed, and (while somebody watches) masked, a text gives what it gives alone, whatever stands after it."""
     model = make(direction=direction).train(training)
     tokens = torch.randint(97, (6, 20))
     segments = torch.randint(2, (6, 20))
@@ -135,11 +138,9 @@ def test_padding_changes_nothing(direction: str, training: bool) -> None:
     changed = torch.where(torch.arange(20) < lengths[:, None], tokens, (tokens + 1) % 97)
     packed = model(tokens, segments=segments, lengths=lengths).hidden
     assert torch.equal(packed, model(changed, segments=segments, lengths=lengths).hidden)
-    seen: list[Tensor] = []
-    handle = model.blocks[1].register_forward_hook(lambda _module, _inputs, output: seen.append(output))
-    masked = model(tokens, segments=segments, lengths=lengths).hidden
-    handle.remove()
-    assert seen[0].shape == (6, 20, 24)
+    with watching(model, "blocks.1") as seen:
+        masked = model(tokens, segments=segments, lengths=lengths).hidden
+    assert seen["blocks.1"][0].shape == (6, 20, 24)
     torch.testing.assert_close(masked, packed, atol=1e-5, rtol=1e-5)
     for row, length in enumerate(lengths.tolist()):
         alone = model(tokens[row : row + 1, :length], segments=segments[row : row + 1, :length]).hidden[0]
@@ -153,12 +154,10 @@ def test_gradients_of_packed_rows_are_those_of_masked_ones() -> None:
     targets = torch.randn(4, 20, 24)
     found = []
     for watched in (False, True):
-        handle = model.embedding.register_forward_hook(lambda *_: None) if watched else None
-        (model(tokens, lengths=lengths).hidden * targets).sum().backward()
+        with watching(model, "embedding") if watched else nullcontext():
+            (model(tokens, lengths=lengths).hidden * targets).sum().backward()
         found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
         model.zero_grad()
-        if handle is not None:
-            handle.remove()
     assert found[0].keys() == found[1].keys()
     for name, gradient in found[0].items():
         torch.testing.assert_close(gradient, found[1][name], atol=1e-4, rtol=1e-4)
@@ -196,11 +195,10 @@ def test_weights_of_attention_can_be_watched() -> None:
     model = make(attention_dropout=0.0)
     tokens, lengths = torch.randint(97, (3, 9)), torch.tensor([4, 9, 1])
     quiet = model(tokens, lengths=lengths).hidden
-    seen: list[Tensor] = []
-    handle = model.blocks[0].attention.probabilities.register_forward_hook(lambda _m, _i, output: seen.append(output))
-    torch.testing.assert_close(model(tokens, lengths=lengths).hidden, quiet, atol=1e-5, rtol=1e-5)
-    handle.remove()
-    (weights,) = seen
+    place = "blocks.0.attention.probabilities"
+    with watching(model, place) as seen:
+        torch.testing.assert_close(model(tokens, lengths=lengths).hidden, quiet, atol=1e-5, rtol=1e-5)
+    (weights,) = seen[place]
     assert weights.shape == (3, 3, 9, 9)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 3, 9))
     assert not weights[0, :, :, 4:].any()
@@ -284,10 +282,8 @@ def test_flops_as_torch_counts_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make(window=16, inner=50)
-    for block in model.blocks:
-        block.attention.probabilities.register_forward_hook(lambda *_: None)  # torch does not count the fused kernel
     tokens = torch.randint(97, (3, 16))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         hidden = model(tokens).hidden
     assert counter.get_total_flops() == pytest.approx(model.flops(16) * tokens.numel())
     with FlopCounterMode(display=False) as counter:

@@ -9,9 +9,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoders import batch_of, block_weights, embedding_weights, filler, head_weights, random_shapes, renamed
+from encoders import (
+    attention_weights_of,
+    batch_of,
+    block_weights,
+    embedding_weights,
+    filler,
+    head_weights,
+    random_shapes,
+    renamed,
+)
 from lmlab.checkpoint import model_tensors, read_tensors, write_tensors
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.abilities import Detects, ability, require
 from lmlab.models.electra import Electra, ElectraConfig
@@ -167,11 +177,8 @@ def test_flops_as_torch_counts_them() -> None:
 
     model = make(embedding_width=10, inner=50).eval()
     assert model.generator is not None
-    for module in model.modules():
-        if hasattr(module, "probabilities"):
-            module.probabilities.register_forward_hook(lambda *_: None)  # torch does not count the fused kernel
     tokens = torch.randint(97, (3, 20))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         model.generator(tokens)
         require(model, Detects).detect(tokens=tokens)
     assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lmlab.layers.alignment import ALIGNMENTS
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
@@ -203,13 +204,11 @@ def test_scheduled_sampling_mixes_by_its_share() -> None:
 def test_alignments_can_be_watched() -> None:
     model = make(attention="additive")
     source, lengths, target = pairs()
-    seen: list[Tensor] = []
     before = model(target, source=source, lengths=lengths).hidden
-    handle = model.alignment.probabilities.register_forward_hook(lambda _, __, weights: seen.append(weights))
-    after = model(target, source=source, lengths=lengths).hidden
-    handle.remove()
+    with watching(model, "alignment.probabilities") as seen:
+        after = model(target, source=source, lengths=lengths).hidden
     assert torch.equal(before, after)
-    (weights,) = seen
+    (weights,) = seen["alignment.probabilities"]
     assert weights.shape == (4, 1, 5, 7)
     torch.testing.assert_close(weights.sum(-1), torch.ones(4, 1, 5))
     assert weights[0, :, :, 5:].abs().max() == 0

@@ -70,6 +70,7 @@ class NGram:
     TUNED_WIDTH: ClassVar[int | None] = None
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     TOKENIZER: ClassVar[str] = "bpe:4096"
+    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
     carries: ClassVar[bool] = False
 
     def __init__(self, config: Config, *, levels: Sequence[Level] | None = None) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.rows import Rows
-from lmlab.layers.packing import flat_places
+from lmlab.layers.padding import flat_places
 from lmlab.models.abilities import Detects, FillsBlanks, State, require
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, count_right, make_batch
 from lmlab.objectives.objective import Batch, Loss, Term
