@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Job, Plan, Reporter, Silent, create_job
 from lmlab.models import find, load_class
+from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
@@ -35,7 +37,7 @@ class Outcome(NamedTuple):
     interrupted: bool
     embedding_parameters: int = 0
     grams: float = 0.0  # of CO2e
-    predicts: str = "next token"
+    commands: tuple[str, ...] = ()  # what a user may want to do with it now
 
     @property
     def quality(self) -> str:
@@ -44,12 +46,8 @@ class Outcome(NamedTuple):
 
     @property
     def next_step(self) -> str:
-        """What a user may want to do with it now."""
-        return {
-            "next token": f'lmlab generate {self.path} "Once upon a time"   or: lmlab score {self.path} FILE',
-            "blanks": f'lmlab fill {self.path} "this is a [MASK]"   or: lmlab embed {self.path} FILE -o out.npy',
-            "target text": f"lmlab translate {self.path} FILE   or: lmlab evaluate {self.path} --source … --target …",
-        }[self.predicts]
+        """The same as one line, with the folder filled in."""
+        return "   or: ".join(command.format(run=shlex.quote(str(self.path))) for command in self.commands)
 
 
 def start(
@@ -249,5 +247,5 @@ def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[
         interrupted=not progress.ended,
         embedding_parameters=parameters.embedding,
         grams=find_grid(plan.recipe.train.country).grams(Cost(*progress.cost).joules),
-        predicts=find(plan.recipe.kind).predicts,
+        commands=DESCRIPTIONS[find(plan.recipe.kind).does[0]].commands,
     )

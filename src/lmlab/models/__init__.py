@@ -22,10 +22,6 @@ class System(NamedTuple):
     does: tuple[str, ...] = ("next token", "vectors")
     """What it can do (names of abilities.ABILITIES), in its smallest size; the first is what it is known for."""
 
-    @property
-    def predicts(self) -> str:
-        return self.does[0]
-
 
 LINEAGE: dict[str, System] = {
     system.name: system

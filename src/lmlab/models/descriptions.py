@@ -13,6 +13,7 @@ class Description(NamedTuple):
     uses: str  # the verbs for it
     systems: str  # some that have it
     title: str  # over the systems that are known for it
+    commands: tuple[str, ...] = ()  # what to try with a run that has it, {run} being its folder
     instead: str = ""  # how its systems are compared, where `lmlab compare` has no contest for it
 
 
@@ -25,6 +26,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab generate, lmlab next and lmlab score",
             "ngram, lstm or gpt2",
             "They predict the next token, from left to right",
+            ('lmlab generate {run} "Once upon a time"', "lmlab score {run} FILE"),
         ),
         Description(
             "blanks",
@@ -32,6 +34,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
             "They predict masked tokens: they fill blanks, knowing the text on both sides",
+            ('lmlab fill {run} "this is a [MASK]"', "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
             "target text",
@@ -39,6 +42,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab translate and lmlab evaluate",
             "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
             "They write a target text from a source",
+            ("lmlab translate {run} FILE", "lmlab evaluate {run} --source … --target …"),
             "train it on pairs (lmlab train {name} --source … --target … -o RUN), and compare translations with: "
             "lmlab evaluate RUN --source … --target …",
         ),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters
 from lmlab.models import find
+from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
 
@@ -30,6 +31,7 @@ def model_card(
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "the budget was spent", "early": "validation stood still"}.get(progress.ended, "interrupted")
     quality = describe_quality(progress, bits)
+    commands = ", ".join(f"`{each.format(run='RUN')}`" for each in DESCRIPTIONS[system.does[0]].commands)
     lossy = " (lossy tokenizer: bits per byte flatter it)" if corpus.tokenizer.lossy and bits is not None else ""
     gradients = f"\n| optimizer | {recipe.train.optimizer}, rate {recipe.train.rate:g}, {recipe.train.schedule} |"
     counted = recipe.kind == "ngram"
@@ -67,8 +69,7 @@ def model_card(
 | budget | {recipe.train.budget} |{"" if counted else gradients}
 | seed | {recipe.train.seed} |
 
-Use it: `lmlab generate RUN "prompt"`, `lmlab score RUN file.txt`, or in Python `lmlab.load("RUN")`, where RUN is this
-folder.
+Use it: {commands}, or in Python `lmlab.load("RUN")`, where RUN is this folder.
 """
 
 
