@@ -179,6 +179,4 @@ def require(model: object, kind: type[A]) -> A:
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
     does = " and ".join(f"{each.does} ({each.uses})" for each in able)
     but = f"{does}, but has" if does else "has"
-    raise ValueError(
-        f"{type(model).__name__} {but} nothing that {wanted.does}: for that, train {wanted.systems}"
-    )
+    raise ValueError(f"{type(model).__name__} {but} nothing that {wanted.does}: for that, train {wanted.systems}")
