@@ -22,7 +22,7 @@ from typing import Any
 from lmlab import run
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.data.corpora.unigram import unigram_nats
-from lmlab.recipe import make_recipe
+from lmlab.recipe import make_recipe, read_record
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.pieces import describe_pieces
 from study import clock, need
@@ -61,7 +61,7 @@ def train(
             else:
                 run.start(recipe, output, reporter=display)
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    corpus = run.reopen_corpus(recipe, output, run.Silent())
+    corpus = run.reopen_corpus(read_record(output), output, run.Silent())
     return [line for line in lines if "valid_loss" in line], corpus
 
 

@@ -17,7 +17,7 @@ from lmlab.config import apply_settings, read_toml
 from lmlab.data.corpora.corpus import Split
 from lmlab.decoding.scoring import score_tokens
 from lmlab.language_model import LanguageModel
-from lmlab.recipe import make_recipe
+from lmlab.recipe import make_recipe, read_record
 
 HERE = Path(__file__).parent
 os.environ.setdefault("LMLAB_DATA", str(HERE.parents[1] / "shared" / "data"))
@@ -43,7 +43,7 @@ def trained(recipe: str, output: Path, *settings: str, origin: Path | None = Non
                 run.resume(output, reporter=display)
             else:
                 run.start(resolved, output, reporter=display)
-    corpus = run.reopen_corpus(resolved, output, run.Silent())
+    corpus = run.reopen_corpus(read_record(output), output, run.Silent())
     import json
 
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]

@@ -65,12 +65,12 @@ def compare(name: str, tokenizer: Tokenizer, pieces: list[str], megabytes: float
 PREPARE = """
 import sys, time
 from pathlib import Path
-from lmlab.data.corpora.corpus import prepare
+from lmlab.data.corpora.text import prepare_text
 start = time.perf_counter()
-corpus = prepare([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
+corpus = prepare_text([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
 cold = time.perf_counter() - start
 start = time.perf_counter()
-prepare([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
+prepare_text([sys.argv[1]], tokenizer=sys.argv[2], cache=Path(sys.argv[3]))
 warm = time.perf_counter() - start
 peak = next(int(line.split()[1]) for line in open("/proc/self/status") if line.startswith("VmHWM")) / 2**20
 print(f"{len(corpus.train.tokens):,} training tokens; {cold:.0f} s, cached {warm:.1f} s; peak memory {peak:.2f} GiB")

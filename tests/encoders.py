@@ -6,7 +6,9 @@ import random
 from collections.abc import Mapping
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+from lmlab.models.abilities import FillsBlanks, JudgesPairs, require
 
 Weights = Mapping[str, Tensor]
 
@@ -74,3 +76,18 @@ def block_weights(theirs: Weights, ours: str, prefix: str) -> dict[str, Tensor]:
         parts = [theirs[f"{prefix}.attention.self.{part}.{kind}"] for part in ("query", "key", "value")]
         weights[f"{ours}.attention.query_key_value.{kind}"] = torch.cat(parts)
     return weights
+
+
+def filler(model: object) -> FillsBlanks:
+    """The part of a model that fills blanks."""
+    return require(model, FillsBlanks)
+
+
+def judge_pairs(model: object, hidden: Tensor) -> Tensor:
+    """The scores of the sentence-pair head."""
+    return require(model, JudgesPairs).judge_pairs(hidden)
+
+
+def attention_weights_of(model: nn.Module) -> list[str]:
+    """Where attention passes its weights: who watches these has them computed in the open, which torch can count."""
+    return [name for name, _ in model.named_modules() if name.endswith("probabilities")]

@@ -44,7 +44,8 @@ LAYERS = {
         "costs",
         "tokenizers",
     },
-    "recipe": {"config", "models", "objectives", "training", "checkpoint"},
+    "upgrade": {"config", "data"},
+    "recipe": {"config", "models", "objectives", "training", "checkpoint", "data", "upgrade"},
     "jobs": {
         "config",
         "bits",
@@ -84,6 +85,8 @@ LAYERS = {
         "costs",
         "decoding",
         "training",
+        "objectives",
+        "upgrade",
         "recipe",
         "jobs",
         "run",

@@ -218,17 +218,18 @@ def test_every_system_has_its_paragraph() -> None:
 def test_every_set_key_in_the_pages_exists() -> None:
     """`--set group.key=value` names a setting of the group; of the model, a setting of some system."""
     from lmlab.config import Config
+    from lmlab.data import DATA, load_config
     from lmlab.models import load_class
     from lmlab.objectives import OBJECTIVES, load_objective
-    from lmlab.recipe import DataConfig, TokenizerConfig
+    from lmlab.recipe import TokenizerConfig
     from lmlab.training.settings import TrainConfig
 
     groups: dict[str, type[Config]] = {
-        "data": DataConfig,
         "tokenizer": TokenizerConfig,
         "train": TrainConfig,
     }
     keys = {name: set(config.model_fields) for name, config in groups.items()}
+    keys["data"] = set().union(*(load_config(kind).allowed() for kind in DATA))
     keys["objective"] = {"kind"}.union(*(load_objective(name).Config.model_fields for name in OBJECTIVES))
     keys["model"] = {"kind", "size"}.union(*(load_class(name).Config.model_fields for name in LINEAGE))
     wrong = []

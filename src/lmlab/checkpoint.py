@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import safetensors
+import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -217,8 +218,20 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Pat
 
 
 def copy_weights(model: nn.Module, run: Path) -> None:
-    """Begin a model with the weights of a run."""
-    load_weights(model, _best_weights(run), source=run / "model.safetensors")
+    """Begin a model with the weights of a run; tokens that its vocabulary lacks begin with what the model drew."""
+    tensors, fresh = _best_weights(run), model_tensors(model)
+    more = int(getattr(model, "vocabulary", 0)) - int(read_json(run / "config.json")["model"].get("vocabulary", 0))
+    if more > 0:
+        for name in tensors.keys() & fresh.keys():
+            old, new = tensors[name], fresh[name]
+            if old.dim() and old.shape[1:] == new.shape[1:] and len(new) == len(old) + more:
+                tensors[name] = torch.cat([old.to(new.dtype), new[len(old) :]])
+        warnings.warn(
+            f"the vocabulary of {run} grows by {more} special token{'s' * (more > 1)}, which the objective needs; "
+            "what stands for them begins at random",
+            stacklevel=2,
+        )
+    load_weights(model, tensors, source=run / "model.safetensors")
 
 
 def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from lmlab.bits import bits_per_byte
 from lmlab.checkpoint import copy_weights, replace_tensors, write_bytes
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
-from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.decoding.translation import Translator
 from lmlab.metrics.bleu import Bleu
 from lmlab.models import load_class
@@ -84,12 +84,12 @@ class Job(Protocol):
         """Do it; give how far it came and the number of parameters."""
 
 
-def create_job(recipe: Recipe, corpus: Corpus, config: Any) -> Job:
-    """Counting for an n-gram, gradients for a network."""
+def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None) -> Job:
+    """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     if issubclass(cls, nn.Module):
-        return Training(cls, recipe, corpus, config)
+        return Training(cls, recipe, corpus, config, origin=origin)
     return Counting(cls, recipe, corpus, config)
 
 
@@ -115,7 +115,9 @@ class Counting:
         line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
         if found is not None and split is not None:
             progress.best, progress.valid, progress.best_measures = found.loss, found.loss, found.values
-            bits = likelihood_bits(found.loss, found.values, split)
+            alone = not self.corpus.tokenizer.newline_is_boundary
+            nats = found.values["nats"] if alone else found.loss
+            progress.best_bits = bits = bits_per_byte(nats, split.bytes_per_token(text_alone=alone))
             line |= {"valid_loss": found.loss, "valid_bits_per_byte": bits, "valid_nats": found.values["nats"]}
         line |= {"best": True, "cost": {**cost._asdict(), "grams": self.grid.grams(cost.joules)}}
         parameters = count_parameters(model)
@@ -126,7 +128,7 @@ class Counting:
         return progress, parameters
 
 
-def score_stream(model: PredictsNext, split: Split) -> Evaluation:
+def score_stream(model: PredictsNext, split: Dataset) -> Evaluation:
     """Nats per token of a split, and those of the text alone: what stands between documents is left out."""
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
@@ -140,13 +142,15 @@ def score_stream(model: PredictsNext, split: Split) -> Evaluation:
 class Training:
     """Trains a network by gradients."""
 
-    def __init__(self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any) -> None:
+    def __init__(
+        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None
+    ) -> None:
         self.settings, self.corpus = recipe.train, corpus
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         model = cls(config)
-        if recipe.origin is not None:
-            copy_weights(model, Path(recipe.origin))
+        if origin is not None:
+            copy_weights(model, Path(origin))
         model.to(device)
         self.counted = count_parameters(model)
         self.parameters = self.counted.total
@@ -177,7 +181,7 @@ class Training:
         if self.settings.watch != "bleu":
             return {}
         model = ability(self.learner.model, WritesTarget)
-        if model is None or recipe.data.kind != "pairs":
+        if model is None or not recipe.data.parallel:
             raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
         translator = Translator(
             model=model,
@@ -239,7 +243,7 @@ def validation(
         each = max(1, tokens // len(parts))
         validators = {name: validation(learner, part, window=window, tokens=each) for name, part in parts.items()}
         return lambda: evaluate_parts(validators)
-    batch = max(1, min(VALIDATION_ROWS, split.size // (2 * window)))
+    batch = max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
     loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=learner.model.carries)
     most = max(1, int(tokens // loader.units_per_step["tokens"]))
     return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})
@@ -249,19 +253,8 @@ def likelihood_bytes(objective: Objective, corpus: Corpus) -> tuple[float, float
     """Bytes per predicted token of the training and the validation text, where the loss is the likelihood of it."""
     if not objective.likelihood:
         return None
-    return bytes_per_token(corpus.train), bytes_per_token(corpus.valid or corpus.train)
-
-
-def bytes_per_token(split: Any) -> float:
-    """How many bytes of text a token of it stands for; what separates documents is no text."""
-    return float(split.bytes / max(1, split.scored))
-
-
-def likelihood_bits(loss: float | None, values: dict[str, float], split: Any) -> float | None:
-    """Bits per byte of a split of which an evaluation is given: of its text, where that was told apart."""
-    if loss is None or split is None:
-        return None
-    return bits_per_byte(values.get("nats", loss), bytes_per_token(split))
+    valid = corpus.valid or corpus.train
+    return corpus.train.bytes_per_token(), valid.bytes_per_token(text_alone=objective.separates)
 
 
 @contextmanager

@@ -2,90 +2,23 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, NamedTuple
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field
 
-from lmlab.checkpoint import read_json
+from lmlab.checkpoint import read_json, write_json
 from lmlab.config import Config, build, suggest
+from lmlab.data import make_config
+from lmlab.data.config import AnyData
 from lmlab.models import find, load_class
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
+from lmlab.upgrade import upgrade
 
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
-SIDES = ("source", "target", "pairs")
-
-
-class DataConfig(Config):
-    """Which text, and what of it is held out."""
-
-    text: list[str] | None = Field(
-        None, description="files, folders, globs, .gz, - for standard input, or builtin; en=FILE where language matters"
-    )
-    valid: list[str] | None = Field(None, description="text for validation; by default a share of `text`")
-    test: list[str] | None = Field(None, description="text for the final score; by default a share of `text`")
-    split: list[float] = Field([0.9, 0.05, 0.05], description="shares of train, valid and test")
-    alpha: float = Field(0.7, ge=0, le=1, description="several languages: size^alpha is how often each is read")
-    documents: Literal["file", "lines", "blank", "endoftext"] = Field("file", description="what one document is")
-    source: list[str] | None = Field(None, description="of a translator: files of source sentences, one per line")
-    target: list[str] | None = Field(None, description="of a translator: the same sentences in the target language")
-    pairs: list[str] | None = Field(None, description="of a translator: TSV or JSONL files with both, in their place")
-    valid_source: list[str] | None = Field(None, description="source sentences for validation")
-    valid_target: list[str] | None = Field(None, description="target sentences for validation")
-    valid_pairs: list[str] | None = Field(None, description="pairs for validation")
-    test_source: list[str] | None = Field(None, description="source sentences for the final score")
-    test_target: list[str] | None = Field(None, description="target sentences for the final score")
-    test_pairs: list[str] | None = Field(None, description="pairs for the final score")
-    languages: list[str] | None = Field(None, description="of JSONL pairs: the names of the source and the target text")
-    longest: int | None = Field(250, ge=1, description="pairs with more tokens than this on a side are left out")
-    ratio: float | None = Field(None, gt=1, description="pairs of which one side is so many times longer are left out")
-
-    @field_validator(
-        "text", "valid", "test", *(f"{a}{b}" for a in ("", "valid_", "test_") for b in SIDES), mode="before"
-    )
-    @classmethod
-    def _one_or_many(cls, value: Any) -> Any:
-        """A single path may stand alone; $NAME and ${NAME} are filled in from the environment."""
-        paths = [value] if isinstance(value, str) else value
-        return [os.path.expandvars(path) for path in paths] if isinstance(paths, list) else paths
-
-    @model_validator(mode="after")
-    def _there_is_something_to_learn_from(self) -> DataConfig:
-        if (self.source is None) != (self.target is None):
-            raise ValueError("source and target go together: the same sentences in two languages, line by line")
-        if self.text is None and not self.parallel:
-            raise ValueError("no text is named: give data.text, or data.source and data.target, or data.pairs")
-        if self.text is not None and self.parallel:
-            raise ValueError("give either plain text or pairs (source and target), not both")
-        for name in ("valid", "test"):
-            if self.parallel and getattr(self, name) is not None:
-                raise ValueError(
-                    f"{name} is plain text, and this learns from pairs: give {name}_source and {name}_target"
-                )
-        for name in (*(f"{part}_{side}" for part in ("valid", "test") for side in SIDES), "languages"):
-            if not self.parallel and getattr(self, name) is not None:
-                raise ValueError(f"{name} belongs to pairs, and this learns from plain text")
-        return self
-
-    @property
-    def kind(self) -> str:
-        from lmlab.data.corpora.languages import by_language
-
-        return "pairs" if self.parallel else "languages" if by_language(self.text) else "text"
-
-    @property
-    def parallel(self) -> bool:
-        """Whether this is pairs of a source and a target text."""
-        return self.source is not None or self.pairs is not None
-
-    @property
-    def named(self) -> list[str]:
-        """The texts that are learnt from, as they were given."""
-        return [path for paths in (self.text, self.source, self.target, self.pairs) for path in paths or []]
 
 
 class TokenizerConfig(Config):
@@ -98,7 +31,7 @@ class TokenizerConfig(Config):
 class Recipe(Config):
     """All the settings of a run."""
 
-    data: DataConfig
+    data: AnyData
     tokenizer: TokenizerConfig = TokenizerConfig()
     kind: str
     model: dict[str, Any] = Field(description="settings of the model, its preset already filled in")
@@ -109,6 +42,7 @@ class Recipe(Config):
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:
     """A recipe from its groups; the model's preset and the defaults of its system are filled in here, once."""
+    values = upgrade(values)
     for group in values:
         if group not in GROUPS:
             raise ValueError(f"unknown group of settings {group!r}{suggest(group, GROUPS)}")
@@ -127,11 +61,15 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     origin = values.get("origin")
     if origin is not None:
         preset, usual = _inherited(Path(str(origin)), str(kind), values)
-    data = build(DataConfig, values.get("data", {}), where="data")
+    data = make_config(values.get("data", {}))
+    tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
+    if tokenizer.source is not None and not data.parallel:
+        whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
+        raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
     train = values.get("train", {})
     recipe = Recipe(
         data=data,
-        tokenizer=build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer"),
+        tokenizer=tokenizer,
         kind=str(kind),
         model={**preset, **model},
         objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), data=data.kind),
@@ -169,13 +107,37 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     return dict(description["model"]), tokenizer
 
 
-def read_recipe(run: Path, *, settings: Mapping[str, Any] | None = None) -> tuple[Recipe, str | None]:
-    """The recipe of a run, with changed `settings` of training, and the SHA-256 of the text that it was made for."""
-    values = read_json(run / "recipe.json")
-    fingerprint = values.pop("text_sha256", None)
+class Record(NamedTuple):
+    """What a run says of itself in its `recipe.json`."""
+
+    recipe: Recipe
+    text_sha256: str | None  # of the text that it learns from
+    encoder_sha256: str | None  # of the tokenizer that encoded it, before special tokens were added
+
+
+def read_record(
+    run: Path, *, settings: Mapping[str, Any] | None = None, texts: Mapping[str, Any] | None = None
+) -> Record:
+    """What a run says of itself, with changed `settings` of training, and other places of its `texts`."""
+    values = upgrade(read_json(run / "recipe.json"))
+    known = [values.pop(name, None) for name in ("text_sha256", "encoder_sha256")]
     values["train"] |= settings or {}
     build(TrainConfig, values["train"], where="train")
-    return build(Recipe, values, where=str(run / "recipe.json")), fingerprint
+    data = make_config(values["data"], where=f"{run / 'recipe.json'}: data")
+    if texts:
+        data = make_config({**dict(data), "given": None, **texts}).absolute()
+    return Record(build(Recipe, {**values, "data": data}, where=str(run / "recipe.json")), *known)
+
+
+def read_recipe(run: Path) -> tuple[Recipe, str | None]:
+    """The recipe of a run, and the SHA-256 of the text that it was made for."""
+    return read_record(run)[:2]
+
+
+def write_recipe(run: Path, record: Record) -> None:
+    """Write down what a run does, so that it can be made again, and what it was done with."""
+    fingerprints = {"text_sha256": record.text_sha256, "encoder_sha256": record.encoder_sha256}
+    write_json(run / "recipe.json", {**record.recipe.model_dump(), **fingerprints})
 
 
 def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, data: str) -> dict[str, Any]:

@@ -2,35 +2,27 @@
 
 from __future__ import annotations
 
-import dataclasses
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.checkpoint import write_bytes, write_config, write_json, write_manifest
+from lmlab.checkpoint import load_source_tokenizer, write_bytes, write_config, write_manifest
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
-from lmlab.data.corpora.corpus import Corpus, prepare
-from lmlab.data.corpora.languages import by_language, prepare_languages
-from lmlab.data.corpora.pairs import PairCorpus, prepare_pairs
-from lmlab.jobs import Job, Plan, Reporter, Silent, create_job, likelihood_bits
+from lmlab.data import prepare
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.jobs import Job, Plan, Reporter, Silent, create_job
 from lmlab.models import find, load_class
 from lmlab.objectives import load_objective
-from lmlab.recipe import DataConfig, Recipe, read_recipe
+from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.training import is_path
 from lmlab.training.card import describe_quality, model_card
 from lmlab.training.costs import Cost, second_opinion
 from lmlab.training.lock import hold
+from lmlab.training.loop import NotFiniteError
 from lmlab.training.progress import Progress
-
-PAIR_FIELDS = {
-    *(f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")),
-    "split",
-    "languages",
-    "longest",
-    "ratio",
-}
 
 
 class Outcome(NamedTuple):
@@ -62,35 +54,56 @@ class Outcome(NamedTuple):
 
 def start(
     recipe: Recipe,
-    path: Path,
+    path: str | Path,
     *,
     overwrite: bool = False,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Train a new model in a new run directory."""
+    path = Path(path)
     if path.exists() and not _is_fresh(path):
         if not (path.is_dir() and (path / "recipe.json").is_file()):
             raise ValueError(f"{path} exists and is not a run directory; choose another -o")
         if not overwrite:
             raise ValueError(f"{path} holds a run already; go on with --resume {path}, or replace it with --overwrite")
     reporter = reporter or Silent()
-    corpus = prepare_corpus(
-        recipe.data, tokenizer=recipe.tokenizer.spec, source=recipe.tokenizer.source, progress=reporter.stage
+    recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
+    corpus = prepare(
+        recipe.data,
+        tokenizer=recipe.tokenizer.spec,
+        source=recipe.tokenizer.source,
+        roles=_roles(recipe),
+        progress=reporter.stage,
     )
-    tokenizer = full_tokenizer(recipe, corpus)
-    config = model_config(recipe, tokenizer, _source_tokenizer(corpus))
-    job = create_job(recipe, dataclasses.replace(corpus, tokenizer=tokenizer), config)
+    config = model_config(recipe, corpus)
+    job = create_job(recipe, corpus, config, origin=recipe.origin)
+    created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
         _clear(path)
-        tokenizer.save(path / "tokenizer.json")
-        if (source := _source_tokenizer(corpus)) is not None:
-            source.save(path / "source_tokenizer.json")
-        write_config(path, recipe.kind, config.model_dump())
-        _write_recipe(path, recipe, corpus)
-        write_manifest(path)
-        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+        try:
+            corpus.tokenizer.save(path / "tokenizer.json")
+            if corpus.source_tokenizer is not None:
+                corpus.source_tokenizer.save(path / "source_tokenizer.json")
+            write_config(path, recipe.kind, config.model_dump())
+            write_recipe(path, Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint))
+            write_manifest(path)
+            return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+        except NotFiniteError:
+            raise
+        except Exception:
+            if not (path / "last").exists() and not (path / "model.safetensors").exists():
+                _clear(path)
+                if created:
+                    shutil.rmtree(path, ignore_errors=True)
+            raise
+
+
+def _roles(recipe: Recipe) -> tuple[str, ...]:
+    """The special tokens that the objective needs."""
+    roles: tuple[str, ...] = load_objective(recipe.objective["kind"]).roles
+    return roles
 
 
 def _is_fresh(path: Path) -> bool:
@@ -100,120 +113,112 @@ def _is_fresh(path: Path) -> bool:
 
 
 def resume(
-    path: Path,
+    path: str | Path,
     *,
     settings: Mapping[str, Any] | None = None,
+    texts: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Go on with a run: the same text, the same random numbers, as if it had never stopped.
 
-    `settings` of training may be changed on the way: a larger budget extends the run, a lower rate saves it.
+    `settings` of training may be changed on the way: a larger budget extends the run, a lower rate saves it. Where the
+    text has moved, `texts` says where it is now (`{"text": ["new.txt"]}`): it must be the very same text.
     """
+    path = Path(path)
     if not (path / "recipe.json").is_file():
         raise ValueError(f"{path} is not a run directory: it has no recipe.json, so there is nothing to resume")
     reporter = reporter or Silent()
     with hold(path):
-        recipe, fingerprint = read_recipe(path, settings=settings)
-        corpus = reopen_corpus(recipe, path, reporter)
-        if fingerprint is not None and corpus.text_fingerprint != fingerprint:
+        record = read_record(path, settings=settings, texts=texts)
+        recipe = record.recipe
+        corpus = reopen_corpus(record, path, reporter)
+        if record.text_sha256 is not None and corpus.text_fingerprint != record.text_sha256:
             raise ValueError(
-                f"the text of {path} has changed since the run began, so it cannot be resumed; start a new run"
+                f"{', '.join(recipe.data.named)} is not the text that {path} learns from: its SHA-256 is another; "
+                "give the same text, split in the same way"
+                if texts
+                else f"the text of {path} has changed since the run began, so it cannot be resumed; start a new run"
             )
-        tokenizer = full_tokenizer(recipe, corpus)
-        config = model_config(recipe, tokenizer, _source_tokenizer(corpus))
-        job = create_job(recipe, dataclasses.replace(corpus, tokenizer=tokenizer), config)
-        if settings:
-            _write_recipe(path, recipe, corpus)
+        begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
+        job = create_job(recipe, corpus, model_config(recipe, corpus), origin=None if begun else recipe.origin)
+        if settings or texts:
+            write_recipe(path, record)
             write_manifest(path)
         return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
 
 
-def held_out(path: Path) -> list[Any]:
+def held_out(path: str | Path) -> list[Any]:
     """The test documents of a run (its validation documents where no test text was kept); pairs, of a translator."""
-    recipe, _ = read_recipe(path)
-    corpus = reopen_corpus(recipe, path, Silent())
+    path = Path(path)
+    corpus = reopen_corpus(read_record(path), path, Silent())
     split = corpus.test or corpus.valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")
     return list(split.texts())
 
 
-def reopen_corpus(recipe: Recipe, path: Path, reporter: Reporter) -> Corpus | PairCorpus:
-    """The text of a run, encoded with the run's own tokenizer: from the cache if it is still there."""
-    tokenizer = Tokenizer.load(path / "tokenizer.json")
-    own_source = path / "source_tokenizer.json"
-    source = Tokenizer.load(own_source) if own_source.is_file() else None
-    corpus = prepare_corpus(
-        recipe.data, tokenizer=recipe.tokenizer.spec, source=recipe.tokenizer.source, progress=reporter.stage
+def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
+    """The text of a run, encoded as it was when the run began: from the cache if it is still there.
+
+    The run's own tokenizer does it, wherever it came from. One that was trained on the text is trained again where that
+    finds the text in the cache or gives the same tokenizer, as it should.
+    """
+    recipe = record.recipe
+    if missing := recipe.data.missing():
+        option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "--text NEW"
+        raise ValueError(
+            f"{path} learns from {', '.join(missing)}, which is not there any more; "
+            f"say where it is now: lmlab train --resume {path} {option}"
+        )
+    roles = _roles(recipe)
+    tokenizer, source = Tokenizer.load(path / "tokenizer.json"), load_source_tokenizer(path)
+    own = _encoder(tokenizer, roles, record.encoder_sha256)
+
+    def prepared(encoder: str | Tokenizer, source_encoder: str | Tokenizer | None) -> Corpus:
+        return prepare(recipe.data, tokenizer=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
+
+    specs = recipe.tokenizer
+    corpus = prepared(
+        own if is_path(specs.spec) else specs.spec,
+        source if specs.source is None or is_path(specs.source) else specs.source,
     )
-    again = [full_tokenizer(recipe, corpus), _source_tokenizer(corpus)]
+    again = (corpus.tokenizer, corpus.source_tokenizer)
     if [each and each.fingerprint for each in again] != [each and each.fingerprint for each in (tokenizer, source)]:
-        corpus = prepare_corpus(recipe.data, tokenizer=tokenizer, source=source, progress=reporter.stage)
+        corpus = prepared(own, source)
     return corpus
 
 
-def full_tokenizer(recipe: Recipe, corpus: Corpus | PairCorpus) -> Tokenizer:
-    """The tokenizer of a corpus with the special tokens that the objective needs."""
-    return corpus.tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+def _encoder(tokenizer: Tokenizer, roles: Sequence[str], fingerprint: str | None) -> Tokenizer:
+    """A run's tokenizer as it was when it encoded the text, before it got special tokens for the objective.
+
+    It matters only where a text happens to contain such a token, written out.
+    """
+    for added in range(len(roles) + 1):
+        before = tokenizer.without_last(added)
+        if before.fingerprint == fingerprint:
+            return before
+    return tokenizer
 
 
-def _source_tokenizer(corpus: Corpus | PairCorpus) -> Tokenizer | None:
-    return corpus.source_tokenizer if isinstance(corpus, PairCorpus) else None
+def model_config(recipe: Recipe, corpus: Corpus) -> Any:
+    """The model's settings, with what only the tokenizer knows filled in.
 
-
-def _write_recipe(path: Path, recipe: Recipe, corpus: Corpus | PairCorpus) -> None:
-    write_json(path / "recipe.json", {**recipe.model_dump(), "text_sha256": corpus.text_fingerprint})
-
-
-def prepare_corpus(
-    data: DataConfig,
-    *,
-    tokenizer: str | Tokenizer,
-    source: str | Tokenizer | None = None,
-    progress: Callable[[str, int, int], None],
-) -> Corpus | PairCorpus:
-    """The text of a recipe or a comparison as tokens; `source` is the tokenizer of a translator's source."""
-    if data.parallel:
-        return prepare_pairs(
-            **data.model_dump(include=PAIR_FIELDS), tokenizer=tokenizer, source_tokenizer=source, progress=progress
-        )
-    assert data.text is not None, "a recipe names some text"
-    languages = by_language(data.text)
-    if languages is not None:
-        return prepare_languages(
-            languages,
-            tokenizer=tokenizer,
-            alpha=data.alpha,
-            valid=by_language(data.valid),
-            test=by_language(data.test),
-            split=data.split,
-            documents=data.documents,
-            progress=progress,
-        )
-    return prepare(
-        data.text,
-        tokenizer=tokenizer,
-        valid=data.valid,
-        test=data.test,
-        split=data.split,
-        documents=data.documents,
-        progress=progress,
-    )
-
-
-def model_config(recipe: Recipe, tokenizer: Tokenizer, source: Tokenizer | None = None) -> Any:
-    """The model's settings, with what only the tokenizer knows filled in."""
-    cls = load_class(recipe.kind)
+    A model that begins with the weights of a run keeps its vocabulary, but for special tokens that come in addition.
+    """
+    cls, tokenizer = load_class(recipe.kind), corpus.tokenizer
     known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
     if "boundary" in cls.Config.model_fields:
         known["boundary"] = tokenizer.boundary
-    if source is not None:
-        known["source_vocabulary"] = source.vocabulary
+    if corpus.source_tokenizer is not None:
+        known["source_vocabulary"] = corpus.source_tokenizer.vocabulary
     for name, value in known.items():
         if recipe.origin is None and recipe.model.get(name, value) != value:
             raise ValueError(f"model.{name} = {recipe.model[name]} is not the tokenizer's {value}; leave it out")
-    return build(cls.Config, {**known, **recipe.model} if recipe.origin else {**recipe.model, **known}, where="model")
+    if recipe.origin is None:
+        return build(cls.Config, {**recipe.model, **known}, where="model")
+    grown = max(tokenizer.vocabulary, int(recipe.model.get("vocabulary", 0)))
+    return build(cls.Config, {**known, **recipe.model, "vocabulary": grown}, where="model")
 
 
 def _clear(path: Path) -> None:
@@ -230,9 +235,7 @@ def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[
     reporter.begin(plan)
     with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
         progress, parameters = job.carry_out(plan.path, reporter, interrupted)
-    bits = None
-    if isinstance(plan.corpus, Corpus) and load_objective(plan.recipe.objective["kind"]).likelihood:
-        bits = likelihood_bits(progress.best, progress.best_measures, plan.corpus.valid)
+    bits = None if plan.recipe.data.parallel else progress.best_bits
     if progress.ended:
         card = model_card(
             plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits, second_opinion=opinion.text

@@ -9,7 +9,7 @@ import torch
 
 import lmlab
 from lmlab.analysis.alignment import Alignment
-from lmlab.analysis.alignment_page import MOST, draw_matrix, make_page, save_png
+from lmlab.pages.alignments import MOST, draw_matrix, make_page, save_png
 from translators import write_translator
 
 SOURCES = ["the cat sat on the mat .", "a dog"]

@@ -306,7 +306,7 @@ def test_electra_gives_its_discriminator(tokenizer: Tokenizer) -> None:
     model: Any = lm.model
     rows = rows_of(lm, TEXTS[:1])
     with torch.no_grad():
-        states = list(model.discriminator.layers(torch.tensor(rows)))
+        states = list(model.discriminator.layers(tokens=torch.tensor(rows)))
     for number, state in enumerate(states):
         found = lm.embed(TEXTS[0], layers=number)[0].vectors
         np.testing.assert_allclose(found, state[0, 1:-1].numpy(), atol=1e-5)

@@ -44,6 +44,59 @@ def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
     added = lmlab("compare", "--add", "runs/mine", "compared")
     assert added.code == 0, added.err
     assert "mine †" in added.out
+    assert "† marks runs that were added" in added.out
+    refused = lmlab("compare", "--add", "runs/mine", "compared", "--budget", "5min", "--size", "tiny")
+    assert refused.code == 2
+    assert "takes no --budget, --size" in refused.err
+
+
+def test_resume_refuses_what_differs_by_name(lmlab, tmp_path: Path) -> None:
+    words = ["compare", "book.txt", "--models", "ngram,bow", "--budget", "64tokens", *FAST, "-o", "compared"]
+    assert lmlab(*words).code == 0
+    stamp = (tmp_path / "compared" / "leaderboard.json").stat().st_mtime_ns
+    for options, told in (
+        (["--models", "ngram,gpt2"], "models was ngram,bow, now ngram,gpt2"),
+        (["--budget", "5min"], "budget was 64tokens, now 5min"),
+        (["--size", "small"], "size was tiny, now small"),
+        (["--tokenizer", "bytes"], "tokenizer of ngram was bpe:300, now bytes"),
+        (["--seeds", "2"], "seeds was 0, now 0,1"),
+        (["--sweep"], "sweep was off, now on"),
+        (["--split", "0.5,0.2,0.3"], "split was 0.9,0.05,0.05, now 0.5,0.2,0.3"),
+        (["--set", "train.batch=8"], "train.batch was 4, now 8"),
+        (["--prompt", "So"], "prompt was not given, now So"),
+        (["--overwrite"], "give one of them"),
+    ):
+        said = lmlab("compare", "--resume", "compared", *options)
+        assert said.code == 2, options
+        assert told in said.err
+    assert (tmp_path / "compared" / "leaderboard.json").stat().st_mtime_ns == stamp
+    same = ["--models", "ngram,bow", "--budget", "64tokens", *FAST]
+    assert lmlab("compare", "--resume", "compared", *same).code == 0, "what says the same is no mistake"
+
+
+def test_a_lossy_tokenizer_is_labelled(lmlab) -> None:
+    said = lmlab(
+        "compare", "book.txt", "--models", "ngram", "--budget", "640tokens", "--tokenizer", "words", "-o", "words"
+    )
+    assert said.code == 0, said.err
+    assert "ngram lossy" in said.out
+    assert "loses part of the text, which flatters the score" in said.out
+    assert "shrunk" not in said.out
+
+
+def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
+    from lmlab.cli.leaderboard import BAR, LiveTable
+    from lmlab.compare.plan import Entrant
+    from lmlab.training.loop import Progress
+
+    entrant = Entrant("gpt2", "gpt2", 0, None)  # type: ignore[arg-type]
+    table = LiveTable()
+    table.ready([entrant], [])
+    table.log(entrant, {}, Progress(step=5, share=0.5))
+    assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR // 2
+    table.log(entrant, {"valid_bits_per_byte": 2.0}, Progress(step=7, ended="early", share=0.7))
+    assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR
+    assert table.rows["gpt2"]["valid"] == "2.000 bits per byte"
 
 
 def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,9 +109,10 @@ def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.Monk
     assert "pseudo bits per byte" in said.err
     out = " ".join(said.out.split())
     left, right = out.split("Not comparable with left-to-right scores.")
-    assert "ngram predicts the held-out text best" in left
+    assert "ngram predicts the held-out text: " in left
+    assert " best" not in left, "there is nobody to be better than"
     assert "roberta" not in left
-    assert "roberta fills blanks best" in right
+    assert "roberta fills blanks: " in right
     assert "Compare masked systems with each other only" in right
 
 

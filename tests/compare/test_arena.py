@@ -14,8 +14,10 @@ from typing import Any
 import pytest
 
 from compare_texts import SETTINGS, lines, small
+from lmlab.compare import arena
 from lmlab.compare.arena import Interruption
 from lmlab.compare.comparison import Published, compare
+from lmlab.compare.conditions import tell_changes
 from lmlab.training import loop
 from lmlab.training.costs import Cost
 
@@ -209,3 +211,42 @@ def test_nothing_is_left_where_nothing_was_begun(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
         compare(small(tmp_path / "absent.txt"), tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_run_is_scored_on_the_device_that_trained_it(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scored_on: list[str] = []
+
+    def watch(path: Path, *, device: object) -> object:
+        scored_on.append(str(device))
+        return load(path)
+
+    load = arena.load
+    monkeypatch.setattr(arena, "load", watch)
+    monkeypatch.setattr(arena, "choose_device", lambda name: f"device of {name}")
+    compare(small(book, models="bow", budget="64tokens", train={**SETTINGS, "device": "cpu"}), tmp_path / "placed")
+    assert scored_on == ["device of cpu"]
+
+
+def test_what_differs_is_said_in_words(book: Path, tmp_path: Path) -> None:
+    before = small(book).model_dump()
+    now = small(
+        book,
+        models="ngram,gpt2",
+        tokenizers=["bpe:300", "gpt2=bytes"],
+        size=None,
+        sweep=True,
+        data={"split": [0.6, 0.2, 0.2]},
+        train={**SETTINGS, "batch": 8},
+    ).model_dump()
+    assert tell_changes(before, before) == []
+    assert set(tell_changes(before, now)) == {
+        "models was ngram,nplm,gpt2, now ngram,gpt2",
+        "tokenizer of gpt2 was bpe:300, now bytes",
+        "tokenizer of nplm was bpe:300, now not given",
+        "size was tiny, now not given",
+        "sweep was off, now on",
+        "split was 0.8,0.1,0.1, now 0.6,0.2,0.2",
+        "train.batch was 4, now 8",
+    }

@@ -17,13 +17,13 @@ import lmlab
 from compare_texts import SETTINGS, small
 from lmlab import run
 from lmlab.compare import arena
-from lmlab.compare.blanks import choose_places, fill_cloze, fill_test
+from lmlab.compare.blanks import choose_places, fill_cloze, fill_test, read_measures
 from lmlab.compare.comparison import Published, add, compare
-from lmlab.compare.curves import read_curve
 from lmlab.compare.leaderboard import headline, read_rankings
-from lmlab.compare.records import read_measures
+from lmlab.compare.records import read_curve
 from lmlab.language_model import LanguageModel
 from lmlab.models import create
+from lmlab.models.abilities import FillsBlanks, require
 from lmlab.recipe import make_recipe
 from lmlab.run import held_out
 from lmlab.tokenizers import train
@@ -100,6 +100,7 @@ def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
     model = untrained(window=16)
     tokenizer, network = model.tokenizer, model.model
     network.requires_grad_(False)
+    filler = require(network, FillsBlanks)
     nats, right, count = 0.0, 0, 0
     for number, text in enumerate(TEXTS):
         ids = torch.tensor(tokenizer.encode(text))
@@ -112,7 +113,7 @@ def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
             piece, hidden = ids[start : start + 14], chosen[start : start + 14]
             row = torch.where(hidden, tokenizer.role("mask"), piece)
             row = torch.cat([torch.tensor([tokenizer.role("cls")]), row, torch.tensor([tokenizer.role("sep")])])
-            scores = network.logits(network(row[None]).hidden[0, 1:-1]).log_softmax(-1)
+            scores = filler.logits(filler.read(tokens=row[None])[0, 1:-1]).log_softmax(-1)
             nats -= float(scores[torch.arange(len(piece)), piece][hidden].sum())
             right += int((scores.argmax(-1) == piece)[hidden].sum())
             count += int(hidden.sum())
@@ -182,7 +183,7 @@ def test_curves_are_in_nats_per_blank(masked: Published) -> None:
     for entry in masked.board["blanks"]:
         assert len(entry["curve"]) >= 3
         assert all(point["valid_loss"] > 0 and "valid_bits_per_byte" not in point for point in entry["curve"])
-        assert entry["curve"] == read_curve(folder / entry["name"], predicts="blanks")
+        assert entry["curve"] == read_curve(folder / entry["name"], measure="valid_loss")
     best = [
         line
         for line in map(json.loads, (folder / "bert" / "metrics.jsonl").read_text().splitlines())
@@ -222,7 +223,7 @@ def test_the_same_seed_gives_the_same_figures(masked: Published, book: Path, tmp
     assert again.board["prompt"] == "the planet"
     assert again.board["cloze"] == {"text": "the planet [MASK] goes", "answers": ()}
     (ranking,) = read_rankings(again.board)
-    assert ranking.predicts == "blanks"
+    assert ranking.contest.name == "blanks"
     page = again.report.read_text()
     assert headline(ranking) in page
     assert "<h2>Leaderboard</h2>" not in page, "no left-to-right system took part"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -100,3 +101,39 @@ def test_shared_lines_by_hand() -> None:
     long, longer = "x" * 40, "y" * 60
     assert shared_lines([f"{long}\n{longer}\nshort\n"], iter([f"other\n  {long} \nshort"])) == pytest.approx(0.4)
     assert shared_lines(["short\n"], iter(["short\n"])) == 0.0
+
+
+def test_characters_that_have_no_token_are_lost_text(compared: Path, tmp_path: Path) -> None:
+    """`characters` is lossless on its own text alone."""
+    text = tmp_path / "other.txt"
+    text.write_text(lines(900, seed=100_000).replace("&", "and"))
+    with pytest.raises(ValueError, match=r"characters, which loses part of the text"):
+        add([trained(tmp_path / "letters", text, spec="characters")], compared)
+
+
+def test_nothing_else_joins_where_the_comparison_itself_loses_text(book: Path, tmp_path: Path) -> None:
+    folder = compare(small(book, models="ngram", tokenizers=["words"]), tmp_path / "words").report.parent
+    with pytest.raises(ValueError, match=r"the comparison's tokenizer loses part of the text"):
+        add([trained(tmp_path / "bytes", book, spec="bytes")], folder)
+    done = add([trained(tmp_path / "same", book, spec="words")], folder)
+    assert len(done.board["entries"]) == 2
+    assert "lossy" in done.report.read_text()
+
+
+def test_what_a_run_cost_is_told_as_the_run_has_it(
+    compared: Path, book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """GPU seconds are kept, and grams are those of the country of the run, wherever it joins."""
+    path = trained(tmp_path / "mine", book, "rnn")
+    metrics = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+    for line in metrics:
+        line["cost"] |= {"gpu_seconds": 7.5, "grams": 0.125}
+    (path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in metrics))
+    monkeypatch.setenv("LMLAB_COUNTRY", "NO")
+    done = add([path], compared)
+    (entry,) = [entry for entry in done.board["entries"] if "added" in entry]
+    assert entry["training"]["gpu_seconds"] == 7.5
+    assert entry["training"]["grams"] == 0.125
+    rate = [line["cost"]["tokens_per_second"] for line in metrics if "tokens_per_second" in line["cost"]][-1]
+    assert entry["training"]["seconds"] == pytest.approx(640 / rate), "of training alone"
+    assert entry["training"]["wall_seconds"] > entry["training"]["seconds"]

@@ -14,14 +14,25 @@ from pathlib import Path
 import pytest
 
 from compare_texts import small
-from lmlab.compare import surprisal
-from lmlab.compare.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.curves import heading, last_doubling
+from lmlab.compare.contests import CONTESTS
 from lmlab.compare.leaderboard import headline, read_rankings, verdict
 from lmlab.compare.notes import disturbed, overspent
-from lmlab.compare.ranking import COSTS, Ranking
+from lmlab.compare.ranking import Ranking
+from lmlab.compare.records import (
+    COSTS,
+    choose_basis,
+    heading,
+    last_doubling,
+    mean_costs,
+    spent,
+    validation_seconds,
+)
 from lmlab.compare.statistics import LEVEL
+from lmlab.pages import surprisal
+from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
+from lmlab.recipe import make_recipe
+from lmlab.training.loop import Progress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -154,8 +165,8 @@ def test_labels_are_moved_apart_and_stay_near() -> None:
 
 def test_where_a_curve_is_heading() -> None:
     curve = [{"tokens": t, "valid_bits_per_byte": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert last_doubling(curve) == pytest.approx(1.0)
-    assert last_doubling(curve[:2]) is None
+    assert last_doubling(curve, measure="valid_bits_per_byte") == pytest.approx(1.0)
+    assert last_doubling(curve[:2], measure="valid_bits_per_byte") is None
 
 
 def entry(name: str, score: float, **more: object) -> dict[str, object]:
@@ -164,7 +175,7 @@ def entry(name: str, score: float, **more: object) -> dict[str, object]:
 
 def ranked(ties: list[list[str]], *, predicts: str = "next token", **more: object) -> Ranking:
     entries = [entry("a", 2.0, **more), entry("b", 2.01, **more), entry("c", 3.0, **more)]
-    return Ranking(predicts, entries, ties, [], [], {})
+    return Ranking(CONTESTS[predicts], entries, ties, [], [], {})
 
 
 def test_headline_and_verdict_know_ties() -> None:
@@ -185,15 +196,18 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert "shrunk" not in verdict(masked)
     tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
     assert headline(tied) == "a and b lead in filling blanks: 2.000 bits per byte of pseudo-log-likelihood."
-    assert headline(Ranking("blanks", [], [], [], [], {})) == "No system could be trained and scored."
+    alone = masked._replace(entries=masked.entries[:1])
+    assert headline(alone) == "a fills blanks: 2.000 bits per byte of pseudo-log-likelihood.", "alone, it is not best"
+    assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No system could be trained and scored."
 
 
 def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
     curve = [{"tokens": t, "valid_bits_per_byte": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert heading(curve, "tokens") == pytest.approx((64, -1.0))
+    assert heading(curve, "tokens", measure="valid_bits_per_byte") == pytest.approx((64, -1.0))
     flat = [{"tokens": t, "valid_bits_per_byte": 2.0 + 0.01 * t} for t in (1, 2, 4)]
-    assert heading(flat, "tokens") == pytest.approx((16, 2.04)), "it is not told to get worse"
-    assert heading(curve[:2], "tokens") is None
+    ahead = heading(flat, "tokens", measure="valid_bits_per_byte")
+    assert ahead == pytest.approx((16, 2.04)), "it is not told to get worse"
+    assert heading(curve[:2], "tokens", measure="valid_bits_per_byte") is None
     masked = [{"tokens": t, "valid_loss": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
     assert heading(masked, "tokens", measure="valid_loss") == pytest.approx((64, -1.0))
     assert last_doubling(masked, measure="valid_loss") == pytest.approx(1.0)
@@ -214,3 +228,40 @@ def test_who_took_more_than_the_budget_is_named() -> None:
     ]
     (note,) = overspent(spent, "100tokens")
     assert "b took 110 tokens, 10% over the budget" in note
+
+
+def costs(**more: float) -> dict[str, float]:
+    return {"tokens": 9.0, "seconds": 3.0, "wall_seconds": 17.0, "joules": 129.0, "grams": 0.01, **more}
+
+
+def test_seconds_and_joules_of_a_table_have_one_basis() -> None:
+    whole, alone = costs(), costs(training_joules=24.0)
+    assert choose_basis([alone, alone, {}]) == (True, "seconds", "training_joules")
+    assert choose_basis([alone, whole]) == (False, "wall_seconds", "joules"), "one that was not metered apart decides"
+    assert validation_seconds(whole) == 14.0
+    assert validation_seconds(costs(wall_seconds=3.01)) == 0.0
+    assert mean_costs([alone, whole]) == whole
+
+
+def test_joules_of_training_alone_are_known_only_if_all_of_it_was_metered() -> None:
+    class Metered(Progress):
+        training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)
+
+    recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bow"}, "train": {}})
+    known = Metered(seconds=3.0, cost=(17.0, 16.0, 129.0, 0.0), training_cost=(3.0, 3.0, 24.0, 0.0))
+    assert spent(known, recipe)["training_joules"] == 24.0
+    resumed = known.model_copy(update={"training_cost": (1.0, 1.0, 8.0, 0.0)})
+    assert "training_joules" not in spent(resumed, recipe), "the beginning was not metered apart"
+    assert spent(known, recipe)["joules"] == 129.0
+
+
+def test_the_page_says_what_validation_took(done: Published) -> None:
+    page = done.report.read_text()
+    for entry in done.board["entries"]:
+        more = validation_seconds(entry["training"])
+        told = f"training {entry['training']['seconds']:.1f} s + validation {more:.1f} s"
+        assert (told in page) == bool(more)
+
+
+def test_a_lossy_score_promises_no_compression() -> None:
+    assert "shrunk" not in verdict(ranked([], lossy=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,16 @@ from torch import Tensor
 
 from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_tensors
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
+from lmlab.models.abilities import Detects, FillsBlanks, ability, require
 from lmlab.models.model import EncoderModel
 
 VOCABULARY = 23
 MASK = VOCABULARY - 1
 WINDOW = 24
 SMALL: dict[str, Any] = {"width": 16, "heads": 2, "layers": 2, "window": WINDOW, "dropout": 0.0, "embedding_width": 8}
-SYSTEMS = [name for name, system in LINEAGE.items() if system.predicts == "blanks"]
+SYSTEMS = [name for name, system in LINEAGE.items() if system.does[0] == "blanks"]
 
 
 @pytest.fixture(params=SYSTEMS)
@@ -33,8 +36,8 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 
 def filler(model: Any) -> Any:
-    """The part that fills blanks: ELECTRA has another one for what it is used for."""
-    return getattr(model, "generator", model)
+    """The encoder that fills blanks, with its head: in ELECTRA that is another one than what it is used for."""
+    return require(model, FillsBlanks)
 
 
 def tokens(*shape: int, seed: int = 1) -> Tensor:
@@ -48,7 +51,8 @@ def test_meets_the_contract(model: Any) -> None:
     assert model(tokens(3, 5)).hidden.shape == (3, 5, 16)
     assert model(tokens(3, 5)).state is None
     part = filler(model)
-    assert part.logits(part(tokens(3, 5)).hidden).shape == (3, 5, VOCABULARY)
+    assert part.logits(part.read(tokens=tokens(3, 5))).shape == (3, 5, VOCABULARY)
+    assert part.fill(tokens=tokens(3, 5), at=tokens(3, 2) % 5).shape == (3, 2, VOCABULARY)
     assert model.DEFAULT_SIZE in model.SIZES
     assert model.OBJECTIVE["kind"] in ("masked", "replaced")
 
@@ -83,19 +87,19 @@ def test_both_sides_matter(model: Any) -> None:
 
 def test_overfits_eight_sequences(model: Any) -> None:
     """Each is known from what is left of it, so the loss at the blanks must fall far below that of guessing."""
-    part = filler(model).train()
+    part, encoder = filler(model), filler(model).encoder.train()
     periods = [[i % 22, (5 * i + 3) % 22, (7 * i + 1) % 22] for i in range(1, 9)]
     text = torch.tensor([(period * 8)[:21] for period in periods])
-    optimizer = torch.optim.AdamW(part.parameters(), lr=1e-2)
+    optimizer = torch.optim.AdamW(encoder.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(5)
     losses = []
     for _ in range(250):
         places = torch.rand(text.shape, generator=generator).argsort(1)[:, :3]
-        hidden = part(text.scatter(1, places, MASK)).hidden
+        hidden = part.read(tokens=text.scatter(1, places, MASK))
         chosen = hidden.gather(1, places[..., None].expand(-1, -1, hidden.shape[-1]))
         loss = part.total_nll(chosen.flatten(0, 1), text.gather(1, places).flatten()) / places.numel()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(part.parameters(), 1.0)
+        torch.nn.utils.clip_grad_norm_(encoder.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
@@ -112,7 +116,7 @@ def test_saved_and_loaded_is_bit_equal(model: Any, tmp_path: Path) -> None:
     text = tokens(2, 10)
     assert torch.equal(model(text).hidden, other(text).hidden)
     ours, theirs = filler(model), filler(other)
-    assert torch.equal(ours.logits(ours(text).hidden), theirs.logits(theirs(text).hidden))
+    assert torch.equal(ours.logits(ours.read(tokens=text)), theirs.logits(theirs.read(tokens=text)))
     stored = sum(tensor.numel() for tensor in read_tensors(path).values())
     assert stored == sum(p.numel() for p in model.parameters()), "tied tensors are stored once"
 
@@ -124,19 +128,19 @@ def test_flops_are_counted_as_torch_counts_them(model: Any) -> None:
 
     text, part = tokens(8, WINDOW), filler(model)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        if part is not model:
-            model.detect(model(text).hidden)
-        hidden = part(text).hidden
+        if (detector := ability(model, Detects)) is not None:
+            detector.detect(tokens=text)
+        hidden = part.read(tokens=text)
     assert model.flops(WINDOW) * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
     with FlopCounterMode(display=False) as counter:
         part.logits(hidden[:, :3])
-    assert part.output.flops() * 24 == pytest.approx(counter.get_total_flops(), rel=1e-6)
+    assert part.head_flops() * 24 == pytest.approx(counter.get_total_flops(), rel=1e-6)
 
 
 @pytest.mark.parametrize("padding", ["none", "packed", "masked"])
 def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str) -> None:
-    """The vectors and every gradient, in double precision; packed on a CPU, masked where a hook watches the layers."""
-    part = filler(model).double()
+    """The vectors and every gradient, in double precision; packed on a CPU, masked where somebody watches."""
+    part = filler(model).encoder.double()
     text = tokens(4, WINDOW)
     lengths = None if padding == "none" else torch.tensor([4, WINDOW, 9, 4])
     at = torch.tensor([[0, 3, 3], [0, 23, 7], [8, 1, 0], [2, 3, 0]])
@@ -144,11 +148,9 @@ def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str)
     upstream = torch.randn(4, 3, 16 if part is model else 8, dtype=torch.double)
     whole = part(text, lengths=lengths).hidden[rows, at]
     expected = torch.autograd.grad((whole * upstream).sum(), list(part.blocks.parameters()))
-    hook = part.dropout.register_forward_hook(lambda *_: None) if padding == "masked" else None
-    asked = part(text, lengths=lengths, at=at).hidden
+    with watching(part, "dropout") if padding == "masked" else nullcontext():
+        asked = part(text, lengths=lengths, at=at).hidden
     gradients = torch.autograd.grad((asked * upstream).sum(), list(part.blocks.parameters()))
-    if hook is not None:
-        hook.remove()
     torch.testing.assert_close(asked, whole)
     for gradient, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(gradient, other)
@@ -159,7 +161,7 @@ def test_asking_at_places_costs_what_is_said(model: Any) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
-    part, text, at = filler(model), tokens(8, WINDOW), tokens(8, 3)
+    part, text, at = filler(model).encoder, tokens(8, WINDOW), tokens(8, 3)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         part(text, at=at)
     assert part.flops(WINDOW, 3 / WINDOW) * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)

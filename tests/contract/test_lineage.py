@@ -14,7 +14,8 @@ from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_te
 from lmlab.config import build
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import LINEAGE, load_class
-from lmlab.models.model import LanguageModel, detach_state, reorder_state
+from lmlab.models.abilities import PredictsNext
+from lmlab.models.model import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
 
 VOCABULARY = 23
@@ -30,7 +31,7 @@ SMALL: dict[str, Any] = {
     "dropout": 0.0,
 }
 SMALL |= {"tricks": "pre"}
-NAMES = [name for name, system in LINEAGE.items() if system.predicts == "next token"]
+NAMES = [name for name, system in LINEAGE.items() if system.does[0] == "next token"]
 NEURAL = [name for name in NAMES if name != "ngram"]
 
 
@@ -52,7 +53,7 @@ def tokens(*shape: int, seed: int = 1) -> Tensor:
 
 
 @pytest.fixture(params=NAMES)
-def model(request: pytest.FixtureRequest) -> LanguageModel:
+def model(request: pytest.FixtureRequest) -> PredictsNext:
     return make(request.param)
 
 
@@ -62,7 +63,7 @@ def neural(request: pytest.FixtureRequest) -> Any:
 
 
 def test_meets_the_contract(model: Any) -> None:
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, PredictsNext)
     assert model.vocabulary == VOCABULARY
     logits, _ = model.step(tokens(3, 5), model.start(3))
     assert logits.shape == (3, VOCABULARY)

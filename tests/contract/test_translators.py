@@ -14,8 +14,10 @@ from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_te
 from lmlab.config import build
 from lmlab.decoding.search import beam_search
 from lmlab.layers.recurrent import Layer
+from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
-from lmlab.models.model import Decoding, LanguageModel, reorder_state
+from lmlab.models.abilities import PredictsNext, WritesTarget
+from lmlab.models.model import Decoding, reorder_state
 
 VOCABULARY = 23
 BOUNDARY = 0
@@ -64,12 +66,12 @@ def model(request: pytest.FixtureRequest) -> Any:
 
 
 def test_every_translator_of_the_lineage_is_here() -> None:
-    systems = {name for name, system in LINEAGE.items() if system.predicts == "target text"}
+    systems = {name for name, system in LINEAGE.items() if system.does[0] == "target text"}
     assert systems == {kind for kind, _ in VARIANTS.values()}
 
 
 def test_meets_the_contract(model: Any) -> None:
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, WritesTarget)
     source, lengths, target = batch()
     assert model.vocabulary == VOCABULARY
     state = model.begin(model.encode(source, lengths))
@@ -79,8 +81,7 @@ def test_meets_the_contract(model: Any) -> None:
     nats, _ = model.score(target[:, :-1], target[:, 1:], model.begin(model.encode(source, lengths)))
     torch.testing.assert_close(nats, surprisals(model, source, lengths, target), atol=1e-5, rtol=1e-5)
     assert model(target, source=source).state is None, "training builds no cache"
-    with pytest.raises(ValueError, match="source"):
-        model.start(4)
+    assert not isinstance(model, PredictsNext), "there is nothing to write from without a source"
 
 
 @pytest.mark.parametrize("beams", [1, 3])
@@ -92,7 +93,7 @@ def test_teacher_forcing_equals_the_sum_over_steps(model: Any, beams: int) -> No
     every = torch.arange(4).repeat_interleave(beams)
     expected = surprisals(model, source[every], lengths[every], text).sum(1)
     for pieces in ([1] * 13, [4, 1, 1, 7]):
-        state, place = model.start(4 * beams, source=source, lengths=lengths), 0
+        state, place = model.begin(model.encode(source, lengths), beams=beams), 0
         total = torch.zeros(4 * beams)
         for size in pieces:
             piece = text[:, place : place + size + 1]
@@ -100,7 +101,7 @@ def test_teacher_forcing_equals_the_sum_over_steps(model: Any, beams: int) -> No
             total += nats.sum(1)
             place += size
         torch.testing.assert_close(total, expected, atol=1e-4, rtol=1e-5)
-    state = model.start(4 * beams, source=source, lengths=lengths)
+    state = model.begin(model.encode(source, lengths), beams=beams)
     total = torch.zeros(4 * beams)
     for place in range(13):
         logits, state = model.step(text[:, place : place + 1], state)
@@ -140,22 +141,19 @@ def test_padding_of_the_target_changes_nothing(model: Any) -> None:
 
 @torch.no_grad()
 def test_being_watched_changes_nothing(model: Any) -> None:
-    """A hook on any part sees padded rows, and the numbers stay the same."""
+    """Who watches any part sees padded rows, and the numbers stay the same."""
     source, lengths, target = batch()
     sizes = torch.tensor([3, 8, 5, 1])
     inputs = {"source": source, "lengths": lengths, "target_lengths": sizes}
     expected = model(target, **inputs).hidden
-    shapes = set()
-    for name, module in model.named_modules():
-        if name.endswith(("feed_forward", "attention_norm")):
-            module.register_forward_hook(lambda _, __, output: shapes.add(tuple(output.shape[:2])))
-    seen: list[Tensor] = []
-    for name, module in model.named_modules():
-        if name.endswith(("cross_attention.probabilities", "alignment.probabilities")):
-            module.register_forward_hook(lambda _, __, weights: seen.append(weights))
+    names = [name for name, _ in model.named_modules()]
+    parts = [name for name in names if name.endswith(("feed_forward", "attention_norm"))]
+    places = [name for name in names if name.endswith(("cross_attention.probabilities", "alignment.probabilities"))]
     real = torch.arange(8) < sizes[:, None]
-    torch.testing.assert_close(model(target, **inputs).hidden[real], expected[real], atol=1e-5, rtol=1e-5)
-    assert shapes <= {(4, 9), (4, 8)}
+    with watching(model, *parts, *places) as watched:
+        torch.testing.assert_close(model(target, **inputs).hidden[real], expected[real], atol=1e-5, rtol=1e-5)
+    assert {tuple(output.shape[:2]) for part in parts for output in watched[part]} <= {(4, 9), (4, 8)}
+    seen = [weights for place in places for weights in watched[place]]
     if getattr(model.config, "feeding", False):  # which goes token by token
         seen = [torch.cat(seen, dim=2)]
     for weights in seen:
@@ -196,14 +194,14 @@ def test_states_can_be_reordered(model: Any) -> None:
     index = torch.tensor([2, 0, 0])
     _, state = model.step(target[:, :7], model.begin(model.encode(source, lengths)))
     moved, _ = model.step(target[index, 7:], reorder_state(state, index))
-    direct, _ = model.step(target[index], model.start(3, source=source[index], lengths=lengths[index]))
+    direct, _ = model.step(target[index], model.begin(model.encode(source[index], lengths[index])))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 
     texts = tokens(8, 7, seed=5)
-    _, state = model.step(texts[:, :6], model.begin(model.encode(source, lengths)))
+    _, state = model.step(texts[:, :6], model.begin(model.encode(source, lengths), beams=2))
     beams = torch.tensor([1, 1, 2, 3, 5, 4, 6, 6])
     moved, _ = model.step(texts[beams, 6:], Decoding(state.memory, reorder_state(state.decoder, beams)))
-    direct, _ = model.step(texts[beams], model.begin(model.encode(source, lengths)))
+    direct, _ = model.step(texts[beams], model.begin(model.encode(source, lengths), beams=2))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 
 

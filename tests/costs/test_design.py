@@ -10,9 +10,11 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from encoders import attention_weights_of
 from lmlab.costs.design import describe
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED
+from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create, load_class
 from lmlab.objectives.seq2seq import Seq2Seq, pair_batch
 from lmlab.training.settings import TrainConfig
@@ -119,7 +121,7 @@ def test_what_pre_training_needs_is_all_there_is(name: str) -> None:
     with torch.device("meta"):
         model = create(name, {"vocabulary": 60}, size="tiny")
     assert design.parameters.total + design.thrown_away == sum(weight.numel() for weight in model.parameters())
-    assert (design.thrown_away > 0) == (LINEAGE[name].predicts == "blanks")
+    assert (design.thrown_away > 0) == (LINEAGE[name].does[0] == "blanks")
     assert design.parameters.embedding == count_parameters(model).embedding, "heads share their tables"
     assert design.size in load_class(name).SIZES
 
@@ -150,7 +152,7 @@ def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
     batch = objective.batch(raw, np.random.default_rng(0))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         objective.loss(model, batch)
-    assert design.forward_flops * batch.tokens == pytest.approx(counter.get_total_flops(), rel=0.03)
+    assert design.forward_flops * batch.units["tokens"] == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
 @pytest.mark.parametrize("name", ["transformer", "bart", "seq2seq"])
@@ -162,20 +164,12 @@ def test_flops_of_encoder_decoders_are_those_that_torch_counts(name: str) -> Non
     assert design.unit == "pair of a source and a target token"
     assert (design.window, design.mean_window) == (24, 24)
     model = create(name, design.settings or {}, size="tiny").train()
-    only_count(model)
+    model.requires_grad_(requires_grad=False)
     rows, full = np.random.default_rng(0).integers(0, 500, (3, 25)), np.full(3, 24)
     batch = pair_batch(rows[:, 1:], full, rows, full)
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         Seq2Seq().loss(model, batch)
     assert design.forward_flops * 3 * 24 == pytest.approx(counter.get_total_flops(), rel=0.03)
-
-
-def only_count(model: torch.nn.Module) -> None:
-    """No gradients; and attention is computed in the open, because torch does not count the fused kernel."""
-    model.requires_grad_(requires_grad=False)
-    for name, module in model.named_modules():
-        if name.endswith("probabilities"):
-            module.register_forward_hook(lambda *_: None)
 
 
 def test_settings_and_windows_change_a_design() -> None:

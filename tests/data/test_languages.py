@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
-from lmlab.data.corpora.languages import LanguageSplit, Mixed, by_language, prepare_languages, shares_of
+from lmlab.data.batches.mixed import Mixed, apportion
+from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, shares_of
+from lmlab.data.reading.labels import by_language
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
 
@@ -45,7 +49,8 @@ def test_shares_are_smoothed() -> None:
 class Numbered:
     """A loader that gives its name and the number asked for."""
 
-    batch_size, window, steps_per_epoch, tokens_per_step = 2, 3, 5.0, 6.0
+    batch_size, window, steps_per_epoch = 2, 3, 5.0
+    units_per_step: ClassVar[dict[str, float]] = {"tokens": 6.0}
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -55,6 +60,9 @@ class Numbered:
 
     def restarts(self, step: int) -> bool:
         return False
+
+    def plan(self, total_steps: int | None) -> None:
+        self.planned = total_steps
 
 
 def test_each_language_has_its_turns_and_loses_no_batch() -> None:
@@ -73,15 +81,15 @@ def test_a_corpus_in_two_languages(texts: dict[str, Path], tmp_path: Path) -> No
     corpus = prepare_languages(sources, tokenizer="bpe:320", alpha=0.5, cache=tmp_path / "cache")
     train: Any = corpus.train
     assert isinstance(train, LanguageSplit)
-    assert list(train.parts) == ["en", "de"]
+    assert list(train.parts()) == ["en", "de"]
     for name, text in (("en", ENGLISH), ("de", GERMAN)):
-        part = train.parts[name]
+        part = train.parts()[name]
         assert text.startswith(corpus.tokenizer.decode(part.tokens.tolist()))
         assert 0.85 < part.bytes / len(text.encode()) < 0.95
-    sizes = np.array([len(part.tokens) for part in train.parts.values()], dtype=float)
+    sizes = np.array([len(part.tokens) for part in train.parts().values()], dtype=float)
     assert list(train.shares.values()) == pytest.approx((sizes**0.5 / (sizes**0.5).sum()).tolist())
     everything = corpus.tokenizer.decode(train.tokens.tolist())
-    assert everything.endswith(corpus.tokenizer.decode(train.parts["de"].tokens.tolist()))
+    assert everything.endswith(corpus.tokenizer.decode(train.parts()["de"].tokens.tolist()))
     for document, place in zip(("the cat", "die Katze"), train.documents.tolist(), strict=True):
         assert corpus.tokenizer.decode(train.tokens[place : place + 12].tolist()).startswith(document)
     again = prepare_languages(sources, tokenizer="bpe:320", alpha=0.5, cache=tmp_path / "cache")
@@ -117,3 +125,68 @@ def test_a_model_learns_two_languages_and_goes_on_exactly(texts: dict[str, Path]
 def _after(steps: int) -> Any:
     calls = iter(range(1000))
     return lambda: next(calls) >= steps
+
+
+def test_hundreds_of_languages_each_have_their_turn() -> None:
+    """More languages than the batches of a short round: a longer one."""
+    names = [f"l{i}" for i in range(700)]
+    shares = shares_of({name: 1.0 + i for i, name in enumerate(names)}, alpha=1.0)
+    mixed = Mixed({name: Numbered(name) for name in names}, shares, seed=0)
+    assert mixed.counts.min() == 1
+    assert mixed.counts.sum() == mixed.round >= 4 * 700
+    assert mixed.counts / mixed.round == pytest.approx(np.array(list(shares.values())), abs=1.1 / mixed.round)
+    seen = [mixed.batch(step) for step in range(mixed.round)]
+    assert {name for name, _ in seen} == set(names)
+    with pytest.raises(ValueError, match="too few"):
+        apportion([0.5, 0.5], 1)
+
+
+def test_languages_are_told_how_many_of_the_batches_are_theirs() -> None:
+    mixed = Mixed({"a": Numbered("a"), "b": Numbered("b")}, {"a": 0.75, "b": 0.25}, seed=3)
+    mixed.plan(300)
+    counts = Counter(mixed.batch(step)[0] for step in range(300))
+    assert {loader.name: loader.planned for loader in mixed.loaders} == dict(counts)  # type: ignore[attr-defined]
+    mixed.plan(None)
+    assert [loader.planned for loader in mixed.loaders] == [None, None]  # type: ignore[attr-defined]
+
+
+def test_two_threads_may_share_the_turns() -> None:
+    names = [f"l{i}" for i in range(40)]
+    shares = dict.fromkeys(names, 1 / 40)
+    mixed = Mixed({name: Numbered(name) for name in names}, shares, seed=1)
+    steps = [256 * turn + place for place in range(0, 256, 8) for turn in (0, 3, 7)]
+    alone = {step: (mixed.batch(step), mixed.restarts(step)) for step in steps}
+    with ThreadPoolExecutor(4) as threads:
+        together = list(threads.map(lambda step: (mixed.batch(step), mixed.restarts(step)), steps * 20))
+    assert together == [alone[step] for step in steps * 20]
+
+
+def test_the_size_is_known_without_reading_the_text(texts: dict[str, Path], tmp_path: Path) -> None:
+    corpus = prepare_languages({name: [str(path)] for name, path in texts.items()}, tokenizer="bytes", alpha=0.5)
+    size = corpus.train.size
+    assert "tokens" not in vars(corpus.train), "nothing was joined in memory"
+    assert size == len(corpus.train.tokens) - 1
+
+
+def test_short_rows_come_first_in_every_language(texts: dict[str, Path], tmp_path: Path) -> None:
+    def weights(name: str, **objective: Any) -> bytes:
+        values = {
+            "data": {"text": [f"{name}={path}" for name, path in texts.items()], "documents": "lines"},
+            "tokenizer": {"spec": "bpe:300"},
+            "model": {"kind": "roberta", "size": "tiny"},
+            "objective": objective,
+            "train": {"budget": "8steps", "batch": 2, "window": 32, "evaluations": 1},
+        }
+        start(make_recipe(values), tmp_path / name)
+        lines = [json.loads(line) for line in (tmp_path / name / "metrics.jsonl").read_text().splitlines()]
+        assert all(line["flops"] > 0 for line in lines if "flops" in line)
+        return (tmp_path / name / "last" / "model.safetensors").read_bytes()
+
+    assert weights("plain") == weights("again")
+    assert weights("short", short=16, short_share=0.5) != weights("plain2")
+    values = {"data": {"text": [f"{name}={path}" for name, path in texts.items()]}, "objective": {"short": 16}}
+    values |= {"model": {"kind": "roberta", "size": "tiny"}, "tokenizer": {"spec": "bpe:300"}}
+    timed = make_recipe({**values, "train": {"budget": "2s", "window": 32}})
+    with pytest.raises(ValueError, match="budget in time"):
+        start(timed, tmp_path / "timed")
+    assert not (tmp_path / "timed").exists()

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from lmlab.data.batches.bucketing import Buckets, gather_rows
 from lmlab.data.batches.pairs import PairBatches
 from lmlab.data.batches.passages import Passages
-from lmlab.data.corpora.corpus import prepare
 from lmlab.data.corpora.pairs import PairSplit, prepare_pairs
+from lmlab.data.corpora.text import prepare_text
 from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers.pieces import describe_pieces
 
@@ -68,8 +68,8 @@ def test_rows_are_those_of_the_split(split: PairSplit) -> None:
         tokens += int(raw.source_lengths.sum() + raw.target_lengths.sum())
         targets += int(raw.target_lengths.sum())
     assert sorted(found) == expected
-    assert loader.tokens_per_step == pytest.approx(tokens / loader.steps_per_epoch)
-    assert loader.targets_per_step == pytest.approx(targets / loader.steps_per_epoch)
+    assert loader.units_per_step["tokens"] == pytest.approx(tokens / loader.steps_per_epoch)
+    assert loader.units_per_step["targets"] == pytest.approx(targets / loader.steps_per_epoch)
     assert loader.batch_size == round(len(split) / loader.steps_per_epoch)
     assert loader.restarts(1)
 
@@ -105,7 +105,7 @@ def test_gather_rows_by_hand() -> None:
 def test_passages_are_documents_or_pieces_of_them(tmp_path: Path) -> None:
     text = "abcdefghij\nA. b\nxyz\n"
     (tmp_path / "t").write_text(text)
-    corpus = prepare([tmp_path / "t"], tokenizer="bytes", documents="lines", split=(1,), cache=tmp_path)
+    corpus = prepare_text([tmp_path / "t"], tokenizer="bytes", documents="lines", split=(1,), cache=tmp_path)
     loader = Passages(corpus.train, tokens=10, longest=5, seed=0, pieces=describe_pieces(corpus.tokenizer))
     found, sentences = [], []
     for step in range(int(loader.steps_per_epoch)):
@@ -117,7 +117,7 @@ def test_passages_are_documents_or_pieces_of_them(tmp_path: Path) -> None:
         sentences += [raw.begins[end - n : end].tolist() for end, n in zip(ends, raw.lengths, strict=True)]
     assert sorted(found) == ["A. b", "abcd", "efgh", "ij", "xyz"]
     assert sentences[found.index("A. b")] == [True, False, True, False], "the space belongs to the word after it"
-    assert loader.tokens_per_step == pytest.approx((17 + 5) / loader.steps_per_epoch)
+    assert loader.units_per_step["tokens"] == pytest.approx((17 + 5) / loader.steps_per_epoch)
     assert Passages(corpus.train, tokens=10, longest=5, seed=0).batch(0).begins is None
     with pytest.raises(ValueError, match="hold no text"):
         Passages(corpus.train, tokens=10, longest=1, seed=0)

@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from lmlab.data.corpora import pair_shards, pairs
-from lmlab.data.corpora.pairs import PairCorpus, PairSplit, prepare_pairs
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.pairs import PairSplit, prepare_pairs
 from lmlab.data.reading.text import TextWarning
 from lmlab.tokenizers import train
 
@@ -37,7 +38,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return write(tmp_path / "a.en", SOURCES), write(tmp_path / "a.de", TARGETS)
 
 
-def decoded(corpus: PairCorpus, split: PairSplit) -> list[tuple[str, str]]:
+def decoded(corpus: Corpus, split: PairSplit) -> list[tuple[str, str]]:
     """The texts of all rows, after a check of their form."""
     found = []
     source_tokenizer = corpus.source_tokenizer or corpus.tokenizer

@@ -249,7 +249,7 @@ def test_short_documents_give_padded_rows() -> None:
             assert (row[length:] == text.frame.pad).all()
         whole = {sum(map(len, text.segments(row))) for row in rows.tokens} if kind == "sentence-order" else set()
         assert whole <= {7, 9, 6, 29, 20}
-    assert loader.tokens_per_step == pytest.approx(5 * np.mean([7, 9, 6, 20, *[29] * (loader.count - 4)]) + 15)
+    assert loader.units_per_step["tokens"] == pytest.approx(5 * np.mean([7, 9, 6, 20, *[29] * (loader.count - 4)]) + 15)
 
 
 def test_a_document_of_one_sentence_is_cut_inside_it() -> None:

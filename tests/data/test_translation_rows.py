@@ -9,7 +9,8 @@ import pytest
 
 from lmlab.data.batches.rows import Frame
 from lmlab.data.batches.translation_rows import TranslationRows
-from lmlab.data.corpora.pairs import PairCorpus, prepare_pairs
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.pairs import prepare_pairs
 from lmlab.objectives import create_objective
 from lmlab.recipe import make_recipe
 from lmlab.run import start
@@ -26,11 +27,11 @@ def files(tmp_path: Path) -> dict[str, str]:
 
 
 @pytest.fixture
-def corpus(files: dict[str, str], tmp_path: Path) -> PairCorpus:
+def corpus(files: dict[str, str], tmp_path: Path) -> Corpus:
     return prepare_pairs(**files, split=(1.0,), tokenizer="characters", cache=tmp_path / "cache")
 
 
-def test_each_pair_is_one_row_once_in_an_epoch(corpus: PairCorpus) -> None:
+def test_each_pair_is_one_row_once_in_an_epoch(corpus: Corpus) -> None:
     tokenizer = corpus.tokenizer.with_roles(("pad", "cls", "sep", "mask"))
     cls, sep, pad = (tokenizer.role(name) for name in ("cls", "sep", "pad"))
     loader = TranslationRows(corpus.train, frame=Frame(cls, sep, pad), batch=4, window=80, seed=0)
@@ -52,7 +53,7 @@ def test_each_pair_is_one_row_once_in_an_epoch(corpus: PairCorpus) -> None:
     assert sorted(found) == sorted(zip(ENGLISH, GERMAN, strict=True))
 
 
-def test_blanks_are_made_on_both_sides(corpus: PairCorpus) -> None:
+def test_blanks_are_made_on_both_sides(corpus: Corpus) -> None:
     tokenizer = corpus.tokenizer.with_roles(("pad", "cls", "sep", "mask"))
     objective = create_objective({"kind": "masked"}, tokenizer)
     loader = objective.loader(corpus.train, batch=8, window=80, seed=0, streams=False)
@@ -66,7 +67,7 @@ def test_blanks_are_made_on_both_sides(corpus: PairCorpus) -> None:
         )
 
 
-def test_pairs_too_long_for_a_row(corpus: PairCorpus) -> None:
+def test_pairs_too_long_for_a_row(corpus: Corpus) -> None:
     with pytest.raises(ValueError, match="none of the 40 pairs fits into a row of 20 tokens"):
         TranslationRows(corpus.train, frame=Frame(0, 1, 2), batch=4, window=20, seed=0)
 

@@ -11,9 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from encoders import filler, judge_pairs
 from lmlab.checkpoint import model_tensors, write_config, write_manifest, write_tensors
 from lmlab.models import create
-from lmlab.models.model import Model
+from lmlab.models.model import Model, Predictor
 from lmlab.tokenizers import Tokenizer, train
 
 transformers: Any = pytest.importorskip("transformers")
@@ -140,6 +141,11 @@ def randomise(model: Any) -> Any:
     return model
 
 
+def scores(model: Any, hidden: Tensor) -> Tensor:
+    """Over the vocabulary, by the model itself or by the head with which it fills blanks."""
+    return (model if isinstance(model, Predictor) else filler(model)).logits(hidden)
+
+
 def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Everything that both models compute for the same tokens: its name, theirs and ours."""
     config = reference.config
@@ -162,15 +168,15 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
     ours: dict[str, Callable[[], Tensor]] = {
         "last_hidden_state": lambda: hidden,
         "pooler_output": lambda: model.pool(hidden),
-        "prediction_logits": lambda: model.logits(hidden),
-        "seq_relationship_logits": lambda: model.pair_logits(hidden),
-        "sop_logits": lambda: model.pair_logits(hidden),
-        "logits": lambda: model.logits(hidden),
+        "prediction_logits": lambda: scores(model, hidden),
+        "seq_relationship_logits": lambda: judge_pairs(model, hidden),
+        "sop_logits": lambda: judge_pairs(model, hidden),
+        "logits": lambda: scores(model, hidden),
     }
     if name == "ElectraForPreTraining":
-        ours["logits"] = lambda: model.detect(hidden)
+        ours["logits"] = lambda: model.main.judge(hidden)
     elif name == "BertForNextSentencePrediction":
-        ours["logits"] = lambda: model.pair_logits(hidden)
+        ours["logits"] = lambda: judge_pairs(model, hidden)
     for key, compute in ours.items():
         if getattr(theirs, key, None) is not None:
             given, found = getattr(theirs, key), compute()

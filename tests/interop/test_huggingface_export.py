@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from hf_references import ROLES, TEXT, make_run, transformers
+from hf_references import ROLES, TEXT, make_run, scores, transformers
 from safetensors import safe_open
 
 import lmlab
+from encoders import filler, judge_pairs
 from lmlab.interop.huggingface import export_run, import_run, read_model
 
 RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
@@ -60,10 +61,10 @@ def compute(model: Any, tokens: torch.Tensor, *, theirs: bool) -> torch.Tensor:
         return next(found[key] for key in ("prediction_logits", "logits", "last_hidden_state") if key in found)
     hidden = model(tokens).hidden
     if getattr(model.config, "parts", "") in ("both", "discriminator"):
-        return model.detect(hidden)
+        return model.main.judge(hidden)
     if getattr(model.config, "head", True):
-        return model.logits(hidden)
-    return model.pair_logits(hidden) if model.config.pairs else hidden
+        return scores(model, hidden)
+    return judge_pairs(model, hidden) if model.config.pairs else hidden
 
 
 @pytest.mark.parametrize("case", RUNS)
@@ -174,12 +175,12 @@ def test_padding_that_is_no_token_of_a_text(tmp_path: Path) -> None:
     theirs = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "hf").eval()
     tokens = torch.tensor([[0, 1, 2, 1, 5, 1, 1]])
     with torch.inference_mode():
-        assert (theirs(tokens).logits - model.logits(model(tokens).hidden)).abs().max() <= 1e-4
+        assert (theirs(tokens).logits - scores(model, model(tokens).hidden)).abs().max() <= 1e-4
     padded = torch.tensor([[7, 1, 9, tokenizer.role("pad"), tokenizer.role("pad")]])
     mask = (padded != tokenizer.role("pad")).long()
     with torch.inference_mode():
         found = theirs(padded, attention_mask=mask).logits[:, :3]
-        assert (found - model.logits(model(padded[:, :3]).hidden)).abs().max() <= 1e-4
+        assert (found - scores(model, model(padded[:, :3]).hidden)).abs().max() <= 1e-4
 
 
 def test_both_parts_of_electra_are_two_folders(tmp_path: Path) -> None:
@@ -188,7 +189,7 @@ def test_both_parts_of_electra_are_two_folders(tmp_path: Path) -> None:
     generator = transformers.AutoModelForMaskedLM.from_pretrained(tmp_path / "hf/generator").eval()
     tokens = torch.tensor([[5, 6, 7, 8, 9]])
     with torch.inference_mode():
-        expected = model.generator.logits(model.generator(tokens).hidden)
+        expected = filler(model).logits(model.generator(tokens).hidden)
         assert (generator(tokens).logits - expected).abs().max() <= 1e-4
     (tmp_path / "hf/generator").rename(tmp_path / "alone")
     assert read_model(tmp_path / "alone").config.parts == "generator"

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lmlab.layers.activations import gelu, gelu_tanh, relu, sigmoid, tanh, unit
+from lmlab.layers.kernels.gelu import gelu_tanh as fast_gelu_tanh
 
 
 def test_worked_unit() -> None:
@@ -30,3 +31,12 @@ def test_definitions(z: float) -> None:
     assert gelu(given).item() == pytest.approx(z * (1 + math.erf(z / math.sqrt(2))) / 2)
     approximation = z / 2 * (1 + math.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))
     assert gelu_tanh(given).item() == pytest.approx(approximation)
+
+
+def test_the_fast_gelu_is_the_readable_one() -> None:
+    """Values and slopes; the fast one adds up in another order."""
+    fast, readable = (torch.linspace(-6, 6, 1001, requires_grad=True) for _ in range(2))
+    ours, theirs = fast_gelu_tanh(fast), gelu_tanh(readable)
+    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    (ours.sum() + theirs.sum()).backward()
+    torch.testing.assert_close(fast.grad, readable.grad, atol=1e-5, rtol=1e-5)

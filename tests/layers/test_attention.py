@@ -10,10 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.attention import MultiHeadAttention, SelfAttention, attend, attention_weights
+from lmlab.layers.cache import KeyValueCache
 from lmlab.layers.kernels import dropped_attention
 from lmlab.layers.kernels.dropped_attention import attend_dropped
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear, linear
+from lmlab.layers.watching import watching
 
 
 @pytest.fixture(autouse=True)
@@ -67,13 +69,12 @@ def test_weights_are_seen_only_while_watched() -> None:
     layer = SelfAttention(12, 3).eval()
     x = torch.randn(2, 7, 12)
     quiet = layer(x)
-    seen: list[Tensor] = []
-    handle = layer.probabilities.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
-    torch.testing.assert_close(layer(x), quiet, atol=1e-5, rtol=1e-5)
-    handle.remove()
+    with watching(layer, "probabilities") as seen:
+        torch.testing.assert_close(layer(x), quiet, atol=1e-5, rtol=1e-5)
     layer(x)
-    assert [tuple(weights.shape) for weights in seen] == [(2, 3, 7, 7)]
-    torch.testing.assert_close(seen[0].sum(-1), torch.ones(2, 3, 7))
+    (weights,) = seen["probabilities"]
+    assert weights.shape == (2, 3, 7, 7)
+    torch.testing.assert_close(weights.sum(-1), torch.ones(2, 3, 7))
 
 
 def test_watching_through_a_cache() -> None:
@@ -81,9 +82,13 @@ def test_watching_through_a_cache() -> None:
     x = torch.randn(2, 7, 12)
     with torch.no_grad():
         expected = layer(x)
-        cache = torch.empty(2, 3, 2, 9, 4)
-        layer.probabilities.register_forward_hook(lambda *_: None)
-        parts = [layer(x[:, :4], cache, 0), layer(x[:, 4:5], cache, 4), layer(x[:, 5:], cache, 5)]
+        cache = KeyValueCache.empty(2, layers=1, heads=3, head_width=4, window=9, like=x)
+        parts = []
+        with watching(layer, "probabilities") as seen:
+            for piece in (x[:, :4], x[:, 4:5], x[:, 5:]):
+                cache, (slot,) = cache.advance(piece.shape[1], window=9)
+                parts.append(layer(piece, slot))
+        assert [weights.shape[2:] for weights in seen["probabilities"]] == [(4, 4), (1, 5), (2, 7)]
     torch.testing.assert_close(torch.cat(parts, 1), expected, atol=1e-5, rtol=1e-5)
 
 

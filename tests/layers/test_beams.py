@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
+from torch import nn
 
 from lmlab.layers.attention import MultiHeadAttention
 from lmlab.layers.beams import BeamAttention, BeamCache
 from lmlab.layers.cross_attention import CrossAttention
+from lmlab.layers.watching import watching
 from lmlab.models.model import reorder_state
 
 
@@ -34,21 +35,20 @@ def test_random_searches_equal_whole_texts(watched: bool, monkeypatch: pytest.Mo
     """Beams split and end at random, several tokens come at once, sources leave: each text is read as a whole."""
     monkeypatch.setattr("lmlab.layers.beams.FIRST", 5)
     ours, reference = layers()
-    seen: list[Tensor] = []
-    if watched:
-        ours.probabilities.register_forward_hook(lambda _, __, weights: seen.append(weights))
-    expected_weights: list[Tensor] = []
-    reference.probabilities.register_forward_hook(lambda _, __, weights: expected_weights.append(weights))
+    names = ["ours.probabilities"] if watched else []
+    both = nn.ModuleDict({"ours": ours, "reference": reference})
     sources, each = 4, 1
     cache, texts = empty(sources, each), torch.empty(4, 0, 12)
     for number, new in enumerate([3, 1, 1, 2, 1, 1, 1, 3, 1]):
         x = torch.randn(sources * each, new, 12)
         cache, (slots,) = cache.advance(new, sources=sources)
-        z = ours(x, slots)
         texts = torch.cat([texts, x], dim=1)
-        torch.testing.assert_close(z, reference(texts)[:, -new:], atol=1e-5, rtol=1e-5)
+        with watching(both, "reference.probabilities", *names) as seen:
+            z = ours(x, slots)
+            torch.testing.assert_close(z, reference(texts)[:, -new:], atol=1e-5, rtol=1e-5)
         if watched:
-            torch.testing.assert_close(seen[-1], expected_weights[-1][:, :, -new:], atol=1e-6, rtol=1e-5)
+            expected = seen["reference.probabilities"][0][:, :, -new:]
+            torch.testing.assert_close(seen["ours.probabilities"][0], expected, atol=1e-6, rtol=1e-5)
         stay = torch.arange(sources) if number != 4 else torch.tensor([0, 3])
         parent = torch.randint(each, (len(stay), 3))
         index = (stay[:, None] * each + parent).flatten()
@@ -103,7 +103,7 @@ def test_cross_attention_agrees_with_torch(each: int, length: int, learning: boo
         padding = ~mask.repeat_interleave(each, 0)
         expected, weights = theirs(y, rows, rows, key_padding_mask=padding, average_attn_weights=False)
         torch.testing.assert_close(z, expected, atol=1e-5, rtol=1e-5)
-        seen: list[Tensor] = []
-        ours.probabilities.register_forward_hook(lambda _, __, weights: seen.append(weights))
-        torch.testing.assert_close(ours(y, ours.remember(x), mask[:, None, None]), expected, atol=1e-5, rtol=1e-5)
-        torch.testing.assert_close(seen[0], weights, atol=1e-6, rtol=1e-5)
+        with watching(ours, "probabilities") as seen:
+            z = ours(y, ours.remember(x), mask[:, None, None])
+        torch.testing.assert_close(z, expected, atol=1e-5, rtol=1e-5)
+        torch.testing.assert_close(seen["probabilities"][0], weights, atol=1e-6, rtol=1e-5)

@@ -8,7 +8,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmlab.layers.dropout import Dropout, VariationalDropout, dropout, dropout_mask
+from lmlab.layers.dropout import Dropout, VariationalDropout, dropout
+from lmlab.layers.kernels.dropout_mask import dropout_mask
 
 torch.set_num_threads(1)
 

@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from lmlab.layers import softmax
-from lmlab.layers.softmax import AdaptiveSoftmax, Softmax, default_cutoffs, linear_cross_entropy
+from lmlab.layers.kernels import cross_entropy
+from lmlab.layers.kernels.cross_entropy import linear_cross_entropy
+from lmlab.layers.softmax import AdaptiveSoftmax, Softmax, default_cutoffs
 
 torch.set_num_threads(1)
 
@@ -18,8 +19,8 @@ torch.set_num_threads(1)
 @pytest.fixture(params=[1, 3, 100])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """The number of rows per chunk; 7 rows do not divide evenly into chunks of 3."""
-    monkeypatch.setattr(softmax, "CHUNK_ROWS", request.param)
-    monkeypatch.setattr(softmax, "CHUNK_ELEMENTS", 1)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ROWS", request.param)
+    monkeypatch.setattr(cross_entropy, "CHUNK_ELEMENTS", 1)
     return int(request.param)
 
 

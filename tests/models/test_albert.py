@@ -9,8 +9,18 @@ import pytest
 import torch
 from torch import nn
 
-from encoders import batch_of, embedding_weights, head_weights, random_shapes, renamed
+from encoders import (
+    attention_weights_of,
+    batch_of,
+    embedding_weights,
+    filler,
+    head_weights,
+    judge_pairs,
+    random_shapes,
+    renamed,
+)
 from lmlab.checkpoint import model_tensors, read_tensors, write_tensors
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.albert import Albert, AlbertConfig
 
@@ -78,8 +88,10 @@ def test_agrees_with_transformers(number: int) -> None:
         expected = reference(tokens, token_type_ids=segments, attention_mask=mask)
         hidden = model(tokens, segments=segments, lengths=given).hidden
         kept = torch.ones_like(real).bool() if mask is None else mask.bool()
-        torch.testing.assert_close(model.logits(hidden)[kept], expected.prediction_logits[kept], atol=1e-4, rtol=1e-4)
-        torch.testing.assert_close(model.pair_logits(hidden), expected.sop_logits, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(
+            filler(model).logits(hidden)[kept], expected.prediction_logits[kept], atol=1e-4, rtol=1e-4
+        )
+        torch.testing.assert_close(judge_pairs(model, hidden), expected.sop_logits, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -112,12 +124,12 @@ def test_layers_share_one_block(tmp_path: Path) -> None:
     assert sum(name.startswith("blocks.") for name in stored) == 12
     tokens = torch.randint(97, (2, 9))
     assert (shallow(tokens).hidden - deep(tokens).hidden).abs().max() > 1e-3
-    x = list(deep.layers(tokens))[3]
+    x = list(deep.layers(tokens=tokens))[3]
     by_hand = x
-    from lmlab.layers.packing import Whole
+    from lmlab.layers.padding import NoPadding
 
     for _ in range(4):
-        by_hand = deep.blocks[0](by_hand, Whole())
+        by_hand = deep.blocks[0](by_hand, NoPadding())
     torch.testing.assert_close(deep(tokens).hidden, by_hand)
 
 
@@ -125,7 +137,7 @@ def test_gradients_reach_every_parameter() -> None:
     model = make(dropout=0.1).train()
     tokens = torch.randint(97, (4, 20))
     hidden = model(tokens, segments=torch.randint(2, tokens.shape)).hidden
-    loss = model.total_nll(hidden.flatten(0, 1), tokens.flatten()) + model.pair_logits(hidden)[:, 0].sum()
+    loss = filler(model).total_nll(hidden.flatten(0, 1), tokens.flatten()) + judge_pairs(model, hidden)[:, 0].sum()
     loss.backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
@@ -134,11 +146,10 @@ def test_flops_as_torch_counts_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make().eval()
-    model.blocks[0].attention.probabilities.register_forward_hook(lambda *_: None)
     tokens = torch.randint(97, (3, 20))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         hidden = model(tokens).hidden
     assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())
     with FlopCounterMode(display=False) as counter:
-        model.logits(hidden)
+        filler(model).logits(hidden)
     assert counter.get_total_flops() == pytest.approx(model.output.flops() * tokens.numel())

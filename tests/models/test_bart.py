@@ -138,6 +138,6 @@ def test_more_than_the_window_is_refused() -> None:
     with pytest.raises(ValueError, match="do not fit into a window of 12"):
         model(long, source=short)
     with torch.no_grad():
-        _, state = model.step(short, model.start(1, source=short))
+        _, state = model.step(short, model.begin(model.encode(short)))
         with pytest.raises(ValueError, match="1 tokens after the 12 already read do not fit into a window of 12"):
             model.step(short[:, :1], state)

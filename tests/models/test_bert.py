@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from encoders import batch_of, block_weights, embedding_weights, head_weights, random_shapes, renamed
+from encoders import (
+    attention_weights_of,
+    batch_of,
+    block_weights,
+    embedding_weights,
+    filler,
+    head_weights,
+    judge_pairs,
+    random_shapes,
+    renamed,
+)
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import create
+from lmlab.models.abilities import Steps, ability
 from lmlab.models.bert import Bert, BertConfig
 
 transformers = pytest.importorskip("transformers")
@@ -80,10 +93,10 @@ def test_agrees_with_transformers(number: int) -> None:
         hidden = model(tokens, segments=segments, lengths=given).hidden
         kept = torch.ones_like(real).bool() if mask is None else mask.bool()
         scores = theirs["prediction_logits" if pooler else "logits"]
-        torch.testing.assert_close(model.logits(hidden)[kept], scores[kept], atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(filler(model).logits(hidden)[kept], scores[kept], atol=1e-4, rtol=1e-4)
         if pooler:
             torch.testing.assert_close(
-                model.pair_logits(hidden), theirs["seq_relationship_logits"], atol=1e-4, rtol=1e-4
+                judge_pairs(model, hidden), theirs["seq_relationship_logits"], atol=1e-4, rtol=1e-4
             )
         assert mask is None or not hidden[~kept].any()
 
@@ -95,7 +108,7 @@ def test_every_layer_agrees_with_transformers() -> None:
     copy_weights(reference, model)
     tokens, segments, lengths, real = batch_of(shape)
     theirs = reference(tokens, token_type_ids=segments, attention_mask=real, output_hidden_states=True).hidden_states
-    layers = list(model.layers(tokens, segments=segments, lengths=lengths))
+    layers = list(model.layers(tokens=tokens, segments=segments, lengths=lengths))
     assert len(layers) == len(theirs) == 4
     for ours, their in zip(layers, theirs, strict=True):
         torch.testing.assert_close(ours, their * real[..., None], atol=1e-5, rtol=1e-5)
@@ -117,7 +130,7 @@ def test_published_parameter_counts(size: str, parameters: int) -> None:
 @pytest.mark.parametrize("direction", ["both", "left-to-right"])
 @pytest.mark.parametrize("training", [False, True])
 def test_padding_changes_nothing(direction: str, training: bool) -> None:
-    """Packed, and (while a hook watches) masked, a text gives what it gives alone, whatever stands after it."""
+    """Packed, and (while somebody watches) masked, a text gives what it gives alone, whatever stands after it."""
     model = make(direction=direction).train(training)
     tokens = torch.randint(97, (6, 20))
     segments = torch.randint(2, (6, 20))
@@ -125,11 +138,9 @@ def test_padding_changes_nothing(direction: str, training: bool) -> None:
     changed = torch.where(torch.arange(20) < lengths[:, None], tokens, (tokens + 1) % 97)
     packed = model(tokens, segments=segments, lengths=lengths).hidden
     assert torch.equal(packed, model(changed, segments=segments, lengths=lengths).hidden)
-    seen: list[Tensor] = []
-    handle = model.blocks[1].register_forward_hook(lambda _module, _inputs, output: seen.append(output))
-    masked = model(tokens, segments=segments, lengths=lengths).hidden
-    handle.remove()
-    assert seen[0].shape == (6, 20, 24)
+    with watching(model, "blocks.1") as seen:
+        masked = model(tokens, segments=segments, lengths=lengths).hidden
+    assert seen["blocks.1"][0].shape == (6, 20, 24)
     torch.testing.assert_close(masked, packed, atol=1e-5, rtol=1e-5)
     for row, length in enumerate(lengths.tolist()):
         alone = model(tokens[row : row + 1, :length], segments=segments[row : row + 1, :length]).hidden[0]
@@ -143,12 +154,10 @@ def test_gradients_of_packed_rows_are_those_of_masked_ones() -> None:
     targets = torch.randn(4, 20, 24)
     found = []
     for watched in (False, True):
-        handle = model.embedding.register_forward_hook(lambda *_: None) if watched else None
-        (model(tokens, lengths=lengths).hidden * targets).sum().backward()
+        with watching(model, "embedding") if watched else nullcontext():
+            (model(tokens, lengths=lengths).hidden * targets).sum().backward()
         found.append({name: p.grad for name, p in model.named_parameters() if p.grad is not None})
         model.zero_grad()
-        if handle is not None:
-            handle.remove()
     assert found[0].keys() == found[1].keys()
     for name, gradient in found[0].items():
         torch.testing.assert_close(gradient, found[1][name], atol=1e-4, rtol=1e-4)
@@ -186,11 +195,10 @@ def test_weights_of_attention_can_be_watched() -> None:
     model = make(attention_dropout=0.0)
     tokens, lengths = torch.randint(97, (3, 9)), torch.tensor([4, 9, 1])
     quiet = model(tokens, lengths=lengths).hidden
-    seen: list[Tensor] = []
-    handle = model.blocks[0].attention.probabilities.register_forward_hook(lambda _m, _i, output: seen.append(output))
-    torch.testing.assert_close(model(tokens, lengths=lengths).hidden, quiet, atol=1e-5, rtol=1e-5)
-    handle.remove()
-    (weights,) = seen
+    place = "blocks.0.attention.probabilities"
+    with watching(model, place) as seen:
+        torch.testing.assert_close(model(tokens, lengths=lengths).hidden, quiet, atol=1e-5, rtol=1e-5)
+    (weights,) = seen[place]
     assert weights.shape == (3, 3, 9, 9)
     torch.testing.assert_close(weights.sum(-1), torch.ones(3, 3, 9))
     assert not weights[0, :, :, 4:].any()
@@ -212,9 +220,9 @@ def test_pair_head_and_what_it_needs() -> None:
     assert model.pair is not None
     assert model.pooler is not None
     pooled = torch.tanh(hidden[:, 0] @ model.pooler.weight.T + model.pooler.bias)
-    torch.testing.assert_close(model.pair_logits(hidden), pooled @ model.pair.weight.T + model.pair.bias)
-    with pytest.raises(ValueError, match="no sentence-pair head"):
-        make(pairs=False).pair_logits(hidden)
+    torch.testing.assert_close(judge_pairs(model, hidden), pooled @ model.pair.weight.T + model.pair.bias)
+    with pytest.raises(ValueError, match="no part that judges sentence pairs"):
+        judge_pairs(make(pairs=False), hidden)
     with pytest.raises(ValueError, match="no pooler"):
         make(pairs=False, pooler=False).pool(hidden)
     with pytest.raises(ValueError, match=r"model\.pairs = True: the sentence-pair head reads the pooler"):
@@ -228,8 +236,8 @@ def test_gradients_reach_every_parameter(dropout: float, padded: bool) -> None:
     tokens = torch.randint(97, (8, 20))
     lengths = torch.arange(13, 21) if padded else None
     hidden = model(tokens, segments=torch.randint(2, tokens.shape), lengths=lengths).hidden
-    loss = model.total_nll(hidden[:, 2:5].flatten(0, 1), tokens[:, 2:5].flatten())
-    (loss + model.pair_logits(hidden)[:, 0].sum()).backward()
+    loss = filler(model).total_nll(hidden[:, 2:5].flatten(0, 1), tokens[:, 2:5].flatten())
+    (loss + judge_pairs(model, hidden)[:, 0].sum()).backward()
     for name, parameter in model.named_parameters():
         assert parameter.grad is not None, name
         assert parameter.grad.abs().max() > 0, name
@@ -239,9 +247,9 @@ def test_gradients_reach_every_parameter(dropout: float, padded: bool) -> None:
 def test_head_gives_one_distribution_by_three_ways() -> None:
     model = make()
     hidden, targets = torch.randn(7, 24), torch.randint(97, (7,))
-    nats = -model.logits(hidden).log_softmax(-1).gather(1, targets[:, None])[:, 0]
-    torch.testing.assert_close(model.nll(hidden, targets), nats, atol=1e-5, rtol=1e-5)
-    torch.testing.assert_close(model.total_nll(hidden, targets), nats.sum(), atol=1e-4, rtol=1e-5)
+    nats = -filler(model).logits(hidden).log_softmax(-1).gather(1, targets[:, None])[:, 0]
+    torch.testing.assert_close(filler(model).nll(hidden, targets), nats, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(filler(model).total_nll(hidden, targets), nats.sum(), atol=1e-4, rtol=1e-5)
 
 
 def test_dropout_only_in_training() -> None:
@@ -256,8 +264,7 @@ def test_dropout_only_in_training() -> None:
 
 def test_it_has_no_next_token_and_a_window() -> None:
     model = make()
-    with pytest.raises(ValueError, match="no next token"):
-        model.step(torch.zeros(1, 3, dtype=torch.long), None)
+    assert ability(model, Steps) is None
     with pytest.raises(ValueError, match="do not fit into a window of 20"):
         model(torch.zeros(1, 21, dtype=torch.long))
 
@@ -275,12 +282,10 @@ def test_flops_as_torch_counts_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make(window=16, inner=50)
-    for block in model.blocks:
-        block.attention.probabilities.register_forward_hook(lambda *_: None)  # torch does not count the fused kernel
     tokens = torch.randint(97, (3, 16))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         hidden = model(tokens).hidden
     assert counter.get_total_flops() == pytest.approx(model.flops(16) * tokens.numel())
     with FlopCounterMode(display=False) as counter:
-        model.logits(hidden[:, :5])
+        filler(model).logits(hidden[:, :5])
     assert counter.get_total_flops() == pytest.approx(model.output.flops() * 15)

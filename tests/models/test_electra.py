@@ -9,10 +9,21 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from encoders import batch_of, block_weights, embedding_weights, head_weights, random_shapes, renamed
+from encoders import (
+    attention_weights_of,
+    batch_of,
+    block_weights,
+    embedding_weights,
+    filler,
+    head_weights,
+    random_shapes,
+    renamed,
+)
 from lmlab.checkpoint import model_tensors, read_tensors, write_tensors
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import create
+from lmlab.models.abilities import Detects, ability, require
 from lmlab.models.electra import Electra, ElectraConfig
 
 transformers = pytest.importorskip("transformers")
@@ -80,7 +91,7 @@ def test_parts_agree_with_transformers(number: int) -> None:
         for given, mask in ((None, None), (lengths, real)):
             expected = reference(tokens, token_type_ids=segments, attention_mask=mask).logits
             hidden = model(tokens, segments=segments, lengths=given).hidden
-            found = model.logits(hidden) if part == "generator" else model.detect(hidden)
+            found = filler(model).logits(hidden) if part == "generator" else model.main.judge(hidden)
             kept = torch.ones_like(real).bool() if mask is None else mask.bool()
             torch.testing.assert_close(found[kept], expected[kept], atol=1e-4, rtol=1e-4)
 
@@ -125,8 +136,8 @@ def test_gradients_reach_every_parameter(embedding_width: int | None) -> None:
     assert model.generator is not None
     tokens, segments = torch.randint(97, (4, 20)), torch.randint(2, (4, 20))
     generated = model.generator(tokens, segments=segments).hidden
-    loss = model.generator.total_nll(generated[:, :3].flatten(0, 1), tokens[:, :3].flatten())
-    (loss + model.detect(model(tokens, segments=segments).hidden).sum()).backward()
+    loss = filler(model).total_nll(generated[:, :3].flatten(0, 1), tokens[:, :3].flatten())
+    (loss + require(model, Detects).detect(tokens=tokens, segments=segments).sum()).backward()
     assert [name for name, p in model.named_parameters() if p.grad is None or not p.grad.any()] == []
 
 
@@ -135,16 +146,18 @@ def test_each_part_says_what_it_cannot_do() -> None:
     both = make()
     hidden = both(tokens).hidden
     assert hidden.shape == (2, 5, 24)
-    assert both.detect(hidden).shape == (2, 5)
-    with pytest.raises(ValueError, match="fills no blanks: its generator does"):
-        both.logits(hidden)
+    assert require(both, Detects).detect(tokens=tokens).shape == (2, 5)
+    assert filler(both).fill(tokens=tokens, at=tokens[:, :2] % 5).shape == (2, 2, 97)
     alone = make(parts="generator")
     hidden = alone(tokens).hidden
     assert hidden.shape == (2, 5, 12)
-    assert alone.logits(hidden).shape == (2, 5, 97)
-    with pytest.raises(ValueError, match="only its generator, which detects nothing"):
-        alone.detect(hidden)
-    assert make(parts="discriminator").generator is None
+    assert filler(alone).logits(hidden).shape == (2, 5, 97)
+    with pytest.raises(ValueError, match="no part that detects replaced tokens"):
+        require(alone, Detects)
+    discriminator = make(parts="discriminator")
+    assert discriminator.generator is None
+    with pytest.raises(ValueError, match=r"no part that predicts masked tokens .* it detects replaced tokens"):
+        filler(discriminator)
 
 
 def test_the_generator_needs_whole_heads() -> None:
@@ -156,8 +169,7 @@ def test_both_parts_need_their_heads() -> None:
     with pytest.raises(ValueError, match=r"model\.parts = 'both': the two parts are there to be trained"):
         build(ElectraConfig, {"vocabulary": 9, "head": False}, where="model")
     model = make(parts="discriminator", head=False)
-    with pytest.raises(ValueError, match="has no detector, only vectors"):
-        model.detect(model(torch.zeros(1, 3, dtype=torch.long)).hidden)
+    assert ability(model, Detects) is None
 
 
 def test_flops_as_torch_counts_them() -> None:
@@ -165,11 +177,8 @@ def test_flops_as_torch_counts_them() -> None:
 
     model = make(embedding_width=10, inner=50).eval()
     assert model.generator is not None
-    for module in model.modules():
-        if hasattr(module, "probabilities"):
-            module.probabilities.register_forward_hook(lambda *_: None)  # torch does not count the fused kernel
     tokens = torch.randint(97, (3, 20))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         model.generator(tokens)
-        model.detect(model(tokens).hidden)
+        require(model, Detects).detect(tokens=tokens)
     assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())

@@ -9,7 +9,9 @@ import torch
 import transformers
 from torch import nn
 
+from encoders import attention_weights_of
 from lmlab.config import build
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
@@ -198,9 +200,7 @@ def test_flops_as_torch_counts_them() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     model = make(window=16)
-    for block in model.blocks:
-        block.attention.probabilities.register_forward_hook(lambda *_: None)  # torch does not count the fused kernel
     tokens = torch.randint(97, (3, 16))
-    with FlopCounterMode(display=False) as counter:
+    with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         model.logits(model(tokens).hidden)
     assert counter.get_total_flops() == pytest.approx(model.flops(16) * tokens.numel())

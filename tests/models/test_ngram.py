@@ -16,7 +16,8 @@ from safetensors.torch import load, save
 from lmlab.estimation.counting import count_ngrams, look_up, sort_with_places
 from lmlab.estimation.smoothing import discounts, held_out_weights
 from lmlab.models import create
-from lmlab.models.model import LanguageModel, reorder_state
+from lmlab.models.abilities import PredictsNext
+from lmlab.models.model import reorder_state
 from lmlab.models.ngram import NGram
 
 SMOOTHINGS = ["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
@@ -281,7 +282,7 @@ def test_context_does_not_cross_the_boundary() -> None:
 
 def test_meets_the_contract_and_beams_reorder() -> None:
     model = create("ngram", {"vocabulary": 10}, size="tiny")
-    assert isinstance(model, LanguageModel)
+    assert isinstance(model, PredictsNext)
     assert (model.config.order, model.window, model.vocabulary) == (3, None, 10)
     logits, state = model.step(torch.tensor([[0, 1], [0, 2]]), model.start(2))
     torch.testing.assert_close(logits, torch.full((2, 10), -math.log(10)))

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from lmlab.layers.alignment import ALIGNMENTS
+from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.seq2seq import Seq2Seq, Seq2SeqConfig
 
@@ -150,14 +151,14 @@ def test_decoder_starts_where_the_encoder_ended() -> None:
     source, lengths, _ = pairs()
     plain = make(bidirectional=False)
     _, ends = plain.encoder(plain.embedding(source), lengths)
-    first = plain.start(4, source=source, lengths=lengths).decoder.states
+    first = plain.begin(plain.encode(source, lengths)).decoder.states
     assert len(plain.bridge) == 0
     for (h, c), (h_end, c_end) in zip(first, ends, strict=True):
         assert torch.equal(h, h_end)
         assert torch.equal(c, c_end)
     both = make(encoder_hidden=5)
     _, ends = both.encoder(both.embedding(source), lengths)
-    first = both.start(4, source=source, lengths=lengths).decoder.states
+    first = both.begin(both.encode(source, lengths)).decoder.states
     bridge, (h_end, c_end) = both.bridge[1], ends[1]
     torch.testing.assert_close(first[1][0], torch.tanh(h_end @ bridge.hidden.weight.T + bridge.hidden.bias))
     torch.testing.assert_close(first[1][1], c_end @ bridge.cell.weight.T + bridge.cell.bias)
@@ -203,13 +204,11 @@ def test_scheduled_sampling_mixes_by_its_share() -> None:
 def test_alignments_can_be_watched() -> None:
     model = make(attention="additive")
     source, lengths, target = pairs()
-    seen: list[Tensor] = []
     before = model(target, source=source, lengths=lengths).hidden
-    handle = model.alignment.probabilities.register_forward_hook(lambda _, __, weights: seen.append(weights))
-    after = model(target, source=source, lengths=lengths).hidden
-    handle.remove()
+    with watching(model, "alignment.probabilities") as seen:
+        after = model(target, source=source, lengths=lengths).hidden
     assert torch.equal(before, after)
-    (weights,) = seen
+    (weights,) = seen["alignment.probabilities"]
     assert weights.shape == (4, 1, 5, 7)
     torch.testing.assert_close(weights.sum(-1), torch.ones(4, 1, 5))
     assert weights[0, :, :, 5:].abs().max() == 0

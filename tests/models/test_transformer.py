@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.models import create
+from lmlab.models.abilities import PredictsNext, ability
 from lmlab.models.transformer import Transformer, TransformerConfig
 
 
@@ -231,9 +232,6 @@ def test_what_cannot_be_said_is_explained() -> None:
         make(heads=5)
     with pytest.raises(ValueError, match="needs the source"):
         model(torch.zeros(1, 3, dtype=torch.long))
-    with pytest.raises(ValueError, match="writes from a source"):
-        model.start(1)
-    with pytest.raises(ValueError, match="3 texts from 2 sources"):
-        model.start(3, source=torch.zeros(2, 4, dtype=torch.long))
+    assert ability(model, PredictsNext) is None
     with pytest.raises(ValueError, match="lengths from 0 to 4"):
-        model.start(2, source=torch.zeros(2, 4, dtype=torch.long), lengths=torch.tensor([0, 4]))
+        model.encode(torch.zeros(2, 4, dtype=torch.long), torch.tensor([0, 4]))

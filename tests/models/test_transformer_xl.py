@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.positions import sinusoids
 from lmlab.layers.relative import Distances, RelativeAttention, align
+from lmlab.layers.watching import watching
 from lmlab.models.model import detach_state, reorder_state
 from lmlab.models.transformer_xl import TransformerXL, TransformerXLConfig
 
@@ -76,15 +77,15 @@ def test_align_puts_each_distance_under_its_key(queries: int, keys: int) -> None
 
 def test_the_watched_weights_are_distributions_over_memory_and_past() -> None:
     model = make()
-    seen: list[Tensor] = []
-    model.blocks[1].attention.probabilities.register_forward_hook(lambda _module, _inputs, output: seen.append(output))
     tokens = torch.randint(53, (2, 9))
     quiet = make()
     quiet.load_state_dict(model.state_dict())
     with torch.no_grad():
-        _, state = model(tokens[:, :4])
-        hidden = model(tokens[:, 4:], state=state).hidden
+        with watching(model, "blocks.1.attention.probabilities") as watched:
+            _, state = model(tokens[:, :4])
+            hidden = model(tokens[:, 4:], state=state).hidden
         torch.testing.assert_close(hidden, quiet(tokens[:, 4:], state=quiet(tokens[:, :4]).state).hidden)
+    seen = watched["blocks.1.attention.probabilities"]
     assert tuple(seen[1].shape) == (2, 3, 5, 9)
     torch.testing.assert_close(seen[1].sum(-1), torch.ones(2, 3, 5))
     assert (seen[1][..., :4] > 0).all()  # each token sees the whole memory

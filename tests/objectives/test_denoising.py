@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from lmlab.config import build
 from lmlab.data.batches.passages import PassageRows
-from lmlab.data.corpora.corpus import prepare
+from lmlab.data.corpora.text import prepare_text
 from lmlab.models.bart import Bart, BartConfig
 from lmlab.objectives import noise
 from lmlab.objectives.denoising import Denoising, DenoisingConfig
 from lmlab.objectives.noise import Ragged
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers import train
+from losses import loss_of, mean_of
 
 MASK = -1
 
@@ -167,8 +168,8 @@ def test_batches_by_hand() -> None:
     assert batch.inputs["source"].tolist() == [[mask, mask, mask, end], [mask, end, pad, pad]]
     assert batch.inputs["lengths"].tolist() == [4, 2]
     assert batch.inputs["tokens"].tolist() == [[end, a, b, c], [end, d, end, pad]]
-    assert batch.targets.tolist() == [[a, b, c, end], [d, end, IGNORE, IGNORE]]
-    assert batch.tokens == 6
+    assert batch.labels["targets"].tolist() == [[a, b, c, end], [d, end, IGNORE, IGNORE]]
+    assert batch.units["tokens"] == 6
     assert len({mask, pad, end, *TOKENIZER.encode("abcd")}) == 7
 
 
@@ -178,7 +179,7 @@ def test_all_five_together_and_purity() -> None:
     one, same, other = (denoising.batch(passages(*texts), generator(seed)) for seed in (1, 1, 2))
     assert one.inputs["source"].tolist() == same.inputs["source"].tolist()
     assert one.inputs["source"].tolist() != other.inputs["source"].tolist()
-    assert one.targets.tolist() == other.targets.tolist()
+    assert one.labels["targets"].tolist() == other.labels["targets"].tolist()
     mask = TOKENIZER.role("mask")
     for row, n, text in zip(one.inputs["source"].tolist(), one.inputs["lengths"].tolist(), texts, strict=True):
         assert row[n - 1] == TOKENIZER.boundary
@@ -203,7 +204,7 @@ def test_a_source_never_outgrows_the_longest_text() -> None:
 
 def test_the_loader_finds_sentences_of_documents(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("A cat. A dog. A fox.\nb c d e f g h\n")
-    corpus = prepare([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
+    corpus = prepare_text([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
     denoising = Denoising(DenoisingConfig(infill=0.0), TOKENIZER)
     loader = denoising.loader(corpus.train, batch=2, window=30, seed=0, streams=False)
     assert loader.steps_per_epoch == 1
@@ -222,7 +223,7 @@ def test_a_small_bart_learns_to_restore_words(tmp_path: Path) -> None:
     """Six words, of which some letters are masked: after a few steps the loss is a fraction of the first one."""
     words = ["stone", "river", "cloud", "plant", "horse", "light"]
     (tmp_path / "t").write_text("".join(f"{words[i % 6]}\n" for i in range(60)))
-    corpus = prepare([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
+    corpus = prepare_text([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
     denoising = objective(mask=0.3)
     loader = denoising.loader(corpus.train, batch=32, window=8, seed=0, streams=False)
     torch.manual_seed(0)
@@ -231,13 +232,14 @@ def test_a_small_bart_learns_to_restore_words(tmp_path: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters(), 1e-2)
     losses = []
     for step in range(60):
-        loss, _ = denoising.loss(model, denoising.batch(loader.batch(step), generator(step)))
+        batch = denoising.batch(loader.batch(step), generator(step))
+        mean = mean_of(denoising, batch, loss_of(denoising, model, batch))
         optimizer.zero_grad()
-        loss.mean.backward()
+        mean.backward()
         optimizer.step()
-        losses.append(loss.mean.item())
+        losses.append(mean.item())
     assert losses[-1] < 0.3 * losses[0]
-    assert denoising.flops(model, loader) == pytest.approx(model.flops(6) * loader.tokens_per_step)
+    assert denoising.flops(model, loader) == pytest.approx(model.flops(6) * loader.units_per_step["tokens"])
 
 
 def test_bart_is_the_default_and_something_must_be_damaged() -> None:

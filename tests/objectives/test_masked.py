@@ -15,13 +15,13 @@ from torch import Tensor, nn
 from lmlab.data.batches.rows import LengthSchedule, Rows, TextRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.models.bert import Bert, BertConfig
-from lmlab.models.model import Output
 from lmlab.objectives import create_objective
 from lmlab.objectives.masked import Masked, MaskedConfig
 from lmlab.objectives.masking import draw_numbers, number_units
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.pieces import describe_pieces
+from losses import loss_of, mean_of
 
 RANDOM = np.random.default_rng(0)
 SYLLABLES = ["ba", "ke", "lo", "mi", "nu", "pra", "sto", "ve"]
@@ -83,20 +83,20 @@ def test_exactly_so_many_tokens_of_each_row_are_chosen(
     pieces_of: Tokenizer, data: Split, unit: str, pairs: str, share: float, window: int, count: int
 ) -> None:
     for raw, batch in rows_and_batches(pieces_of, data, 3, unit=unit, pairs=pairs, share=share, window=window):
-        tokens, places = batch.inputs["tokens"], batch.places
+        tokens, places = batch.inputs["tokens"], batch.labels["places"]
         assert raw.tokens.shape == tuple(tokens.shape) == (16, window)
         assert places is not None
-        assert batch.targets.shape == places.shape == (16, count)
+        assert batch.labels["targets"].shape == places.shape == (16, count)
         assert (places.diff(dim=1) > 0).all(), "every place once, in the order of the text"
-        assert torch.equal(torch.from_numpy(raw.tokens).gather(1, places), batch.targets)
-        assert not set(batch.targets.flatten().tolist()) & special_ids(pieces_of)
+        assert torch.equal(torch.from_numpy(raw.tokens).gather(1, places), batch.labels["targets"])
+        assert not set(batch.labels["targets"].flatten().tolist()) & special_ids(pieces_of)
         assert not set(tokens.flatten().tolist()) & special_ids(pieces_of) - {
             *raw.tokens.flatten().tolist(),
             pieces_of.role("mask"),
         }
         other = torch.ones_like(tokens, dtype=torch.bool).scatter(1, places, False)
         assert torch.equal(tokens[other], torch.from_numpy(raw.tokens)[other]), "nothing else is changed"
-        assert batch.tokens == tokens.numel()
+        assert batch.units["tokens"] == tokens.numel()
         assert ("segments" in batch.inputs) == ("pair" in batch.labels) == (pairs != "none")
         assert "lengths" not in batch.inputs
 
@@ -106,9 +106,9 @@ def test_exactly_so_many_tokens_of_each_row_are_chosen(
 def test_shares_of_the_three_fates(pieces_of: Tokenizer, data: Split, unit: str, mask: float, random: float) -> None:
     counts, ordinary, total = np.zeros(3), [], 0
     for _, batch in rows_and_batches(pieces_of, data, 150, unit=unit, mask_share=mask, random_share=random, batch=32):
-        assert batch.places is not None
-        found = batch.inputs["tokens"].gather(1, batch.places)
-        masked, kept = found == pieces_of.role("mask"), found == batch.targets
+        assert batch.labels["places"] is not None
+        found = batch.inputs["tokens"].gather(1, batch.labels["places"])
+        masked, kept = found == pieces_of.role("mask"), found == batch.labels["targets"]
         counts += [masked.sum(), (~masked & ~kept).sum(), kept.sum()]
         ordinary += found[~masked & ~kept].tolist()
         total += found.numel()
@@ -126,8 +126,8 @@ def test_shares_of_the_three_fates(pieces_of: Tokenizer, data: Split, unit: str,
 def test_every_place_of_a_row_is_chosen_as_often(pieces_of: Tokenizer, data: Split) -> None:
     counts = np.zeros(64)
     for _, batch in rows_and_batches(pieces_of, data, 100, batch=32):
-        assert batch.places is not None
-        counts += np.bincount(batch.places.flatten(), minlength=64)
+        assert batch.labels["places"] is not None
+        counts += np.bincount(batch.labels["places"].flatten(), minlength=64)
     assert counts[0] == counts[-1] == 0
     expected = 100 * 32 * 10 / 62
     assert (abs(counts[1:-1] - expected) < 6 * expected**0.5).all()
@@ -139,8 +139,8 @@ def test_whole_words_are_whole_but_for_one(spec: str) -> None:
     objective = Masked(MaskedConfig(unit="word"), tokenizer)
     several = 0
     for raw, batch in rows_and_batches(tokenizer, split_of(tokenizer, TEXTS), 20, unit="word", window=96):
-        assert batch.places is not None
-        chosen = torch.zeros(raw.tokens.shape, dtype=torch.bool).scatter(1, batch.places, True).numpy()
+        assert batch.labels["places"] is not None
+        chosen = torch.zeros(raw.tokens.shape, dtype=torch.bool).scatter(1, batch.labels["places"], True).numpy()
         for row, mine in zip(raw.tokens, chosen, strict=True):
             words = np.cumsum(objective.pieces.begins_word(row))
             shares = [mine[words == word].mean() for word in np.unique(words)]
@@ -179,9 +179,9 @@ def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data:
         batch = objective.batch(raw, np.random.default_rng(step))
         draws = draw_numbers(raw, np.random.default_rng(step), dynamic=True)
         numbers = number_units(raw.tokens, draws.length, objective.pieces, "span")
-        assert batch.places is not None
+        assert batch.labels["places"] is not None
         for row in range(16):
-            chosen = np.bincount(numbers[row, batch.places[row]], minlength=numbers[row, -1] + 1)
+            chosen = np.bincount(numbers[row, batch.labels["places"][row]], minlength=numbers[row, -1] + 1)
             sizes = np.bincount(numbers[row])
             assert ((chosen > 0) & (chosen < sizes)).sum() <= 1, "only the last span may be cut"
             long += ((chosen == sizes) & (sizes > 4)).sum()
@@ -203,8 +203,8 @@ def test_static_blanks_are_those_of_the_row_and_dynamic_ones_are_new(
         for epoch in range(2):
             raw = loader.batch(epoch)
             batch = objective.batch(raw, np.random.default_rng([5, epoch]))
-            assert batch.places is not None
-            columns = (raw.tokens.tolist(), batch.inputs["tokens"].tolist(), batch.places.tolist())
+            assert batch.labels["places"] is not None
+            columns = (raw.tokens.tolist(), batch.inputs["tokens"].tolist(), batch.labels["places"].tolist())
             found.append({tuple(row): (tokens, places) for row, tokens, places in zip(*columns, strict=True)})
         return found
 
@@ -223,7 +223,7 @@ def test_batches_are_a_pure_function_of_rows_and_generator(pieces_of: Tokenizer,
         for (raw, batch), (other_raw, other) in zip(once, again, strict=True):
             assert np.array_equal(raw.tokens, other_raw.tokens)
             assert torch.equal(batch.inputs["tokens"], other.inputs["tokens"])
-            assert torch.equal(batch.targets, other.targets)
+            assert torch.equal(batch.labels["targets"], other.labels["targets"])
 
 
 def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: Tokenizer, data: Split) -> None:
@@ -248,9 +248,9 @@ def test_padded_rows_have_fewer_blanks(pieces_of: Tokenizer) -> None:
     for raw, batch in rows_and_batches(pieces_of, short, 6, pairs="sentence-order", batch=24):
         assert raw.lengths is not None
         wanted = np.maximum(1, np.round(0.15 * raw.lengths))
-        assert batch.targets.ne(IGNORE).sum(1).tolist() == wanted.tolist()
-        assert batch.labels["kept"].tolist() == batch.targets.flatten().ne(IGNORE).nonzero()[:, 0].tolist()
-        assert batch.tokens == raw.lengths.sum()
+        assert batch.labels["targets"].ne(IGNORE).sum(1).tolist() == wanted.tolist()
+        assert batch.labels["kept"].tolist() == batch.labels["targets"].flatten().ne(IGNORE).nonzero()[:, 0].tolist()
+        assert batch.units["tokens"] == raw.lengths.sum()
         assert (raw.lengths < 64).any()
 
 
@@ -259,12 +259,12 @@ def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
     rows = np.full((2, 20), pieces_of.boundary)
     rows[1, 3] = pieces_of.encode("ba")[0]
     batch = objective.batch(Rows(rows, np.zeros((2, 2), np.int64)), np.random.default_rng(0))
-    assert batch.targets[0].eq(IGNORE).all()
-    assert batch.targets[1].ne(IGNORE).sum() == 1
+    assert batch.labels["targets"][0].eq(IGNORE).all()
+    assert batch.labels["targets"][1].ne(IGNORE).sum() == 1
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=16, heads=2, layers=1, window=20))
-    loss, _ = objective.loss(model, batch)
-    assert loss.count == 1
-    assert torch.isfinite(loss.mean)
+    loss = loss_of(objective, model, batch)
+    assert batch.counts == {"blanks": 1}
+    assert torch.isfinite(mean_of(objective, batch, loss))
 
 
 def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, data: Split) -> None:
@@ -272,11 +272,11 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
     loader = objective.loader(data, batch=4, window=64, seed=1, streams=False)
     assert isinstance(loader, LengthSchedule)
     assert loader.batch(0).tokens.shape == (4, 64), "validation, which sets no number of steps, sees the whole window"
-    loader.total_steps = 40
+    loader.plan(40)
     shapes = [loader.batch(step).tokens.shape for step in range(40)]
     assert shapes == [(16, 16)] * 30 + [(4, 64)] * 10
-    assert loader.tokens_per_step == pytest.approx(4 * 64)
-    loader.total_steps = None
+    assert loader.units_per_step["tokens"] == pytest.approx(4 * 64)
+    loader.plan(None)
     with pytest.raises(ValueError, match=r"budget in time.*steps, tokens"):
         loader.batch(0)
 
@@ -314,12 +314,19 @@ class Theirs(nn.Module):
         self.bert = BertForPreTraining(config).eval()
         self.eval()
 
-    def forward(
-        self, tokens: Tensor, *, at: Tensor, segments: Tensor | None = None, lengths: Tensor | None = None
-    ) -> Output:
+    vocabulary, window, device = 0, None, torch.device("cpu")
+
+    def offers(self) -> tuple[object, ...]:
+        return (self,)
+
+    def read(
+        self, *, tokens: Tensor, at: Tensor, segments: Tensor | None = None, lengths: Tensor | None = None
+    ) -> Tensor:
         mask = attention_mask(tokens, lengths)
         hidden = self.bert.bert(tokens, token_type_ids=segments, attention_mask=mask)[0]
-        return Output(hidden[torch.arange(len(at))[:, None], at], None)
+        return hidden[torch.arange(len(at))[:, None], at]
+
+    fill = nll = head_flops = read
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.bert.cls.predictions(hidden)
@@ -327,7 +334,7 @@ class Theirs(nn.Module):
     def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return F.cross_entropy(self.logits(hidden), targets, reduction="sum")
 
-    def pair_logits(self, hidden: Tensor) -> Tensor:
+    def judge_pairs(self, hidden: Tensor) -> Tensor:
         return self.bert.cls.seq_relationship(self.bert.bert.pooler(hidden))
 
 
@@ -345,10 +352,10 @@ def test_the_loss_is_that_of_bert_for_pre_training(pieces_of: Tokenizer, data: S
     for _, batch in rows_and_batches(pieces_of, split_of(pieces_of, texts), 2, pairs=pairs):
         assert ("lengths" in batch.inputs) == padded
         with torch.no_grad():
-            loss, state = objective.loss(model, batch)
+            loss = loss_of(objective, model, batch)
             labels = torch.full_like(batch.inputs["tokens"], IGNORE)
-            assert batch.places is not None
-            for row, (places, targets) in enumerate(zip(batch.places, batch.targets, strict=True)):
+            assert batch.labels["places"] is not None
+            for row, (places, targets) in enumerate(zip(batch.labels["places"], batch.labels["targets"], strict=True)):
                 kept = targets != IGNORE
                 labels[row, places[kept]] = targets[kept]
             theirs = model.bert(
@@ -358,12 +365,13 @@ def test_the_loss_is_that_of_bert_for_pre_training(pieces_of: Tokenizer, data: S
                 labels=labels,
                 next_sentence_label=batch.labels["pair"],
             )
-        assert state is None
-        assert loss.mean.item() == pytest.approx(theirs.loss.item(), rel=1e-5)
+        assert loss.state is None
+        assert mean_of(objective, batch, loss).item() == pytest.approx(theirs.loss.item(), rel=1e-5)
         right = (theirs.prediction_logits.argmax(-1) == labels).sum()
-        assert loss.measures["accuracy"] == (right, (labels != IGNORE).sum())
+        assert loss.watched["accuracy"].sum() == right
+        assert loss.watched["accuracy"].numel() == (labels != IGNORE).sum() == batch.counts["blanks"]
         assert (
-            loss.measures["pair_accuracy"][0]
+            loss.watched["pair_accuracy"].sum()
             == (theirs.seq_relationship_logits.argmax(-1) == batch.labels["pair"]).sum()
         )
 
@@ -375,23 +383,24 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: Split
     model = Bert(config).train()
     objective = Masked(MaskedConfig(pairs=pairs), pieces_of)
     ((_, batch),) = rows_and_batches(pieces_of, data, 1, pairs=pairs)
-    loss, _ = objective.loss(model, batch)
-    loss.mean.backward()
+    loss = loss_of(objective, model, batch)
+    mean = mean_of(objective, batch, loss)
+    mean.backward()
     ours = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
 
     model.zero_grad()
     hidden = model(**batch.inputs).hidden
-    labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(1, batch.places, batch.targets)
-    by_hand = F.cross_entropy(model.logits(hidden).flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
+    labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(1, batch.labels["places"], batch.labels["targets"])
+    by_hand = F.cross_entropy(model.output.logits(hidden).flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
     if pairs != "none":
-        by_hand = by_hand + F.cross_entropy(model.pair_logits(hidden), batch.labels["pair"])
+        by_hand = by_hand + F.cross_entropy(model.pair(model.pool(hidden)), batch.labels["pair"])
     by_hand.backward()
-    assert loss.mean.item() == pytest.approx(by_hand.item(), rel=1e-5)
+    assert mean.item() == pytest.approx(by_hand.item(), rel=1e-5)
     for name, parameter in model.named_parameters():
         if parameter.grad is not None:
             assert torch.allclose(ours[name], parameter.grad, atol=1e-6), name
-    assert "accuracy" not in loss.measures, "the scores are computed once in training"
-    assert loss.count == batch.targets.numel()
+    assert "accuracy" not in loss.watched, "the scores are computed once in training"
+    assert batch.counts["blanks"] == batch.labels["targets"].numel()
 
 
 def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: Split) -> None:
@@ -417,12 +426,11 @@ def test_a_small_bert_learns_from_both_sides() -> None:
     model = Bert(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     for step in range(240):
-        loss, _ = objective.loss(model.train(), objective.batch(loader.batch(step), np.random.default_rng(step)))
-        loss.mean.backward()
+        batch = objective.batch(loader.batch(step), np.random.default_rng(step))
+        mean_of(objective, batch, loss_of(objective, model.train(), batch)).backward()
         optimizer.step()
         optimizer.zero_grad()
     batch = objective.batch(loader.batch(1000), np.random.default_rng(1000))
     with torch.no_grad():
-        loss, _ = objective.loss(model.eval(), batch)
-    right, count = loss.measures["accuracy"]
-    assert right / count > 0.5, "chance is right one time in 21"
+        loss = loss_of(objective, model.eval(), batch)
+    assert loss.watched["accuracy"].float().mean() > 0.5, "chance is right one time in 21"

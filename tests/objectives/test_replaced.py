@@ -13,11 +13,12 @@ from torch import Tensor, nn
 
 from lmlab.data.batches.rows import Rows
 from lmlab.data.corpora.corpus import Split
+from lmlab.models.abilities import Detects, require
 from lmlab.models.electra import Electra, ElectraConfig
-from lmlab.models.model import Output
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.objectives.replaced import Replaced, ReplacedConfig, sample_tokens
 from lmlab.tokenizers import Tokenizer
+from losses import loss_of, mean_of
 
 
 @pytest.fixture(scope="module")
@@ -39,15 +40,15 @@ def first_batch(tokenizer: Tokenizer, data: Split, *, step: int = 0, **settings:
 def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: Split) -> None:
     for unit, share in (("token", 1.0), ("word", 1.0), ("span", 1.0), ("token", 0.85)):
         _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_share=share)
-        tokens, places = batch.inputs["tokens"], batch.places
+        tokens, places = batch.inputs["tokens"], batch.labels["places"]
         assert places is not None
-        assert places.shape == batch.targets.shape == batch.labels["sample"].shape == (16, 10)
+        assert places.shape == batch.labels["targets"].shape == batch.labels["sample"].shape == (16, 10)
         seen = tokens.gather(1, places)
         masked = seen == tokenizer.role("mask")
-        assert (masked | (seen == batch.targets)).all()
+        assert (masked | (seen == batch.labels["targets"])).all()
         assert masked.sum() == (tokens == tokenizer.role("mask")).sum()
         assert masked.all() if share == 1 else abs(masked.sum() - 136) < 20  # 160 places, 4.5 deviations
-        assert torch.equal(tokens.scatter(1, places, batch.targets), torch.from_numpy(raw.tokens))
+        assert torch.equal(tokens.scatter(1, places, batch.labels["targets"]), torch.from_numpy(raw.tokens))
         assert set(batch.inputs) == {"tokens"}
 
 
@@ -79,9 +80,13 @@ class Theirs(nn.Module):
 
             self.electra = ElectraForMaskedLM(config)
 
-        def forward(self, tokens: Tensor, *, at: Tensor, lengths: Tensor | None = None) -> Output:
+        vocabulary, window, device = 0, None, torch.device("cpu")
+
+        def read(self, *, tokens: Tensor, at: Tensor, lengths: Tensor | None = None) -> Tensor:
             hidden = self.electra.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0]
-            return Output(hidden[torch.arange(len(at))[:, None], at], None)
+            return hidden[torch.arange(len(at))[:, None], at]
+
+        fill = nll = total_nll = head_flops = read
 
         def logits(self, hidden: Tensor) -> Tensor:
             return self.electra.generator_lm_head(self.electra.generator_predictions(hidden))
@@ -100,10 +105,11 @@ class Theirs(nn.Module):
         self.discriminator = ElectraForPreTraining(TheirConfig(hidden_size=32, **sizes))
         self.eval()
 
-    def forward(self, tokens: Tensor, lengths: Tensor | None = None) -> Output:
-        return Output(self.discriminator.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0], None)
+    def offers(self) -> tuple[object, ...]:
+        return (self.generator, self)
 
-    def detect(self, hidden: Tensor) -> Tensor:
+    def detect(self, *, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
+        hidden = self.discriminator.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0]
         return self.discriminator.discriminator_predictions(hidden)
 
 
@@ -118,37 +124,40 @@ def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: Split,
         raw = raw._replace(tokens=tokens, lengths=lengths)
         batch = objective.batch(raw, np.random.default_rng(0))
     with torch.no_grad():
-        loss, _ = objective.loss(model, batch)
+        loss = loss_of(objective, model, batch)
 
-        tokens, places = batch.inputs["tokens"], batch.places
+        tokens, places = batch.inputs["tokens"], batch.labels["places"]
         mask = attention_mask(tokens, batch.inputs.get("lengths"))
         assert places is not None
         labels = torch.full_like(tokens, IGNORE)
         for row in range(16):
-            kept = batch.targets[row] != IGNORE
-            labels[row, places[row, kept]] = batch.targets[row, kept]
+            kept = batch.labels["targets"][row] != IGNORE
+            labels[row, places[row, kept]] = batch.labels["targets"][row, kept]
         generator = model.generator.electra(tokens, attention_mask=mask, labels=labels)
         filled = torch.from_numpy(raw.tokens).clone()
         for row in range(16):
             for k in range(places.shape[1]):
-                if batch.targets[row, k] != IGNORE:
+                if batch.labels["targets"][row, k] != IGNORE:
                     edges = generator.logits[row, places[row, k]].softmax(0).cumsum(0)
                     filled[row, places[row, k]] = (edges <= batch.labels["sample"][row, k] * edges[-1]).sum()
         replaced = filled != torch.from_numpy(raw.tokens)
         discriminator = model.discriminator(filled, attention_mask=mask, labels=replaced.long())
 
     real = torch.ones_like(replaced) if mask is None else mask.bool()
-    assert loss.total / loss.count == pytest.approx(generator.loss.item(), rel=1e-4)
-    term = loss.terms["detection"]
-    assert term.count == real.sum()
-    assert (term.total / term.count).item() == pytest.approx(discriminator.loss.item(), rel=1e-4)
-    assert loss.mean.item() == pytest.approx(generator.loss.item() + 50 * discriminator.loss.item(), rel=1e-4)
+    assert loss.sums["blanks"] / batch.counts["blanks"] == pytest.approx(generator.loss.item(), rel=1e-4)
+    assert batch.counts["detection"] == real.sum()
+    detection = loss.sums["detection"] / batch.counts["detection"]
+    assert detection.item() == pytest.approx(discriminator.loss.item(), rel=1e-4)
+    assert mean_of(objective, batch, loss).item() == pytest.approx(
+        generator.loss.item() + 50 * discriminator.loss.item(), rel=1e-4
+    )
     told = discriminator.logits > 0
-    assert loss.measures["accuracy"] == ((generator.logits.argmax(-1) == labels).sum(), (labels != IGNORE).sum())
-    assert loss.measures["detection_accuracy"] == (((told == replaced) & real).sum(), real.sum())
-    assert loss.measures["detection_recall"] == ((told & replaced).sum(), replaced.sum())
-    assert loss.measures["original_share"] == ((~replaced & real).sum(), real.sum())
-    assert 0 < replaced.sum() < batch.targets.numel() + 1
+    watched = {name: (values.sum(), values.numel()) for name, values in loss.watched.items()}
+    assert watched["accuracy"] == ((generator.logits.argmax(-1) == labels).sum(), (labels != IGNORE).sum())
+    assert watched["detection_accuracy"] == (((told == replaced) & real).sum(), real.sum())
+    assert watched["detection_recall"] == ((told & replaced).sum(), replaced.sum())
+    assert watched["original_share"] == ((~replaced & real).sum(), real.sum())
+    assert 0 < replaced.sum() < batch.labels["targets"].numel() + 1
 
 
 @pytest.fixture
@@ -164,35 +173,36 @@ def electra(tokenizer: Tokenizer) -> Electra:
 def test_no_gradient_of_detection_reaches_the_generator(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
     assert electra.generator is not None
     objective, _, batch = first_batch(tokenizer, data)
-    loss, _ = objective.loss(electra.train(), batch)
-    loss.terms["detection"].total.backward(retain_graph=True)
+    loss = loss_of(objective, electra.train(), batch)
+    loss.sums["detection"].backward(retain_graph=True)
     own = {name for name, _ in electra.generator.blocks.named_parameters()}
     assert own
     assert all(p.grad is None for p in electra.generator.blocks.parameters())
     assert all(p.grad is None for p in electra.generator.output.transform.parameters())
-    loss.total.backward()
+    loss.sums["blanks"].backward()
     assert all(p.grad is not None for p in electra.generator.blocks.parameters())
-    assert not loss.measures, "nothing is measured in training"
+    assert not loss.watched, "nothing is measured in training"
 
 
 def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
     assert electra.generator is not None
     objective, raw, batch = first_batch(tokenizer, data, weight=7.0)
     with torch.no_grad():
-        loss, _ = objective.loss(electra.eval(), batch)
-        again, _ = objective.loss(electra, batch)
-        scores = electra.generator.logits(electra.generator(batch.inputs["tokens"]).hidden)
-        labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(1, batch.places, batch.targets)
+        loss, again = (mean_of(objective, batch, loss_of(objective, electra.eval(), batch)) for _ in range(2))
+        scores = electra.generator.output.logits(electra.generator(batch.inputs["tokens"]).hidden)
+        labels = torch.full_like(batch.inputs["tokens"], IGNORE).scatter(
+            1, batch.labels["places"], batch.labels["targets"]
+        )
         masked = F.cross_entropy(scores.flatten(0, 1), labels.flatten(), ignore_index=IGNORE)
-        at_places = scores.gather(1, batch.places[:, :, None].expand(-1, -1, scores.shape[-1]))
+        at_places = scores.gather(1, batch.labels["places"][:, :, None].expand(-1, -1, scores.shape[-1]))
         drawn = sample_tokens(at_places.flatten(0, 1), batch.labels["sample"].flatten()).view(16, 10)
         original = torch.from_numpy(raw.tokens)
-        filled = original.scatter(1, batch.places, drawn)
+        filled = original.scatter(1, batch.labels["places"], drawn)
         detection = F.binary_cross_entropy_with_logits(
-            electra.detect(electra(filled).hidden), (filled != original).float()
+            require(electra, Detects).detect(tokens=filled), (filled != original).float()
         )
-    assert again.mean == loss.mean, "a batch brings its own random numbers"
-    assert loss.mean.item() == pytest.approx((masked + 7 * detection).item(), rel=1e-5)
+    assert again == loss, "a batch brings its own random numbers"
+    assert loss.item() == pytest.approx((masked + 7 * detection).item(), rel=1e-5)
 
 
 def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
@@ -211,5 +221,5 @@ def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: Split) ->
                 vocabulary=tokenizer.vocabulary, width=32, heads=2, layers=1, window=64, generator=0.5, parts=parts
             )
         )
-        with pytest.raises(ValueError, match=r"set model\.parts to both"):
-            objective.loss(model, batch)
+        with pytest.raises(ValueError, match=r"Electra has no part that .* Train one that does: .*electra"):
+            loss_of(objective, model, batch)

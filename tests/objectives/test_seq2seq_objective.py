@@ -15,10 +15,12 @@ from lmlab.config import build
 from lmlab.data.batches.pairs import PairRows
 from lmlab.data.corpora.pairs import prepare_pairs
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
-from lmlab.models.model import EncoderDecoder, Output, State
+from lmlab.models.abilities import State
+from lmlab.models.model import EncoderDecoder, Output
 from lmlab.models.transformer import Transformer, TransformerConfig
 from lmlab.objectives.objective import IGNORE
 from lmlab.objectives.seq2seq import Seq2Seq, Seq2SeqConfig, reverse, smoothed_nll
+from losses import loss_of, mean_of
 
 torch.set_num_threads(1)
 B = 9
@@ -61,8 +63,8 @@ def test_batches_by_hand() -> None:
     assert batch.inputs["source"].tolist() == RAW.source.tolist()
     assert batch.inputs["lengths"].tolist() == [4, 3]
     assert batch.inputs["tokens"].tolist() == [[B, 6, B], [B, 7, 8]]
-    assert batch.targets.tolist() == [[6, B, IGNORE], [7, 8, B]]
-    assert batch.tokens == 4 + 3 + 2 + 3
+    assert batch.labels["targets"].tolist() == [[6, B, IGNORE], [7, 8, B]]
+    assert batch.units["tokens"] == 4 + 3 + 2 + 3
 
 
 def test_the_source_reversed() -> None:
@@ -88,16 +90,16 @@ def test_the_loss_is_that_of_the_real_places(smoothing: float, adaptive: bool) -
     model = Stub(adaptive=adaptive)
     objective = Seq2Seq(Seq2SeqConfig(smoothing=smoothing))
     batch = objective.batch(RAW)
-    loss, state = objective.loss(model, batch)
+    loss = loss_of(objective, model, batch)
     expected = expected_loss(model, smoothing=smoothing)
-    torch.testing.assert_close(loss.total, expected)
-    assert (loss.count, state) == (5, None)
-    ours, theirs = (torch.autograd.grad(each, list(model.parameters())) for each in (loss.total, expected))
+    torch.testing.assert_close(loss.sums["target"], expected)
+    assert (batch.counts["target"], loss.state) == (5, None)
+    ours, theirs = (torch.autograd.grad(each, list(model.parameters())) for each in (loss.sums["target"], expected))
     for mine, other in zip(ours, theirs, strict=True):
         torch.testing.assert_close(mine, other)
     if smoothing:
-        plain, count = loss.measures["nats"]
-        assert (plain.requires_grad, count) == (False, 5)
+        plain = loss.sums["nats"]
+        assert (plain.requires_grad, batch.counts["nats"], objective.weights["nats"]) == (False, 5, 0.0)
         torch.testing.assert_close(plain, expected_loss(model, smoothing=0.0).detach())
 
 
@@ -106,11 +108,11 @@ def test_a_model_is_judged_without_smoothing() -> None:
     objective = Seq2Seq(Seq2SeqConfig(smoothing=0.3))
     batch = objective.batch(RAW)
     with torch.inference_mode():
-        loss, _ = objective.loss(model, batch)
-        torch.testing.assert_close(loss.total, expected_loss(model, smoothing=0.0))
+        loss = loss_of(objective, model, batch)
+        torch.testing.assert_close(loss.sums["target"], expected_loss(model, smoothing=0.0))
         hidden, _ = model(**batch.inputs)
-        right = (model.logits(hidden).argmax(-1) == batch.targets).sum()
-    assert (int(loss.measures["accuracy"][0]), loss.measures["accuracy"][1]) == (int(right), 5)
+        right = (model.logits(hidden).argmax(-1) == batch.labels["targets"]).sum()
+    assert (int(loss.watched["accuracy"].sum()), loss.watched["accuracy"].numel()) == (int(right), 5)
 
 
 def test_another_token_begins_the_target() -> None:
@@ -119,7 +121,8 @@ def test_another_token_begins_the_target() -> None:
     model, other = Stub(), Stub(start=3)
     assert batch.inputs["tokens"][0, 0] == B
     changed = batch._replace(inputs={**batch.inputs, "tokens": torch.tensor([[3, 6, B], [3, 7, 8]])})
-    torch.testing.assert_close(objective.loss(other, batch)[0].total, objective.loss(model, changed)[0].total)
+    ours, theirs = loss_of(objective, other, batch), loss_of(objective, model, changed)
+    torch.testing.assert_close(ours.sums["target"], theirs.sums["target"])
     assert batch.inputs["tokens"][0, 0] == B, "the batch itself stays as it was"
 
 
@@ -174,18 +177,18 @@ def test_a_small_transformer_learns_a_dictionary(tmp_path: Path) -> None:
     optimizer = torch.optim.Adam(model.parameters(), 3e-3)
     losses = []
     for step in range(120):
-        loss, _ = objective.loss(model, objective.batch(loader.batch(step)))
+        batch = objective.batch(loader.batch(step))
+        loss = loss_of(objective, model, batch)
         optimizer.zero_grad()
-        loss.mean.backward()
+        mean_of(objective, batch, loss).backward()
         optimizer.step()
-        losses.append(loss.measures["nats"][0].item() / loss.count)
+        losses.append(loss.sums["nats"].item() / batch.counts["nats"])
     assert losses[-1] < 0.15 * losses[0]
     model.eval()
     with torch.inference_mode():
-        judged, _ = objective.loss(model, objective.batch(loader.batch(0)))
-    right, count = judged.measures["accuracy"]
-    assert int(right) == count
-    assert objective.flops(model, loader) == pytest.approx(model.flops(3) * loader.targets_per_step)
+        evaluated = loss_of(objective, model, objective.batch(loader.batch(0)))
+    assert evaluated.watched["accuracy"].all()
+    assert objective.flops(model, loader) == pytest.approx(model.flops(3) * loader.units_per_step["targets"])
 
 
 def test_settings_are_bounded() -> None:

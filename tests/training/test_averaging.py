@@ -6,14 +6,20 @@ import json
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 import lmlab
 from lmlab.checkpoint import DamagedError, load_model, model_tensors, read_tensors, write_tensors
+from lmlab.data.batches.loaders import Windows
+from lmlab.objectives.causal import Causal
 from lmlab.training.averaging import average, average_tensors
-from lmlab.training.loop import Progress
+from lmlab.training.learner import Learner
+from lmlab.training.progress import Progress
 from lmlab.training.resume import RunDirectory, kept_checkpoints
+from lmlab.training.settings import TrainConfig
+from lmlab.training.step import Step
 from standins import TinyGRU
 from translators import write_translator
 
@@ -71,10 +77,10 @@ def test_what_cannot_be_averaged_says_why(run, tmp_path):
 
 
 def keep(path: Path, latest: int, steps: list[int]) -> RunDirectory:
-    keeper, model = RunDirectory(path, save_seconds=60, keep=latest), TinyGRU(5)
+    keeper, learner = RunDirectory(path, save_seconds=60, keep=latest), Learner(TinyGRU(5), Causal())
     for step in steps:
-        model.output.bias.data.fill_(step)
-        keeper.keep(model, Progress(step=step))
+        learner.model.output.bias.data.fill_(step)
+        keeper.keep(learner, Progress(step=step))
     return keeper
 
 
@@ -92,13 +98,14 @@ def test_none_are_kept_unless_asked_for(tmp_path):
 
 
 def test_on_resuming_those_after_the_checkpoint_are_dropped(tmp_path):
-    model = TinyGRU(5)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    learner = Learner(TinyGRU(5), Causal())
+    step = Step(learner, Windows(np.arange(5), batch=1, window=2, seed=0), TrainConfig(optimizer="sgd"))
     keeper = keep(tmp_path, 5, [5, 20])
-    keeper.save(model, optimizer, None, Progress(step=30))
-    keeper.keep(model, Progress(step=40))
+    keeper.save(step, None, Progress(step=30))
+    keeper.keep(learner, Progress(step=40))
     keeper.close()
     again = RunDirectory(tmp_path, save_seconds=60, keep=5)
-    again.load(model, optimizer, None)
+    again.load(step, None)
     again.close()
+    step.close()
     assert [step for step, _ in kept_checkpoints(tmp_path)] == [5, 20]

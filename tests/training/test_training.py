@@ -21,6 +21,7 @@ from lmlab.objectives.causal import Causal
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
 from lmlab.training.budget import Budget, parse_budget
+from lmlab.training.learner import Learner
 from lmlab.training.loop import NotFiniteError, train
 from lmlab.training.optimizers import learning_rate
 from lmlab.training.settings import TrainConfig
@@ -74,13 +75,15 @@ def test_other_budgets_are_refused_with_examples(written: str) -> None:
 
 
 def test_a_budget_never_buys_more_than_it_states() -> None:
-    costs = {"tokens_per_step": 300, "steps_per_epoch": 7.5, "flops_per_step": 1e9}
+    costs = {"units_per_step": {"tokens": 300}, "steps_per_epoch": 7.5, "flops_per_step": 1e9}
     assert Budget(1000, "tokens").steps(**costs) == 3
     assert Budget(2, "epochs").steps(**costs) == 15
     assert Budget(2.5e9, "flops").steps(**costs) == 2
     assert Budget(60, "seconds").steps(**costs) is None
     with pytest.raises(ValueError, match="does not pay for one step"):
         Budget(299, "tokens").steps(**costs)
+    with pytest.raises(ValueError, match="has no examples; give tokens, steps, epochs, flops or a time"):
+        Budget(299, "examples").steps(**costs)
 
 
 def test_schedules() -> None:
@@ -136,7 +139,7 @@ def test_accumulation_equals_one_large_batch() -> None:
         model = create("gpt2", {"vocabulary": 20, "dropout": 0.0, "window": 16}, size="tiny")
         loader = Windows(tokens, batch=batch, window=16, seed=0)
         config = TrainConfig(budget="3steps", accumulate=accumulate, optimizer="sgd", rate=0.5)
-        train(model, Causal(), loader, config)
+        train(Learner(model, Causal()), loader, config)
         weights.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))
     torch.testing.assert_close(weights[0], weights[1], atol=1e-5, rtol=1e-4)
 

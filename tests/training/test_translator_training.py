@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -56,9 +57,27 @@ def test_the_best_weights_are_those_of_the_best_bleu(files: dict[str, str], tmp_
 
 
 def test_of_the_same_bleu_the_lower_loss_is_better() -> None:
-    first, second, third = (Evaluation(loss, {"bleu": bleu}) for loss, bleu in ((3.0, 0.0), (2.0, 0.0), (4.0, 1.0)))
-    assert third.cost("bleu") < second.cost("bleu") < first.cost("bleu")
-    assert second.cost("loss") < first.cost("loss") < third.cost("loss")
+    first, second, third = (
+        Evaluation(loss, {"bleu": bleu}, {"bleu": "higher"}) for loss, bleu in ((3.0, 0.0), (2.0, 0.0), (4.0, 1.0))
+    )
+
+    def order(watch: str, *worse_to_better: Evaluation) -> bool:
+        pairs = itertools.pairwise(worse_to_better)
+        return all(
+            better.improves(worse.loss, worse.values, watch=watch)
+            and not worse.improves(better.loss, better.values, watch=watch)
+            for worse, better in pairs
+        )
+
+    assert order("bleu", first, second, third)
+    assert order("loss", third, first, second)
+    assert third.improves(None, {}, watch="bleu"), "the first is the best so far"
+
+
+def test_lower_is_better_where_the_metric_says_so() -> None:
+    low, high = (Evaluation(1.0, {"error": value}, {"error": "lower"}) for value in (0.1, 0.2))
+    assert low.improves(high.loss, high.values, watch="error")
+    assert not high.improves(low.loss, low.values, watch="error")
 
 
 def test_what_is_watched_must_be_measured(files: dict[str, str], tmp_path: Path) -> None:

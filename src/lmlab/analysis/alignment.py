@@ -6,13 +6,13 @@ each head of each decoder block: here the mean over the heads of the last block,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
+from lmlab.layers.watching import watching
 from lmlab.models.model import EncoderDecoder
 from lmlab.tokenizers.frames import pad_rows
 
@@ -34,13 +34,10 @@ class Alignment(NamedTuple):
         return self._replace(source=[*self.source[-2::-1], self.source[-1]], weights=turned)
 
 
-def attention_modules(model: nn.Module) -> list[nn.Module]:
-    """The modules whose output is the attention from target to source, first block first."""
-    return [
-        module
-        for name, module in model.named_modules()
-        if any(name == place or name.endswith("." + place) for place in PLACES)
-    ]
+def attention_places(model: nn.Module) -> list[str]:
+    """The names of the modules whose output is the attention from target to source, first block first."""
+    names = (name for name, _ in model.named_modules())
+    return [name for name in names if any(name == place or name.endswith("." + place) for place in PLACES)]
 
 
 @torch.inference_mode()
@@ -57,18 +54,18 @@ def cross_attention(
 
     `layer` counts the decoder blocks from 0, or from the last with -1; without `head` it is the mean over the heads.
     """
-    modules = attention_modules(model)
-    if not modules:
+    places = attention_places(model)
+    if not places:
         raise ValueError(
             f"{type(model).__name__} has no attention from the target to the source, so nothing is aligned"
         )
-    if not -len(modules) <= layer < len(modules):
+    if not -len(places) <= layer < len(places):
         raise ValueError(
-            f"layer = {layer}: the decoder has {len(modules)}, 0 to {len(modules) - 1}, or -1 for the last and so on"
+            f"layer = {layer}: the decoder has {len(places)}, 0 to {len(places) - 1}, or -1 for the last and so on"
         )
-    with _watching(modules[layer]) as seen:
+    with watching(model, places[layer]) as seen:
         model(tokens, source=source, lengths=lengths)
-    weights = torch.cat(seen, dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token
+    weights = torch.cat(seen[places[layer]], dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token
     if head is not None and not 0 <= head < weights.shape[1]:
         raise ValueError(f"head = {head}: there are {weights.shape[1]}, 0 to {weights.shape[1] - 1}")
     return weights.mean(1) if head is None else weights[:, head]
@@ -96,18 +93,3 @@ def align(
             kept = matrix[: len(written) - 1, : len(row)].tolist()
             found.append(Alignment([*map(show_source, row)], [*map(show_target, written[1:])], kept))
     return found
-
-
-@contextmanager
-def _watching(module: nn.Module) -> Iterator[list[Tensor]]:
-    """A list of what the module gives while the block runs."""
-    seen: list[Tensor] = []
-
-    def keep(module: nn.Module, inputs: object, output: Tensor) -> None:
-        seen.append(output.detach())
-
-    hook = module.register_forward_hook(keep)
-    try:
-        yield seen
-    finally:
-        hook.remove()

@@ -9,16 +9,14 @@ Shapes: B texts, T tokens, D width, L layers.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
-from typing import Any, Literal, NamedTuple, cast
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from lmlab.layers.recurrent import Layer, Stack
-from lmlab.layers.recurrent_encoder import RecurrentEncoder
-from lmlab.models.model import EncoderDecoder, EncoderModel, Model
+from lmlab.models.abilities import PredictsNext, ability
+from lmlab.models.model import Model
 
 SEGMENT = 256
 """Tokens that a model without a window reads at once, carrying its state: as in scoring."""
@@ -32,10 +30,6 @@ class Selection(NamedTuple):
 
     how: Literal["sum", "mean", "concat"]
     which: slice | tuple[int, ...]
-
-    @property
-    def only_last(self) -> bool:
-        return self.which == (-1,)
 
     def of(self, layers: Sequence[Tensor]) -> Tensor:
         """The chosen mix of layers [..., D] -> [..., D], or [..., n·D] where they stand side by side."""
@@ -87,80 +81,18 @@ def select_layers(given: str | int) -> Selection:
     raise ValueError(f"layers {given!r} is not understood; allowed: {LAYERS}")
 
 
-# The layers of each family
-
-
 def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Selection) -> Tensor:
     """tokens [B, T], row i of lengths[i] tokens -> the selected mix of layers [B, T, D]; padding holds anything.
 
-    Of ELECTRA the part that is used, of an encoder-decoder the encoder. A model without a window reads a long text in
-    segments, carrying its state.
+    Of ELECTRA the part that is used, of an encoder-decoder the encoder. What predicts the next token and has no window
+    reads a long text in segments, carrying its state.
     """
-    if isinstance(model, EncoderModel):
-        if selection.only_last:
-            return cast(Tensor, model(tokens, lengths=lengths).hidden)
-        encoder: Any = getattr(model, "main", model)
-        return selection.of(list(encoder.layers(tokens, lengths=lengths)))
-    if isinstance(model, EncoderDecoder):
-        read = getattr(model, "read", model.encode)
-        return _watch(model.get_submodule("encoder"), lambda: read(tokens, lengths), selection)
-    if model.window is not None:
-        return _watch(model, lambda: model(tokens).hidden, selection)
-    parts, state = [], cast(Any, model).start(len(tokens))
+    reader = ability(model, PredictsNext)
+    if reader is None or model.window is not None:
+        return selection.of(model.layers(**{next(iter(model.FRAME)): tokens}, lengths=lengths))
+    parts, state = [], reader.start(len(tokens))
     for segment in torch.split(tokens, SEGMENT, dim=1):
-
-        def read_on(segment: Tensor = segment) -> Tensor:
-            nonlocal state
-            hidden, state = model(segment, state=state)
-            return cast(Tensor, hidden)
-
-        parts.append(_watch(model, read_on, selection))
+        layers: list[Tensor] = []
+        state = model(segment, state=state, collect=layers).state
+        parts.append(selection.of(layers))
     return torch.cat(parts, dim=1)
-
-
-def _watch(network: nn.Module, read: Callable[[], Any], selection: Selection) -> Tensor:
-    """Run a network that gives its last layer, with hooks where the others can be seen, and mix them."""
-    children = dict(network.named_children())
-    if "blocks" in children and selection.only_last:
-        return cast(Tensor, read())
-    seen: list[Tensor] = []
-    stack, width = _recurrent(network)
-    with ExitStack() as hooks:
-
-        def show_input(module: nn.Module) -> None:
-            hook = module.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
-            hooks.callback(hook.remove)
-
-        def show_output(module: nn.Module) -> None:
-            hook = module.register_forward_hook(
-                lambda module, inputs, output: seen.append(output[0] if isinstance(output, tuple) else output)
-            )
-            hooks.callback(hook.remove)
-
-        if "blocks" in children:
-            for block in children["blocks"].children():
-                show_input(block)
-        elif stack is not None:
-            show_input(stack)
-            show_input(stack.get_submodule("dropout"))
-            show_output(stack)
-        else:
-            show_output(children["embedding"])
-        last = read()
-    if stack is not None:
-        return selection.of([seen[0], *(layer[..., -width:] for layer in seen[1:])])
-    return selection.of([*(layer[:, -last.shape[1] :] for layer in seen), last])
-
-
-def _recurrent(network: nn.Module) -> tuple[nn.Module | None, int]:
-    """The recurrent stack of a network, and the width of its layers.
-
-    Between layers its dropout is called with what goes up: in a dense stack with all below, of which the newest is
-    last. The stack's own output is the last layer, before any projection to the softmax.
-    """
-    if isinstance(network, RecurrentEncoder):
-        return network, network.width
-    stack = getattr(network, "recurrent", None)
-    if isinstance(stack, Stack):
-        return stack, cast(Layer, stack.layers[0]).fused.hidden_size
-    return None, 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,7 @@ BUDGET = "60s"
 
 
 def compare(
+    context: typer.Context,
     text: Annotated[
         list[str] | None,
         typer.Argument(
@@ -98,28 +100,22 @@ def compare(
     They are ranked by bits per byte of test text that none has seen; those that fill blanks are ranked apart, by their
     pseudo-log-likelihood. Killed, it goes on with the same command.
     """
-    from lmlab.config import apply_settings
-
+    given = _given(context)
     if add:
+        if dropped := sorted(given.keys() - {"add", "text", "output", "csv"}):
+            raise ValueError(f"--add lets a run join a comparison as it is, so it takes no {_options(dropped)}")
         _report(_add(add, _folder(text, output), csv=csv))
         return
     if resume and (not text or output is None):
-        from lmlab.compare.conditions import read_conditions
-
         folder = _folder(text, output)
-        run(read_conditions(folder), folder, csv=csv)
+        run(_resumed(folder, given), folder, csv=csv)
         return
     if not text:
         raise ValueError("which text? name one: lmlab compare book.txt -o compared (builtin is Python's documentation)")
     if output is None:
         raise ValueError("where should the comparison go? give -o DIR, for instance -o compared")
-    from lmlab.cli.train import _shares
     from lmlab.compare.plan import make_conditions
 
-    groups = apply_settings({"train": {}}, settings or [])
-    if set(groups) != {"train"}:
-        raise ValueError("--set of a comparison is for training alone (train.KEY=VALUE), the same for all systems")
-    data = {"valid": valid or None, "test": test or None, "split": _shares(split), "documents": documents}
     conditions = make_conditions(
         text,
         models=models,
@@ -131,10 +127,76 @@ def compare(
         seed=seed,
         sweep=sweep,
         prompt=prompt,
-        data={name: value for name, value in data.items() if value is not None},
-        train=groups["train"],
+        data=_data(valid=valid, test=test, split=split, documents=documents),
+        train=_training(settings),
     )
     run(conditions, output, csv=csv, overwrite=overwrite)
+
+
+def _data(
+    *,
+    valid: list[str] | None = None,
+    test: list[str] | None = None,
+    split: str | None = None,
+    documents: str | None = None,
+) -> dict[str, Any]:
+    """Settings of the text, as far as they are given."""
+    from lmlab.cli.train import _shares
+
+    values = {"valid": valid or None, "test": test or None, "split": _shares(split), "documents": documents}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _training(settings: list[str] | None) -> dict[str, Any]:
+    """Settings of training that are the same for all."""
+    from lmlab.config import apply_settings
+
+    groups = apply_settings({"train": {}}, settings or [])
+    if set(groups) != {"train"}:
+        raise ValueError("--set of a comparison is for training alone (train.KEY=VALUE), the same for all systems")
+    training: dict[str, Any] = groups["train"]
+    return training
+
+
+def _given(context: typer.Context) -> dict[str, Any]:
+    """The options that were typed, not those that have their default."""
+    return {
+        name: value
+        for name, value in context.params.items()
+        if getattr(context.get_parameter_source(name), "name", "") == "COMMANDLINE"
+    }
+
+
+def _options(names: Iterable[str]) -> str:
+    return ", ".join("--set" if name == "settings" else f"--{name}" for name in names)
+
+
+def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
+    """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
+    from lmlab.compare.conditions import read_conditions, tell_changes
+    from lmlab.compare.plan import choose_systems, choose_tokenizers
+
+    if "overwrite" in given:
+        raise ValueError("--resume goes on with a comparison and --overwrite replaces it: give one of them")
+    conditions = read_conditions(folder)
+    before = conditions.model_dump()
+    now = {**before, **{name: given[name] for name in ("budget", "size", "match", "sweep", "prompt") if name in given}}
+    if "models" in given:
+        now["systems"] = choose_systems(given["models"])
+    if "tokenizer" in given:
+        now["tokenizers"] = choose_tokenizers(now["systems"], given["tokenizer"])
+    if given.keys() & {"seed", "seeds"}:
+        first, count = given.get("seed", conditions.seeds[0]), given.get("seeds", len(conditions.seeds))
+        now["seeds"] = list(range(first, first + count))
+    text = {name: given[name] for name in ("valid", "test", "split", "documents") if name in given}
+    now["data"] = {**before["data"], **_data(**text)}
+    now["train"] = {**before["train"], **_training(given.get("settings"))}
+    if changed := tell_changes(before, now):
+        raise ValueError(
+            f"--resume goes on with {folder} as it was begun, and this differs: {'; '.join(changed)}. Leave it out, or "
+            "begin a comparison of your own with another -o"
+        )
+    return conditions
 
 
 def _folder(text: list[str] | None, output: Path | None) -> Path:
@@ -154,7 +216,7 @@ def run(conditions: Conditions, folder: Path, *, csv: bool = False, overwrite: b
     from lmlab.compare.comparison import compare
 
     try:
-        with LiveTable(conditions.budget) as table:
+        with LiveTable() as table:
             done = compare(conditions, folder, overwrite=overwrite, csv=csv, watcher=table, interrupted=_interrupts())
     except Interruption:
         print(f"Interrupted; what is done is saved. Go on with: lmlab compare --resume {folder}")
@@ -172,6 +234,7 @@ def _report(done: Published) -> None:
     from rich.console import Console
 
     from lmlab.cli.leaderboard import show
+    from lmlab.compare.leaderboard import read_rankings
 
     console = Console(highlight=False)
     show(done.board, console)
@@ -179,5 +242,5 @@ def _report(done: Published) -> None:
     console.print(
         f"\nReport: [bold]{done.report}[/bold]  (charts in {done.report.parent / 'plots'}: {plots})", soft_wrap=True
     )
-    if not any(entry["status"] == "ok" for entry in (*done.board["entries"], *done.board["blanks"])):
+    if not any(ranking.ranked for ranking in read_rankings(done.board)):
         sys.exit(1)

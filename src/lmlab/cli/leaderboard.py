@@ -11,14 +11,14 @@ from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
-from lmlab.compare.charts import short
+from lmlab.compare.contests import contest_of
 from lmlab.compare.leaderboard import Board, headline, read_rankings, verdict
+from lmlab.compare.notes import ADDED, tell_basis
 from lmlab.compare.plan import Entrant, Refusal
-from lmlab.compare.ranking import Entry, Ranking
-from lmlab.compare.records import Record
-from lmlab.models import find
-from lmlab.training.budget import parse_budget
-from lmlab.training.loop import Progress
+from lmlab.compare.ranking import Ranking
+from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
+from lmlab.pages.charts import short
+from lmlab.training.progress import Progress
 
 BAR = 18
 
@@ -26,8 +26,7 @@ BAR = 18
 class LiveTable:
     """A watcher that draws on standard error: a table where there is a screen, lines where there is none."""
 
-    def __init__(self, budget: str) -> None:
-        self.budget = parse_budget(budget)
+    def __init__(self) -> None:
         self.console = Console(file=sys.stderr, highlight=False)
         self.live = Live(console=self.console, refresh_per_second=4, transient=True)
         self.rows: dict[str, dict[str, str]] = {}
@@ -61,33 +60,24 @@ class LiveTable:
 
     def log(self, entrant: Entrant, line: dict[str, Any], progress: Progress) -> None:
         row = self.rows[entrant.name]
-        spent = {
-            "seconds": progress.seconds,
-            "tokens": progress.tokens,
-            "steps": progress.step,
-            "flops": progress.flops,
-        }
-        share = 1.0 if progress.ended else min(1.0, spent.get(self.budget.unit, 0.0) / self.budget.amount)
-        done = round(share * BAR)
+        done = BAR if progress.ended else round(progress.share * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        if line.get("valid_bits_per_byte") is not None:
-            row["valid"] = f"{line['valid_bits_per_byte']:.3f} bits/byte"
-        elif line.get("valid_loss") is not None:
-            row["valid"] = f"{line['valid_loss']:.3f} nats/blank"
+        contest = contest_of(entrant.system)
+        if line.get(contest.curve) is not None:
+            row["valid"] = f"{line[contest.curve]:.3f} {contest.words.curve}"
         self._draw()
 
-    def scored(self, entrant: Entrant, record: Record, bits_per_byte: float) -> None:
-        row = self.rows[entrant.name]
-        pseudo = " pseudo" if find(entrant.system).predicts == "blanks" else ""
+    def scored(self, entrant: Entrant, record: Record, score: float) -> None:
+        row, words = self.rows[entrant.name], contest_of(entrant.system).words
         row |= {
             "status": "[green]done[/green]",
-            "test": f"[bold]{bits_per_byte:.3f}[/bold]{pseudo}",
+            "test": f"[bold]{score:.3f}[/bold] {words.column}",
             "tokens": short(record["training"]["tokens"]),
         }
         self._draw()
         tokens = f"{record['training']['tokens']:,} tokens"
-        self._line(f"{entrant.name}: {bits_per_byte:.3f}{pseudo} bits per byte, {tokens}")
+        self._line(f"{entrant.name}: {score:.3f} {words.score}, {tokens}")
 
     def failed(self, entrant: Entrant, error: str) -> None:
         self.rows[entrant.name]["status"] = f"[red]failed[/red]: {escape(error.splitlines()[0])}"
@@ -113,9 +103,9 @@ def show(board: Board, console: Console) -> None:
     for number, ranking in enumerate(read_rankings(board)):
         if number:
             console.print()
-        if ranking.predicts == "blanks":
-            why = escape(board["blanks_ranking"]["why"])
-            console.print(f"[bold]Not comparable with left-to-right scores.[/bold] [dim]{why}[/dim]\n")
+        words = ranking.contest.words
+        if words.why:
+            console.print(f"[bold]{escape(words.not_with)}[/bold] [dim]{escape(words.why)}[/dim]\n")
         _show(ranking, console)
     for note in board["notes"]:
         if note.startswith(("A budget in time", "With a larger budget")):
@@ -126,6 +116,8 @@ def _show(ranking: Ranking, console: Console) -> None:
     """One table, and its result in words."""
     if ranking.ranked:
         console.print(_table(ranking, console.width))
+        for line in _below(ranking):
+            console.print(f"[dim]{escape(line)}[/dim]")
     for entry in ranking.entries:
         if entry["status"] != "ok":
             console.print(f"[red]{escape(entry['name'])} failed:[/red] {escape(entry['error'])}", soft_wrap=True)
@@ -137,43 +129,53 @@ def _show(ranking: Ranking, console: Console) -> None:
         console.print(f"Ties (the test text cannot tell which is better): {escape(groups)}")
 
 
+def _below(ranking: Ranking) -> list[str]:
+    """What has to be known to read the table: signs, and what the costs are of."""
+    said = []
+    if any("added" in entry for entry in ranking.ranked):
+        said.append(ADDED)
+    if any(entry["lossy"] for entry in ranking.ranked):
+        said.append("lossy: the tokenizer loses part of the text, which flatters the score.")
+    apart = {entry["name"]: (entry["training"]["seconds"], more) for entry in ranking.ranked
+             if (more := validation_seconds(entry["training"]))}  # fmt: skip
+    if apart:
+        times = "; ".join(f"{name} {short(own)} s + {short(more)} s" for name, (own, more) in apart.items())
+        said.append(f"{tell_basis(ranking.ranked)} Training + validation: {times}.")
+    return said
+
+
 def _table(ranking: Ranking, width: int) -> Table:
-    masked = ranking.predicts == "blanks"
-    measure = "Pseudo bits per byte" if masked else "Bits per byte"
-    table = Table(title=f"{measure} of held-out text: lower is better", title_justify="left", box=None)
+    contest = ranking.contest
+    score = contest.words.score
+    title = f"{score[0].upper()}{score[1:]} of held-out text: {contest.better} is better"
+    table = Table(title=title, title_justify="left", box=None)
     own = _own_columns(ranking) if width >= 90 else {}
-    bars = width >= 110 + 14 * masked
-    names = ["", "system", "pseudo b/B" if masked else "bits/byte", *[""] * bars, "95% interval", *own]
+    bars = width >= 103 + 7 * len(own)
+    names = ["", "system", contest.words.column, *[""] * bars, "95% interval", *own]
     for column in (*names, "params", "tokens", "seconds", "joules"):
         table.add_column(column, justify="left" if column in ("system", "") else "right", no_wrap=True)
-    widest = max(map(ranking.score, ranking.ranked))
+    widest = max(map(ranking.score, ranking.ranked)) or 1.0
+    basis = choose_basis(entry["training"] for entry in ranking.ranked)
     for rank, entry in enumerate(ranking.ranked, start=1):
-        training, score = entry["training"], ranking.score(entry)
+        training, value = entry["training"], ranking.score(entry)
         table.add_row(
             str(rank),
-            f"[bold]{escape(entry['name'])}[/bold]{' †' if 'added' in entry else ''}",
-            f"[bold]{score:.3f}[/bold]",
-            *[f"[cyan]{'━' * round(BAR * score / widest)}[/cyan]"] * bars,
+            f"[bold]{escape(entry['name'])}[/bold]{' †' * ('added' in entry)}{' lossy' * entry['lossy']}",
+            f"[bold]{value:.3f}[/bold]",
+            *[f"[cyan]{'━' * round(BAR * value / widest)}[/cyan]"] * bars,
             f"{entry['low']:.3f}–{entry['high']:.3f}" if entry["low"] is not None else "",
             *(_figure(entry, *field) for field in own.values()),
             short(entry["parameters"]),
-            *(short(training[key]) if key in training else "" for key in ("tokens", "seconds", "joules")),
+            *(short(training[key]) if key in training else "" for key in ("tokens", basis.seconds, basis.joules)),
         )
     return table
 
 
 def _own_columns(ranking: Ranking) -> dict[str, tuple[str, str]]:
-    """The columns that only this ranking has, each with its field and format; those without any figure are left out."""
-    wanted = {
-        "perplexity": ("perplexity", "{:,.1f}"),
-        "blanks right": ("masked_accuracy", "{:.1%}"),
-        "per blank": ("masked_perplexity", "{:,.1f}"),
-        "pairs right": ("pair_accuracy", "{:.0%}"),
-        "detected": ("detection_accuracy", "{:.1%}"),
-    }
+    """The columns that only this contest has, each with its field and format; those without any figure are left out."""
     return {
         column: field
-        for column, field in wanted.items()
+        for column, field in ranking.contest.columns.items()
         if any(entry.get(field[0]) is not None for entry in ranking.ranked)
     }
 

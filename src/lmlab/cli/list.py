@@ -6,12 +6,6 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
 
-GROUPS = {
-    "next token": "They predict the next token, from left to right",
-    "blanks": "They fill blanks, knowing the text on both sides",
-    "target text": "They write a target text from a source",
-}
-
 
 def list_(
     system: Annotated[str | None, typer.Argument(help="Show the sizes and every setting of this one.")] = None,
@@ -27,16 +21,18 @@ def list_(
 
 
 def _all() -> Any:
-    """The lineage in groups: only systems that predict the same can be compared."""
+    """The lineage in groups, by what each system is known for: only such can be compared."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
 
     from lmlab.models import LINEAGE
+    from lmlab.models.descriptions import DESCRIPTIONS
 
+    known_for = {row.does[0] for row in LINEAGE.values()}
     tables = []
-    for predicts, title in GROUPS.items():
-        table = Table(title=title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, expand=True)
+    for ability in (each for each in DESCRIPTIONS.values() if each.name in known_for):
+        table = Table(title=ability.title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, expand=True)
         for column, width, ratio in (
             ("system", 14, None),
             ("year", 4, None),
@@ -45,7 +41,7 @@ def _all() -> Any:
         ):
             table.add_column(column, width=width, ratio=ratio)
         for row in LINEAGE.values():
-            if row.predicts == predicts:
+            if row.does[0] == ability.name:
                 table.add_row(f"[bold]{row.name}[/bold]", str(row.year), row.summary, row.paper)
         tables.append(table)
     return Group(*tables, "lmlab list NAME shows the sizes and settings of one.")
@@ -56,12 +52,14 @@ def _one(name: str) -> Any:
     from rich.table import Table
 
     from lmlab.models import find, load_class
+    from lmlab.models.descriptions import DESCRIPTIONS
     from lmlab.objectives import load_objective
     from lmlab.training.settings import TrainConfig
 
     system, cls = find(name), load_class(name)
     objective = load_objective(cls.OBJECTIVE["kind"]).Config
-    title = f"{name}: {system.summary} ({system.paper}); predicts: {system.predicts}"
+    does = " and ".join(DESCRIPTIONS[ability].does for ability in system.does)
+    title = f"{name}: {system.summary} ({system.paper}); it {does}"
     sizes = Table("size", "settings")
     for size, values in cls.SIZES.items():
         sizes.add_row(size, ", ".join(f"{key} {value}" for key, value in values.items()))

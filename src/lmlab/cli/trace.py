@@ -48,7 +48,7 @@ def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
 
         content = json.dumps(as_document(trees), ensure_ascii=False, indent=1)
     else:
-        from lmlab.analysis.search_page import make_page
+        from lmlab.pages.beam_search import make_page
 
         content = make_page(trees, model=model)
     Path(where).write_text(content, encoding="utf-8")

@@ -29,6 +29,9 @@ def train(
         Path | None, typer.Option(help="A TOML file with all the settings, in place of MODEL TEXT.")
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Go on with this run, exactly where it was.")] = None,
+    texts: Annotated[
+        list[str] | None, typer.Option("--text", help="With --resume: where the text is now, if it has moved.")
+    ] = None,
     origin: Annotated[
         Path | None, typer.Option("--from", help="Begin with the weights and the tokenizer of this run (fine-tuning).")
     ] = None,
@@ -143,11 +146,32 @@ def train(
         for group, table in given.items()
     }
     if resume is not None:
-        changes = apply_settings({"train": {"budget": budget} if budget else {}}, settings or [])
-        if recipe or model or output or size or tokenizer or origin or set(changes) != {"train"}:
-            raise ValueError("--resume takes everything from the run; only --budget and --set train.… may go with it")
-        _report(_resume(resume, changes["train"]))
+        moved = values["data"] | ({"text": texts} if texts else {})
+        changes = apply_settings({"train": values["train"]}, settings or [])
+        refused = {
+            "MODEL TEXT": model or text,
+            "--recipe": recipe,
+            "-o": output,
+            "--from": origin,
+            "--size": size,
+            "--tokenizer": tokenizer,
+            "--source-tokenizer": source_tokenizer,
+            "--split": split,
+            "--documents": documents,
+            "--seed": seed is not None,
+            "--overwrite": overwrite,
+            **{f"--set {group}.…": group != "train" for group in changes},
+        }
+        if wrong := [name for name, given in refused.items() if given]:
+            raise ValueError(
+                f"{', '.join(wrong)} cannot go with --resume, which takes everything from the run; only --budget, "
+                "--device, --country, --compile, --tensorboard and --set train.… may change, and where the text has "
+                "moved --text (--valid, --test, --source, --target, --pairs …) says where it is now"
+            )
+        _report(_resume(resume, changes["train"], moved))
         return
+    if texts:
+        raise ValueError("--text says with --resume where a text is now; name the text of a new run after MODEL")
     if recipe is None and (not model or not (text or source or pairs)):
         raise ValueError(
             "give MODEL and TEXT (lmlab train gpt2 book.txt -o runs/book), MODEL with --source and --target, "
@@ -192,12 +216,12 @@ def _start(
         return run.start(resolved, output, overwrite=overwrite, reporter=display, interrupted=_interrupts())
 
 
-def _resume(path: Path, settings: dict[str, Any]) -> Outcome:
+def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
 
     with TrainingDisplay() as display:
-        return run.resume(path, settings=settings, reporter=display, interrupted=_interrupts())
+        return run.resume(path, settings=settings, texts=texts, reporter=display, interrupted=_interrupts())
 
 
 def _interrupts() -> Any:

@@ -137,7 +137,7 @@ def _draw(
     head: int | None,
     name: str,
 ) -> None:
-    from lmlab.analysis.alignment_page import make_page, save_png
+    from lmlab.pages.alignments import make_page, save_png
 
     numbers = [number for number, each in enumerate(found) if each]
     drawn = model.alignments([lines[n] for n in numbers], [found[n][0] for n in numbers], layer=layer, head=head)

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from lmlab import run
 from lmlab.checkpoint import digest
-from lmlab.compare.blanks import evaluate_blanks
 from lmlab.compare.conditions import describe_conditions
-from lmlab.compare.curves import read_curve
-from lmlab.compare.evaluation import PART_TOKENS, Tests, evaluate, make_test_text, shorten
+from lmlab.compare.contests import Contest, contest_of, contests_of
+from lmlab.compare.held_out import PART_TOKENS, Tests, make_test_text, shorten
 from lmlab.compare.plan import (
     SWEEP_SHARE,
     SWEPT,
@@ -26,15 +25,15 @@ from lmlab.compare.plan import (
     trains,
     write_budget,
 )
-from lmlab.compare.records import Record, add_costs, read_measures, read_record, spent, write_record
+from lmlab.compare.records import Record, add_costs, read_curve, read_record, spent, write_record
 from lmlab.costs.parameters import count_parameters
+from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Plan, Reporter
 from lmlab.language_model import LanguageModel, load
-from lmlab.models import find
 from lmlab.recipe import Recipe
 from lmlab.training.budget import Budget, parse_budget
-from lmlab.training.loop import NotFiniteError
+from lmlab.training.loop import NotFiniteError, choose_device
 from lmlab.training.progress import Progress
 
 
@@ -53,8 +52,8 @@ class Watcher(Protocol):
     def log(self, entrant: Entrant, line: dict[str, Any], progress: Progress) -> None:
         """A line of metrics of a run."""
 
-    def scored(self, entrant: Entrant, record: Record, bits_per_byte: float) -> None:
-        """A run is finished; of a masked system, the bits are those of its pseudo-log-likelihood."""
+    def scored(self, entrant: Entrant, record: Record, score: float) -> None:
+        """A run is finished; the score is that in the contest of what its system is known for."""
 
     def failed(self, entrant: Entrant, error: str) -> None:
         """A run has failed; the others go on."""
@@ -71,7 +70,7 @@ class Unwatched:
 
     def log(self, entrant: Entrant, line: dict[str, Any], progress: Progress) -> None: ...
 
-    def scored(self, entrant: Entrant, record: Record, bits_per_byte: float) -> None: ...
+    def scored(self, entrant: Entrant, record: Record, score: float) -> None: ...
 
     def failed(self, entrant: Entrant, error: str) -> None: ...
 
@@ -123,8 +122,7 @@ def carry_out(
             watcher.failed(entrant, reason)
             continue
         records[entrant.name] = record
-        size = tests.of(find(entrant.system).predicts).sizes.sum()
-        watcher.scored(entrant, record, sum(record["bits"]) / float(size))
+        watcher.scored(entrant, record, contest_of(entrant.system).score(record, tests))
     return Results(description, tests, entrants, records, failures)
 
 
@@ -140,17 +138,19 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
     corpora = {}
     for spec in dict.fromkeys(conditions.tokenizers.values()):
-        corpus = run.prepare_corpus(conditions.data, tokenizer=spec, progress=watcher.stage)
-        assert isinstance(corpus, Corpus), "conditions name plain text"
-        corpora[spec] = corpus
+        corpora[spec] = prepare(conditions.data, tokenizer=spec, progress=watcher.stage)
     return corpora
 
 
 def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
-    masked = [spec for system, spec in conditions.tokenizers.items() if find(system).predicts == "blanks"]
-    splits = [corpora[spec].test for spec in masked or conditions.tokenizers.values()]
-    tokens = max(len(split.tokens) for split in splits if split is not None)
+    in_part = [
+        spec
+        for system, spec in conditions.tokenizers.items()
+        if any(contest.text == "part" for contest in contests_of(system))
+    ]
+    splits = [corpora[spec].test for spec in in_part or conditions.tokenizers.values()]
+    tokens = max(split.size + 1 for split in splits if split is not None)
     assert splits[0] is not None, "checked before"
     whole = make_test_text(list(splits[0].texts()), prompt=conditions.prompt)
     characters = sum(map(len, whole.texts))
@@ -158,12 +158,21 @@ def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
 
 
 def measure(
-    model: LanguageModel, path: Path, tests: Tests, *, predicts: str, progress: Callable[[int, int], None] | None = None
+    model: LanguageModel,
+    path: Path,
+    tests: Tests,
+    *,
+    system: str,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Record:
-    """The scores of a run, by what it predicts."""
-    if predicts == "blanks":
-        return {**evaluate_blanks(model, tests, progress=progress), **read_measures(path)}
-    return evaluate(model, tests.whole, progress=progress)
+    """The scores and curve of a run in the contest that its system is known for; those in others are under `also`."""
+
+    def enter(contest: Contest) -> Record:
+        return {"curve": read_curve(path, measure=contest.curve), **contest.measure(model, path, tests, progress)}
+
+    first, *others = contests_of(system)
+    also = {contest.name: enter(contest) for contest in others}
+    return {**enter(first), **({"also": also} if also else {})}
 
 
 def _enter(
@@ -186,13 +195,13 @@ def _enter(
         recipe = _with_training(recipe, rate=best["rate"])
     recipe = _with_training(recipe, budget=write_budget(budget))
     watcher.begin(entrant, "training")
-    outcome = _train(recipe, folder / entrant.name, _Told(entrant, watcher), interrupted)
+    outcome = _train(recipe, folder / entrant.name, _Relay(entrant, watcher), interrupted)
     watcher.begin(entrant, "scoring")
 
     def scoring(done: int, total: int) -> None:
         watcher.begin(entrant, f"scoring {done / max(1, total):.0%}")
 
-    model, predicts = load(folder / entrant.name), outcome.predicts
+    model = load(folder / entrant.name, device=choose_device(recipe.train.device))
     record = {
         "name": entrant.name,
         "system": entrant.system,
@@ -204,8 +213,7 @@ def _enter(
         "sweep": sweep,
         "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
         "energy_method": outcome.progress.energy_method,
-        "curve": read_curve(folder / entrant.name, predicts=predicts),
-        **measure(model, folder / entrant.name, tests, predicts=predicts, progress=scoring),
+        **measure(model, folder / entrant.name, tests, system=entrant.system, progress=scoring),
     }
     write_record(folder, entrant.name, record)
     return record
@@ -221,14 +229,14 @@ def _sweep(
         rate = entrant.recipe.train.rate * factor
         watcher.begin(entrant, f"rate {rate:.2g}")
         recipe = _with_training(entrant.recipe, rate=rate, budget=write_budget(share), evaluations=1)
-        told = _Told(entrant, watcher)
+        relay = _Relay(entrant, watcher)
         loss: float | None = None
         bits: float | None = None
         try:
-            outcome = _train(recipe, folder / "sweep" / f"{entrant.name}-rate{rate:.2g}", told, interrupted)
+            outcome = _train(recipe, folder / "sweep" / f"{entrant.name}-rate{rate:.2g}", relay, interrupted)
             loss, bits, progress = outcome.progress.best, outcome.bits_per_byte, outcome.progress
         except NotFiniteError:  # too high a rate is a result like any other; it cost what it cost
-            progress = told.last
+            progress = relay.last
         cost = spent(progress, recipe)
         tried.append({"rate": rate, "valid_loss": loss, "valid_bits_per_byte": bits, "training": cost})
     if all(found["valid_loss"] is None for found in tried):
@@ -252,8 +260,8 @@ def _with_training(recipe: Recipe, **settings: Any) -> Recipe:
     return recipe.model_copy(update={"train": recipe.train.model_copy(update=settings)})
 
 
-class _Told:
-    """Passes on what a run reports."""
+class _Relay:
+    """Passes on to a watcher what a run reports."""
 
     def __init__(self, entrant: Entrant, watcher: Watcher) -> None:
         self.entrant, self.watcher, self.last = entrant, watcher, Progress()

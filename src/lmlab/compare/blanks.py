@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.compare.evaluation import Tests, score_units
+from lmlab.compare.held_out import Tests
+from lmlab.compare.likelihood import perplexity, score_units
+from lmlab.compare.records import Entry, Record, read_validations
 from lmlab.language_model import LanguageModel
+from lmlab.models import find
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import collate
@@ -22,6 +26,8 @@ TOP = 3
 BATCH = 16
 MOST = 2**16
 """Tokens that a model without a window reads at once."""
+MEASURES = ("pair_accuracy", "detection_accuracy", "original_share")
+"""What an objective may measure besides, on validation text; the last is what a detector gets that never suspects."""
 WHY = (
     "Systems that fill blanks are ranked apart. They guess a token from the text on both sides of it, while the others "
     "know only what stands before. Their bits per byte come from the pseudo-log-likelihood (Salazar et al. 2020): each "
@@ -29,6 +35,30 @@ WHY = (
     "lower than any left-to-right score, and no file could be compressed with it. Compare masked systems with each "
     "other only."
 )
+
+
+def measure_blanks(model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    """What the contest of masked systems wants to know of a run."""
+    return {**evaluate_blanks(model, tests, progress=progress), **read_measures(path)}
+
+
+def read_measures(path: Path) -> dict[str, float]:
+    """What else was measured of the best weights on validation text: of sentence pairs, of replaced tokens."""
+    best: dict[str, Any] = next((line for line in reversed(list(read_validations(path))) if line.get("best")), {})
+    return {name: best[f"valid_{name}"] for name in MEASURES if best.get(f"valid_{name}") is not None}
+
+
+def summarise_blanks(records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    """Perplexity and accuracy of the hidden tokens, and what else the objective measures."""
+    nats = float(np.mean([each["masked_nats"] / each["blanks"] for each in records]))
+    measured = {name: float(np.mean([each[name] for each in records])) for name in MEASURES if name in records[0]}
+    return {
+        "masked_perplexity": perplexity(nats),
+        "masked_accuracy": float(np.mean([each["masked_right"] / each["blanks"] for each in records])),
+        "blanks": records[0]["blanks"],
+        **measured,
+        "filled": records[0]["filled"],
+    }
 
 
 def evaluate_blanks(model: LanguageModel, tests: Tests, *, progress: ReportProgress | None = None) -> dict[str, Any]:
@@ -106,3 +136,49 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
     except ValueError as error:
         return {"sample": f"({error})", "filled": []}
     return {"sample": found.fillings[0].text, "filled": [[list(each) for each in blank] for blank in found.blanks]}
+
+
+def hidden_cell(entry: Entry) -> str:
+    """Accuracy and perplexity of the hidden tokens, as HTML."""
+    if entry.get("masked_accuracy") is None:
+        return ""
+    surprise = f"{entry['masked_perplexity']:,.1f}" if entry["masked_perplexity"] is not None else "–"
+    return f"{entry['masked_accuracy']:.1%} right<small>perplexity {surprise}</small>"
+
+
+def besides_cell(entry: Entry) -> str:
+    """What else the objective measures, as HTML."""
+    if "pair_accuracy" in entry:
+        return f"{entry['pair_accuracy']:.0%} of pairs<small>chance 50%</small>"
+    if "detection_accuracy" in entry:
+        return f"{entry['detection_accuracy']:.1%} detected<small>blindly {entry['original_share']:.1%}</small>"
+    return ""
+
+
+def tell_blanks(tests: Tests, units: Mapping[str, Any], ranked: Sequence[Entry]) -> Iterator[str]:
+    """Why masked systems stand apart, and on what they were measured."""
+    yield WHY
+    whole, part = int(tests.whole.sizes.sum()), units["bytes"]
+    share = part / whole
+    yield (
+        "A pseudo-log-likelihood takes one forward pass for each token, so it is computed on "
+        + (
+            "the whole test text"
+            if share == 1
+            else f"{part:,} of the {whole:,} bytes of the test text ({share:.0%}), beginnings of documents from all "
+            "over it"
+        )
+        + f", the same for all masked systems. Masked perplexity and accuracy are those of {SHARE:.0%} of the tokens "
+        "of the whole test text, each hidden behind [MASK], the same for all. All read the same tokenizer, because the "
+        "finer the tokens, the easier a hidden one is to guess from what stands beside it."
+    )
+    if any("pair_accuracy" in entry or "detection_accuracy" in entry for entry in ranked):
+        yield (
+            "Accuracies on sentence pairs and on replaced tokens are of validation text. Each system is asked another "
+            "question there, so they rank nobody. Half of the sentence pairs are right, so chance is 50%."
+        )
+    for detector in (entry["kind"] for entry in ranked if "replaced tokens" in find(entry["kind"]).does):
+        yield (
+            f"{detector} has two parts: its generator, the smaller one, fills the blanks here. Its detector, which is "
+            "what one keeps of it, is measured by how many replaced tokens it finds."
+        )

@@ -8,14 +8,17 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmlab.checkpoint import read_json, write_bytes, write_json
-from lmlab.compare import charts, joining
+from lmlab.compare import joining
 from lmlab.compare.arena import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
 from lmlab.compare.conditions import CONDITIONS, check_folder, read_conditions
-from lmlab.compare.leaderboard import Board, make_board, read_rankings, to_csv
+from lmlab.compare.contests import contests_of
+from lmlab.compare.leaderboard import Board, make_board, read_entries, read_rankings, to_csv
 from lmlab.compare.plan import Conditions, Refusal, plan
 from lmlab.compare.plots import all_charts
+from lmlab.compare.ranking import answers
 from lmlab.compare.records import Record, read_record, write_record
-from lmlab.compare.report import make_report
+from lmlab.compare.report import Passage, make_report
+from lmlab.pages import charts
 from lmlab.training.lock import hold
 
 
@@ -72,7 +75,7 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
                 description=results.description,
                 tests=results.tests,
                 names=names | (added.keys() - here),
-                joined=[added[name] for name in added.keys() - here],
+                records=[*results.records.values(), *(added[name] for name in added.keys() - here)],
             )
             write_record(folder, record["name"], record)
             added[record["name"]] = record
@@ -89,9 +92,8 @@ def reread(conditions: Conditions, folder: Path) -> Results:
         raise ValueError(f"the text of {folder} has changed since the comparison was made, so nothing can join it")
     entrants, failures = plan(conditions, corpora)
     records = {each.name: found for each in entrants if (found := read_record(folder, each.name)) is not None}
-    board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {"entries": []}
-    every = [*board["entries"], *board.get("blanks", [])]
-    told = {entry["name"]: entry["error"] for entry in every if entry["status"] == "failed"}
+    board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}
+    told = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
     failures += [
         Refusal(each.name, each.system, told.get(each.system, "not trained yet"))
         for each in entrants
@@ -109,8 +111,11 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     """Write leaderboard.json, report.html, the charts and, if wanted, leaderboard.csv."""
     board = make_board(results, added=added)
     write_json(folder / "leaderboard.json", board)
-    passages = {record["system"]: record["passage"] for record in reversed(results.records.values())}
-    passages |= {record["name"]: record["passage"] for record in added}
+    passages: dict[tuple[str, str], Passage] = {}
+    for record in [*reversed(results.records.values()), *added]:
+        for contest in contests_of(record["system"]):
+            name = record["name"] if "added" in record else record["system"]
+            passages[contest.name, name] = answers(record, contest)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())
     png = charts.save(all_charts(read_rankings(board)), folder / "plots")
     if csv:

@@ -12,11 +12,12 @@ from typing import Any
 
 from lmlab import __version__
 from lmlab.checkpoint import read_json, write_json
-from lmlab.compare.evaluation import TestText
+from lmlab.compare.held_out import TestText
 from lmlab.compare.plan import Conditions, matched_parameters, read_tokenizers
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.upgrade import upgrade
 
 CONDITIONS = "conditions.json"
 
@@ -28,16 +29,49 @@ def check_folder(conditions: Conditions, folder: Path) -> None:
     if not (folder / CONDITIONS).is_file():
         raise ValueError(f"{folder} exists and is not a comparison; choose another -o")
     before, now = read_conditions(folder).model_dump(), conditions.model_dump()
-    if changed := [name for name in now if now[name] != before[name]]:
-        how = "; ".join(f"{name} was {_short(before[name])}, now {_short(now[name])}" for name in changed)
+    if changed := tell_changes(before, now):
         raise ValueError(
-            f"{folder} holds a comparison under other conditions ({how}); choose another -o, or replace it with "
-            "--overwrite"
+            f"{folder} holds a comparison under other conditions ({'; '.join(changed)}); choose another -o, or replace "
+            "it with --overwrite"
         )
 
 
-def _short(value: Any) -> str:
-    return str(value) if len(str(value)) < 120 else f"{str(value)[:120]}…"
+def tell_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """What differs between two sets of conditions, in words: `budget was 60s, now 5min`."""
+    told = []
+    for name, (old, new) in _flat(before, now).items():
+        if old != new:
+            told.append(f"{_named(name)} was {_said(old)}, now {_said(new)}")
+    return told
+
+
+def _flat(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Both values of each condition, of a group of them each by itself."""
+    pairs: dict[str, tuple[Any, Any]] = {}
+    for name in {**before, **now}:
+        old, new = before.get(name), now.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            pairs |= {f"{name}.{key}": (old.get(key), new.get(key)) for key in {**old, **new}}
+        else:
+            pairs[name] = old, new
+    return pairs
+
+
+def _named(name: str) -> str:
+    """A condition as its option is called."""
+    group, dot, key = name.partition(".")
+    if group == "tokenizers" and dot:
+        return f"tokenizer of {key}"
+    return key if group == "data" and dot else {"systems": "models"}.get(name, name)
+
+
+def _said(value: Any) -> str:
+    if value is None or value == []:
+        return "not given"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if len(text) < 120 else f"{text[:120]}…"
 
 
 def read_conditions(folder: Path) -> Conditions:
@@ -46,7 +80,7 @@ def read_conditions(folder: Path) -> Conditions:
         raise ValueError(
             f"{folder} is not a comparison: it has no {CONDITIONS} (make one with: lmlab compare TEXT -o {folder})"
         )
-    values = read_json(folder / CONDITIONS)
+    values = upgrade(read_json(folder / CONDITIONS))
     return build(
         Conditions, {name: values[name] for name in Conditions.model_fields if name in values}, where=CONDITIONS
     )

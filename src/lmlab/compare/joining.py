@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,17 +11,16 @@ from typing import Any, NamedTuple
 from lmlab import run
 from lmlab.checkpoint import digest, read_json
 from lmlab.compare.arena import measure
-from lmlab.compare.curves import read_curve
-from lmlab.compare.evaluation import Tests, TestText
-from lmlab.compare.plan import SAME_TOKENS, check_comparable
-from lmlab.compare.records import Record
+from lmlab.compare.contests import contests_of
+from lmlab.compare.held_out import Tests, TestText
+from lmlab.compare.records import TRAINING_JOULES, Record
+from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
-from lmlab.models import find
-from lmlab.recipe import read_recipe
-from lmlab.training.costs import Cost
+from lmlab.recipe import read_record
+from lmlab.tokenizers import Tokenizer
+from lmlab.training.loop import choose_device
 
 LONG_LINE = 40
 """Characters from which on a line that two texts share is taken as copied, not as chance."""
@@ -37,15 +36,15 @@ class Provenance(NamedTuple):
 
 
 def join(
-    path: Path, *, description: dict[str, Any], tests: Tests, names: set[str], joined: Sequence[Record] = ()
+    path: Path, *, description: dict[str, Any], tests: Tests, names: set[str], records: Sequence[Record]
 ) -> Record:
-    """Score a run on the test text of a comparison, which others have `joined`; a ValueError says why it cannot be."""
-    model = load(path)
+    """Score a run on the test text of a comparison that has these `records`; a ValueError says why it cannot be."""
+    model = load(path, device=choose_device(description["train"].get("device", "auto")))
     system = read_json(path / "config.json")["kind"]
-    check_comparable(system)
-    predicts = find(system).predicts
-    _check_tokenizer(model, path, predicts, _rivals(predicts, description, joined))
+    contests_of(system)
+    _check_tokenizer(model, path, system, _rivals(system, description, records), tests.whole)
     provenance = examine(path, description=description, test=tests.whole)
+    measured = measure(model, path, tests, system=system)
     return {
         "name": _free_name(path.resolve().name, names),
         "system": system,
@@ -59,10 +58,15 @@ def join(
         "sweep": [],
         "training": _costs(path),
         "energy_method": None,
-        "curve": read_curve(path, predicts=predicts) if provenance.same_text else [],
         "added": provenance.told,
-        **measure(model, path, tests, predicts=predicts),
+        **(measured if provenance.same_text else _without_curves(measured)),
     }
+
+
+def _without_curves(record: Record) -> Record:
+    """A record whose validations were of another text."""
+    also = {name: {**each, "curve": []} for name, each in record.get("also", {}).items()}
+    return {**record, "curve": [], **({"also": also} if also else {})}
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -72,34 +76,49 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _rivals(predicts: str, description: dict[str, Any], joined: Sequence[Record]) -> dict[str, bool]:
-    """The fingerprints of the tokenizers of all that predict the same, and whether they lose text."""
-    own = {
-        description["fingerprints"][system]: description["lossy"][description["tokenizers"][system]]
-        for system in description["systems"]
-        if find(system).predicts == predicts
+def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Record]) -> dict[str, bool]:
+    """The fingerprints of the tokenizers of all in the same contests, and whether they lose text."""
+    contests = contests_of(system)
+    rivals = {
+        description["fingerprints"][name]: bool(description["lossy"][description["tokenizers"][name]])
+        for name in description["systems"]
+        if any(contest.has(name) for contest in contests)
     }
-    return own | {each["tokenizer"]: each["lossy"] for each in joined if find(each["system"]).predicts == predicts}
+    for record in records:
+        if any(contest.has(record["system"]) for contest in contests):
+            fingerprint = record.get("tokenizer") or description["fingerprints"][record["system"]]
+            rivals[fingerprint] = rivals.get(fingerprint, False) or record["lossy"]
+    return rivals
 
 
-def _check_tokenizer(model: LanguageModel, path: Path, predicts: str, rivals: dict[str, bool]) -> None:
+def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapping[str, bool], test: TestText) -> None:
     """Tokenizers may differ only where none of them loses text, and where each token is predicted from those before."""
-    if rivals.keys() <= {model.tokenizer.fingerprint}:
+    tokenizer = model.tokenizer
+    if rivals.keys() <= {tokenizer.fingerprint}:
         return
-    if predicts == "blanks":
+    for contest in contests_of(system):
+        if contest.one_tokenizer:
+            raise ValueError(
+                f"{path} cannot join: its tokenizer, {tokenizer.spec}, is not that of the other {contest.words.systems}"
+                f", and {contest.one_tokenizer}"
+            )
+    loses = ""
+    if tokenizer.lossy or _has_unknown(tokenizer, test):
+        loses = f"{path} reads {tokenizer.spec}, which"
+    elif any(rivals.values()):
+        loses = "the comparison's tokenizer"
+    if loses:
         raise ValueError(
-            f"{path} cannot join: its tokenizer, {model.tokenizer.spec}, is not that of the other masked systems, and "
-            f"{SAME_TOKENS}"
-        )
-    lossy = f"{path} reads {model.tokenizer.spec}, which" if model.tokenizer.lossy else ""
-    if not lossy and any(rivals.values()):
-        lossy = "the comparison's tokenizer"
-    if lossy:
-        raise ValueError(
-            f"{path} cannot join: its tokenizer is not the comparison's, and {lossy} loses part of the text, so that "
+            f"{path} cannot join: its tokenizer is not the comparison's, and {loses} loses part of the text, so that "
             "the scores would be of different texts. With different tokenizers, all of them must be lossless "
             "(bpe, unigram, bytes)"
         )
+
+
+def _has_unknown(tokenizer: Tokenizer, test: TestText) -> bool:
+    """Whether the test text holds anything that the vocabulary cannot say: then even `characters` loses text."""
+    unknown = tokenizer.unknown
+    return unknown is not None and any(bool((ids == unknown).any()) for ids in tokenizer.encode_batch(test.texts))
 
 
 def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Provenance:
@@ -107,12 +126,12 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     if not (path / "recipe.json").is_file():
         return Provenance("it has no recipe, so nobody can tell whether it has seen the test text in training", False)
     try:
-        recipe, fingerprint = read_recipe(path)
-        if fingerprint == description["text_sha256"]:
+        record = read_record(path)
+        if record.text_sha256 == description["text_sha256"]:
             return Provenance("trained on the same text, split in the same way", True)
-        corpus = run.reopen_corpus(recipe, path, Silent())
-        if not isinstance(corpus, Corpus):
+        if record.recipe.data.parallel:
             raise ValueError("it was trained on pairs of texts")
+        corpus = run.reopen_corpus(record, path, Silent())
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Provenance(
@@ -154,22 +173,25 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _costs(path: Path) -> dict[str, float]:
-    """What the run took, as its own metrics tell; nothing where it has none."""
+    """What the run took, as its own metrics tell, in its own country; nothing where it has none."""
     try:
-        lines = map(json.loads, (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines())
-        last = [line for line in lines if "tokens" in line and "joules" in line.get("cost", {})][-1]
-        cost = Cost(*(last["cost"][name] for name in ("seconds", "cpu_seconds", "joules")))
+        text = (path / "metrics.jsonl").read_text(encoding="utf-8")
+        lines = [line for line in map(json.loads, text.splitlines()) if "tokens" in line and "cost" in line]
+        last = [line for line in lines if "joules" in line["cost"]][-1]
+        cost = last["cost"]
+        rate = next((r for line in reversed(lines) if (r := line["cost"].get("tokens_per_second"))), None)
+        country = None if "grams" in cost else read_json(path / "recipe.json")["train"].get("country")
+        return {
+            "tokens": last["tokens"],
+            "steps": last["step"],
+            "flops": last.get("flops", 0.0),
+            "seconds": last["tokens"] / rate if rate else cost["seconds"],
+            "wall_seconds": cost["seconds"],
+            "cpu_seconds": cost["cpu_seconds"],
+            "gpu_seconds": cost.get("gpu_seconds", 0.0),
+            "joules": cost["joules"],
+            "grams": cost["grams"] if "grams" in cost else find_grid(country).grams(cost["joules"]),
+            **({TRAINING_JOULES: cost[TRAINING_JOULES]} if TRAINING_JOULES in cost else {}),
+        }
     except (OSError, ValueError, KeyError, IndexError):
         return {}
-    rate = last["cost"].get("tokens_per_second")
-    return {
-        "tokens": last["tokens"],
-        "steps": last["step"],
-        "flops": last.get("flops", 0.0),
-        "seconds": last["tokens"] / rate if rate else cost.seconds,
-        "wall_seconds": cost.seconds,
-        "cpu_seconds": cost.cpu_seconds,
-        "gpu_seconds": 0.0,
-        "joules": cost.joules,
-        "grams": cost.grams,
-    }

@@ -1,4 +1,4 @@
-"""The leaderboard: systems ranked on held-out text with those that predict the same, ties, and the result in words."""
+"""The leaderboard: the rankings of all contests, and the result in words."""
 
 from __future__ import annotations
 
@@ -8,63 +8,69 @@ from collections.abc import Sequence
 from typing import Any
 
 from lmlab.compare.arena import Results
-from lmlab.compare.blanks import WHY
+from lmlab.compare.contests import CONTESTS, Contest
 from lmlab.compare.notes import write_notes
-from lmlab.compare.ranking import COSTS, SCORES, Ranking, rank
-from lmlab.compare.records import MEASURES, Record
+from lmlab.compare.ranking import Ranking, rank
+from lmlab.compare.records import COSTS, Entry, Record
 from lmlab.models import LINEAGE
 
 Board = dict[str, Any]
-COLUMNS = ("rank", "name", "kind", "predicts", "status", *SCORES.values(), "low", "high", "perplexity",
-           "masked_perplexity", "masked_accuracy", *MEASURES, "parameters", "embedding_parameters", "lossy",
-           "error")  # fmt: skip
 
 
 def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
-    """leaderboard.json: left-to-right systems in `entries`, masked ones in `blanks`, each list ranked, best first."""
+    """leaderboard.json: left-to-right systems in `entries`, others under the key of their contest; each best first."""
     runs: dict[str, list[Record]] = {}
     for record in results.records.values():
         runs.setdefault(record["system"], []).append(record)
     runs |= {record["name"]: [record] for record in added}
-    first, second = (rank(predicts, runs, results) for predicts in SCORES)
+    rankings = [rank(contest, runs, results) for contest in CONTESTS.values()]
+    board: Board = {"conditions": results.description}
+    for ranking in rankings:
+        board |= _written(ranking)
     return {
-        "conditions": results.description,
-        "entries": first.entries,
-        **_besides(first),
-        "blanks": second.entries,
-        "blanks_ranking": {**_besides(second), "why": WHY},
+        **board,
         "prompt": results.tests.whole.prompt,
         "cloze": results.tests.whole.cloze._asdict(),
-        "notes": write_notes(results, [each for each in (first, second) if each.entries or each.apart], added=added),
+        "notes": write_notes(results, [each for each in rankings if each.entries or each.apart], added=added),
     }
 
 
-def _besides(ranking: Ranking) -> dict[str, Any]:
-    return {name: value for name, value in ranking._asdict().items() if name not in ("predicts", "entries")}
+def _written(ranking: Ranking) -> Board:
+    contest = ranking.contest
+    besides = {name: value for name, value in ranking._asdict().items() if name not in ("contest", "entries")}
+    if not contest.key:
+        return {"entries": ranking.entries, **besides}
+    return {contest.key: ranking.entries, f"{contest.key}_ranking": {**besides, "why": contest.words.why}}
+
+
+def read_entries(board: Board) -> list[Entry]:
+    """The entries of all contests."""
+    return [entry for contest in CONTESTS.values() for entry in board.get(contest.key or "entries", [])]
 
 
 def read_rankings(board: Board) -> list[Ranking]:
-    """The rankings of a board that hold any system: left-to-right systems first, unless all of them failed."""
-    blanks = {**board["blanks_ranking"], "entries": board["blanks"]}
-    rankings = [
-        Ranking(predicts, *(part[name] for name in Ranking._fields[1:]))
-        for predicts, part in zip(SCORES, (board, blanks), strict=True)
-    ]
+    """The rankings of a board that hold any system, in the order of the contests, unless all systems of one failed."""
+    rankings = [_read(contest, board) for contest in CONTESTS.values() if (contest.key or "entries") in board]
     return sorted((each for each in rankings if each.entries or each.apart), key=lambda each: not each.ranked)
 
 
+def _read(contest: Contest, board: Board) -> Ranking:
+    part = {**board[f"{contest.key}_ranking"], "entries": board[contest.key]} if contest.key else board
+    return Ranking(contest, *(part[name] for name in Ranking._fields[1:]))
+
+
 def headline(ranking: Ranking) -> str:
-    """The result in one sentence."""
+    """The result in one sentence; of one system alone it does not say that it is the best."""
     if not ranking.ranked:
         return "No system could be trained and scored."
-    best = f"{ranking.score(ranking.ranked[0]):.3f}"
-    masked = ranking.predicts == "blanks"
-    measure = f"{best} bits per byte" + (" of pseudo-log-likelihood" if masked else "")
+    first, words = ranking.ranked[0], ranking.contest.words
+    measure = f"{ranking.score(first):.3f} {words.unit}"
+    if len(ranking.ranked) == 1:
+        return f"{first['name']} {words.does}: {measure}."
     if len(ranking.leaders) > 1:
-        names = join([ranking.ranked[0]["name"], *(n for n in ranking.leaders if n != ranking.ranked[0]["name"])])
-        return f"{names} lead{' in filling blanks' if masked else ''}: {measure}."
-    does = "fills blanks" if masked else "predicts the held-out text"
-    return f"{ranking.ranked[0]['name']} {does} best: {measure}."
+        names = join([first["name"], *(name for name in ranking.leaders if name != first["name"])])
+        return f"{names} lead{words.leading}: {measure}."
+    return f"{first['name']} {words.does} best: {measure}."
 
 
 def verdict(ranking: Ranking) -> str:
@@ -72,16 +78,12 @@ def verdict(ranking: Ranking) -> str:
     if not ranking.ranked:
         return ""
     best, leaders = ranking.ranked[0], ranking.leaders
-    said = []
-    if ranking.predicts == "next token":
-        said.append(f"With it, the text could be shrunk to {best['bits_per_byte'] / 8:.0%} of its size.")
-    else:
-        said.append(f"It guesses {best['masked_accuracy']:.0%} of the hidden tokens at the first try.")
+    said = [ranking.contest.verdict(best)]
     rest = [entry for entry in ranking.ranked if entry["name"] not in leaders]
     if len(leaders) > 1:
         said.append("Between the leaders the test text cannot tell.")
     if rest:
-        margin = ranking.score(rest[0]) - ranking.score(best)
+        margin = abs(ranking.score(rest[0]) - ranking.score(best))
         said.append(f"{rest[0]['name']} comes next, {margin:.3f} behind {best['name']}: more than chance explains.")
     return " ".join(said)
 
@@ -92,15 +94,21 @@ def join(names: Sequence[str]) -> str:
 
 
 def to_csv(board: Board) -> str:
-    """The leaderboard as comma-separated values, one system per line; ranks are among those that predict the same."""
+    """The leaderboard as comma-separated values, one system per line; ranks are those in its contest."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    writer.writerow([*COLUMNS, *COSTS, "year"])
+    contests = CONTESTS.values()
+    columns = (
+        *("rank", "name", "kind", "predicts", "status", *(contest.ranks_by for contest in contests), "low", "high"),
+        *(field for contest in contests for field in contest.fields),
+        *("parameters", "embedding_parameters", "lossy", "error"),
+    )
+    writer.writerow([*columns, *COSTS, "year"])
     for ranking in read_rankings(board):
         for place, entry in enumerate(ranking.entries, start=1):
             ok = entry["status"] == "ok"
             values = {**entry, "rank": place if ok else None}
             costs = [entry["training"].get(name) if ok else None for name in COSTS]
             year = LINEAGE[entry["kind"]].year if entry["kind"] in LINEAGE else None
-            writer.writerow([*(values.get(name) for name in COLUMNS), *costs, year])
+            writer.writerow([*(values.get(name) for name in columns), *costs, year])
     return table.getvalue()

@@ -6,10 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from lmlab.compare.arena import Results
-from lmlab.compare.blanks import SHARE, WHY
 from lmlab.compare.plan import SWEEP_SHARE, trains
-from lmlab.compare.ranking import Entry, Ranking, tokenizers_of
-from lmlab.compare.records import Record
+from lmlab.compare.ranking import Ranking, tokenizers_of
+from lmlab.compare.records import Entry, Record, choose_basis
 from lmlab.compare.statistics import FEWEST_UNITS
 from lmlab.training.budget import parse_budget
 
@@ -18,8 +17,7 @@ FALLING = 0.005
 DISTURBED = 1.3
 """Ratio of processor shares from which on a comparison in time is suspected of having been disturbed."""
 SHORT_TEST = 20_000
-UNITS = {"next token": "bits per byte", "blanks": "nats per blank"}
-"""Of the learning curves."""
+ADDED = "† marks runs that were added: they were trained elsewhere, with a budget of their own."
 
 
 def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequence[Record]) -> list[str]:
@@ -29,11 +27,11 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
     return [
         *_of_budget(conditions, entries),
         *(note for ranking in rankings for note in _of_heading(ranking)),
-        *(note for ranking in rankings if ranking.predicts == "blanks" for note in _of_blanks(results, ranking)),
+        *(note for ranking in rankings for note in ranking.contest.notes(results.tests, ranking.units, ranking.ranked)),
         *_of_intervals(results, rankings),
         *_of_costs(conditions, entries),
         *_of_equality(results, rankings, added),
-        *(["Runs marked † were added. They were trained elsewhere, with a budget of their own."] if added else []),
+        *([ADDED] if added else []),
         *_of_failures(results, entries),
         *overspent(entries, conditions["budget"]),
         *(f"{entry['name']}: {entry['added']}" for entry in entries if "added" in entry),
@@ -67,49 +65,21 @@ def _of_heading(ranking: Ranking) -> Iterator[str]:
     falling = sorted((each for each in gains if each[0] > FALLING), reverse=True)
     if falling:
         falls = ", ".join(f"{name} by {gain:.2f}" for gain, name in falling[:4])
+        what = "ranking" if len(ranking.ranked) > 1 else "score"
         yield (
-            f"With a larger budget the ranking{' of masked systems' * (ranking.predicts == 'blanks')} may change. In "
-            f"the second half of the budget the curves were still falling: {falls} {UNITS[ranking.predicts]} (part of "
-            "that is the learning rate, which sinks towards the end)."
-        )
-
-
-def _of_blanks(results: Results, ranking: Ranking) -> Iterator[str]:
-    """Why masked systems stand apart, and on what they were measured."""
-    yield WHY
-    whole, part = results.tests.whole, ranking.units
-    share = part["bytes"] / whole.sizes.sum()
-    yield (
-        "A pseudo-log-likelihood takes one forward pass for each token, so it is computed on "
-        + (
-            "the whole test text"
-            if share == 1
-            else f"{part['bytes']:,} of the {int(whole.sizes.sum()):,} bytes of the test text ({share:.0%}), "
-            "beginnings of documents from all over it"
-        )
-        + f", the same for all masked systems. Masked perplexity and accuracy are those of {SHARE:.0%} of the tokens "
-        "of the whole test text, each hidden behind [MASK], the same for all. All read the same tokenizer, because the "
-        "finer the tokens, the easier a hidden one is to guess from what stands beside it."
-    )
-    kinds = {entry["kind"] for entry in ranking.ranked}
-    if any("pair_accuracy" in entry or "detection_accuracy" in entry for entry in ranking.ranked):
-        yield (
-            "Accuracies on sentence pairs and on replaced tokens are of validation text. Each system is asked another "
-            "question there, so they rank nobody. Half of the sentence pairs are right, so chance is 50%."
-        )
-    if "electra" in kinds:
-        yield (
-            "electra has two parts: its generator, the smaller one, fills the blanks here. Its detector, which is what "
-            "one keeps of it, is measured by how many replaced tokens it finds."
+            f"With a larger budget the {what}{ranking.contest.of_systems} may change. In the second half of the "
+            f"budget the curves were still falling: {falls} {ranking.contest.words.curve} (part of that is the "
+            "learning rate, which sinks towards the end)."
         )
 
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
     seeds = results.description["seeds"]
-    over = {each.predicts: f"{each.units['count']} {each.units['kind']}" for each in rankings}
-    drawn = " (masked systems: ".join(dict.fromkeys(over.values()))
+    over = [(each.contest, f"{each.units['count']} {each.units['kind']}") for each in rankings]
+    drawn = over[0][1] if over else "units"
+    drawn += "".join(f" ({contest.words.systems}: {units})" for contest, units in over[1:] if units != over[0][1])
     yield (
-        f"Intervals (95%) and ties come from a paired bootstrap over {drawn}{')' * (drawn.count('('))} of the test text"
+        f"Intervals (95%) and ties come from a paired bootstrap over {drawn} of the test text"
         + (" (there are too few documents to draw from)" if "blocks" in drawn else "")
         + (f" and over {len(seeds)} seeds" if len(seeds) > 1 else "")
         + "; p-values are corrected for the number of pairs (Holm)."
@@ -138,9 +108,16 @@ def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[
     )
     methods = sorted({entry["energy_method"] for entry in entries if entry["energy_method"]})
     yield (
-        f"Energy: {', '.join(methods) or 'not measured'}, validation included. CO2e at {conditions['grid']}. FLOPs: "
+        f"Energy: {', '.join(methods) or 'not measured'}. {tell_basis(entries)} CO2e at {conditions['grid']}. FLOPs: "
         "matrix products of forward and backward passes, counted for each architecture."
     )
+
+
+def tell_basis(entries: Sequence[Entry]) -> str:
+    """What the seconds and joules of a table are of."""
+    if choose_basis(entry["training"] for entry in entries).alone:
+        return "Seconds and joules are those of training alone; validation and checkpoints come on top."
+    return "Seconds and joules are those of everything that a run did, validation and checkpoints included."
 
 
 def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[Record]) -> Iterator[str]:
@@ -164,7 +141,7 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
             )
         elif any(entry["lossy"] for entry in ranking.ranked):
             yield (
-                f"The tokenizer{' of masked systems' * (ranking.predicts == 'blanks')} loses part of the text. That "
+                f"The tokenizer{ranking.contest.of_systems} loses part of the text. That "
                 "flatters bits per byte, for all alike: compare them with each other only, and perplexities with those "
                 "of the same tokenizer."
             )

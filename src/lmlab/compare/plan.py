@@ -8,13 +8,16 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from lmlab import run
+from lmlab.compare.contests import CONTESTS, contests_of, systems_of
 from lmlab.compare.matching import describe, match_width, parse_match
-from lmlab.config import Config, build, suggest
+from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
+from lmlab.data import make_config
+from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, find, load_class
-from lmlab.recipe import DataConfig, Recipe, make_recipe
+from lmlab.models import LINEAGE, load_class
+from lmlab.objectives import load_objective
+from lmlab.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
@@ -33,15 +36,8 @@ OWN = {
 }
 """`--tokenizer own`: what each system was known for, without loss. Models over words get large pieces in their place,
 for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings. Masked
-systems all read the same, the one for all others: see SAME_TOKENS."""
+systems all read the same, the one for all others: see `Contest.one_tokenizer`."""
 OTHERS = "bpe:4096"
-GROUPS = {"all": "next token", "masked": "blanks"}
-"""What `--models` may say in place of names: every system that predicts this."""
-SAME_TOKENS = (
-    "the finer the tokens, the more of a word still stands beside the one that is hidden, so a pseudo-log-likelihood "
-    "says more about the tokenizer than about the model; give all masked systems the same one"
-)
-"""Why masked systems are compared with one tokenizer only, lossless or not (Kauf & Ivanova 2023)."""
 LEAST_TEST = 200
 """Bytes of test text below which no comparison is worth its name."""
 SWEPT = (1 / 3, 1.0, 3.0)
@@ -53,7 +49,7 @@ TRAINING = {"evaluations": 20}
 class Conditions(Config):
     """What is the same for all; kept in `conditions.json`, so that a comparison can be gone on with."""
 
-    data: DataConfig
+    data: AnyData
     systems: list[str] = Field(min_length=1, description="names of the lineage")
     budget: str = Field(description="what each system may spend on training")
     tokenizers: dict[str, str] = Field(description="of each system")
@@ -107,7 +103,7 @@ def make_conditions(
     if seeds < 1:
         raise ValueError(f"--seeds {seeds}: give at least 1")
     conditions = Conditions(
-        data=build(DataConfig, {"text": list(text), **(data or {})}, where="data"),
+        data=make_config({"text": list(text), **(data or {})}),
         systems=systems,
         budget=budget,
         tokenizers=choose_tokenizers(systems, tokenizers),
@@ -125,26 +121,21 @@ def make_conditions(
 
 def choose_systems(text: str) -> list[str]:
     """Names with commas between them; `all` is every system that predicts the next token, `masked` all with blanks."""
+    groups = {contest.group: systems_of(contest) for contest in CONTESTS.values()}
     names: list[str] = []
+    grouped: set[str] = set()  # a system with several abilities is in several groups
     for word in filter(None, map(str.strip, text.split(","))):
-        if word in GROUPS:
-            names += [name for name, system in LINEAGE.items() if system.predicts == GROUPS[word]]
+        if word in groups:
+            names += [name for name in groups[word] if name not in grouped]
+            grouped.update(groups[word])
             continue
-        check_comparable(word)
+        contests_of(word)
         names.append(word)
     if not names or len(set(names)) < len(names):
-        raise ValueError(f"--models {text}: name each system once, with commas between them, or write all or masked")
-    return names
-
-
-def check_comparable(name: str) -> None:
-    """The system has a place in a comparison: it predicts plain text, not the target of a source."""
-    if find(name).predicts == "target text":
         raise ValueError(
-            f"{name} writes a target text from a source, so it has no score on plain text and cannot be compared here; "
-            f"train it on pairs (lmlab train {name} --source … --target … -o RUN), and compare translations with: "
-            "lmlab evaluate RUN --source … --target …"
+            f"--models {text}: name each system once, with commas between them, or write {' or '.join(groups)}"
         )
+    return names
 
 
 def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str, str]:
@@ -174,7 +165,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
             "no test text is held out, and systems are ranked by it; "
             + (
                 "give --test besides --valid"
-                if conditions.data.valid
+                if getattr(conditions.data, "valid", None)
                 else "give --split a third share, or give --test a text of its own"
             )
         )
@@ -190,17 +181,19 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         raise ValueError(
             "--sweep chooses by validation text, and none is held out; give --split three shares, or --valid"
         )
-    for system, spec in conditions.tokenizers.items():
-        rivals = [other for other in conditions.systems if find(other).predicts == find(system).predicts]
-        different = {corpora[conditions.tokenizers[rival]].tokenizer.fingerprint for rival in rivals}
-        if len(different) > 1 and find(system).predicts == "blanks":
-            raise ValueError(f"{' and '.join(rivals)} would read different tokenizers: {SAME_TOKENS}")
-        if len(different) > 1 and corpora[spec].tokenizer.lossy:
-            raise ValueError(
-                f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and other "
-                "systems read another tokenizer: it would be scored on an easier text, and no score could be compared. "
-                "Give all of them the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
-            )
+    for contest in CONTESTS.values():
+        specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
+        if len({corpora[spec].tokenizer.fingerprint for spec in specs.values()}) < 2:
+            continue
+        if contest.one_tokenizer:
+            raise ValueError(f"{' and '.join(specs)} would read different tokenizers: {contest.one_tokenizer}")
+        for system, spec in specs.items():
+            if corpora[spec].tokenizer.lossy:
+                raise ValueError(
+                    f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and "
+                    "other systems read another tokenizer: it would be scored on an easier text, and no score could be "
+                    "compared. Give all of them the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
+                )
 
 
 def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Entrant], list[Refusal]]:
@@ -252,7 +245,7 @@ def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:
     budget = parse_budget(conditions.budget)
     if trains(system) or budget.unit != "epochs":
         return conditions.budget
-    return write_budget(Budget(min(1.0, budget.amount) * len(corpus.train.tokens), "tokens"))
+    return write_budget(Budget(min(1.0, budget.amount) * (corpus.train.size + 1), "tokens"))
 
 
 def write_budget(budget: Budget) -> str:
@@ -275,13 +268,17 @@ def _recipe(conditions: Conditions, system: str, *, seed: int) -> Recipe:
 def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> dict[str, Tokenizer]:
     """The tokenizer of each system, with the special tokens that it needs; the text is the same without them."""
     return {
-        system: run.full_tokenizer(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
+        system: _full_tokenizer(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
         for system in conditions.systems
     }
 
 
+def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
+    return corpus.tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+
+
 def _with_vocabulary(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
-    tokenizer = run.full_tokenizer(recipe, corpus)
+    tokenizer = _full_tokenizer(recipe, corpus)
     known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
     if "boundary" in load_class(recipe.kind).Config.model_fields:
         known["boundary"] = tokenizer.boundary

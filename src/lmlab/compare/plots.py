@@ -4,34 +4,29 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from lmlab.compare.charts import PALETTE, Chart, Series, pareto_front
-from lmlab.compare.curves import CURVE, heading
-from lmlab.compare.ranking import Entry, Ranking
-from lmlab.models import LINEAGE
+from lmlab.compare.contests import systems_of
+from lmlab.compare.ranking import Ranking
+from lmlab.compare.records import Entry, choose_basis, heading
+from lmlab.pages.charts import PALETTE, Chart, Series, pareto_front
 
 AXES = {
     "tokens": "tokens read in training",
     "seconds": "seconds of training",
     "flops": "training FLOPs",
-    "joules": "joules",
+    "joules": "joules, validation included",
 }
-PREFIXES = {"next token": "", "blanks": "blanks-"}
-"""Of the names of charts."""
-CURVES = {"next token": "bits per byte (validation)", "blanks": "nats per blank (validation)"}
-QUALITY = {"next token": "bits per byte (test)", "blanks": "pseudo bits per byte (test)"}
 
 
 def choose_colours(ranking: Ranking) -> dict[str, str]:
     """One colour for each system, the same in every comparison where that is possible."""
-    rivals = [name for name, system in LINEAGE.items() if system.predicts == ranking.predicts]
-    known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(rivals)}
+    known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(systems_of(ranking.contest))}
     extra = iter(PALETTE[::-1] * (1 + len(ranking.ranked) // len(PALETTE)))
     return {entry["name"]: known.get(entry["name"]) or next(extra) for entry in ranking.ranked}
 
 
 def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Learning curves against each thing that is spent."""
-    measure, prefix = CURVE[ranking.predicts], PREFIXES[ranking.predicts]
+    measure, shown = ranking.contest.curve, f"{ranking.contest.words.curve} (validation)"
     charts = []
     for axis, label in AXES.items():
         series = [
@@ -47,14 +42,15 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
         ]
         if any(not each.level for each in series):
             title = f"Learning curves against {label}"
-            charts.append(Chart(f"{prefix}curve-{axis}", title, label, CURVES[ranking.predicts], series))
+            charts.append(Chart(_name(ranking, f"curve-{axis}"), title, label, shown, series))
     return charts
 
 
 def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Quality against price, with the front of those that nobody beats in both."""
+    basis = choose_basis(entry["training"] for entry in ranking.ranked)
     axes: dict[str, tuple[str, Callable[[Entry], float]]] = {
-        "joules": ("joules of training", _spent("joules")),
+        "joules": ("joules of training" + ", validation included" * (not basis.alone), _spent(basis.joules)),
         "seconds": ("seconds of training", _spent("seconds")),
         "flops": ("training FLOPs", _spent("flops")),
         "tokens": ("tokens read in training", _spent("tokens")),
@@ -68,11 +64,15 @@ def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
             for name, point in points.items()
             if point[0] > 0 or axis == "flops"
         ]
-        front = pareto_front([point for point in points.values() if point[0] > 0])
+        front = pareto_front([point for point in points.values() if point[0] > 0], better=ranking.contest.better)
         if any(not each.level for each in series):
-            name, title = f"{PREFIXES[ranking.predicts]}cost-{axis}", f"Quality against {label}"
-            charts.append(Chart(name, title, label, QUALITY[ranking.predicts], series, front))
+            name, shown = _name(ranking, f"cost-{axis}"), f"{ranking.contest.words.score} (test)"
+            charts.append(Chart(name, f"Quality against {label}", label, shown, series, front))
     return charts
+
+
+def _name(ranking: Ranking, chart: str) -> str:
+    return f"{ranking.contest.key}-{chart}" if ranking.contest.key else chart
 
 
 def _spent(name: str) -> Callable[[Entry], float]:

@@ -1,21 +1,33 @@
-"""What is known of each finished run: its score, what it cost and how it came there; kept in `scores/`."""
+"""What is known of each finished run: its score, what it cost and its learning curve; kept in `scores/`."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import numpy as np
 
 from lmlab.checkpoint import digest, read_json, write_json
-from lmlab.compare.curves import read_validations
 from lmlab.costs.countries import find_grid
 from lmlab.recipe import Recipe
 from lmlab.training.costs import Cost
-from lmlab.training.loop import Progress
+from lmlab.training.progress import Progress
 
 Record = dict[str, Any]
-"""Of one run; see `evaluate` and `spent`."""
-MEASURES = ("pair_accuracy", "detection_accuracy", "original_share")
-"""What an objective may measure besides, on validation text; the last is what a detector gets that never suspects."""
+"""Of one run: its system, what its contest measures (see `contests`), and `spent`."""
+Entry = dict[str, Any]
+"""Of one system in a leaderboard: the mean of its runs."""
+Curve = list[dict[str, float]]
+"""Points with `tokens`, `seconds`, `flops`, `joules`, and the measure; `seconds` are of training alone."""
+COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "gpu_seconds", "joules", "grams")
+"""What every finished run has; `seconds` are of training alone, what follows them includes validation."""
+TRAINING_JOULES = "training_joules"
+"""Joules of training alone, where they were metered apart."""
+WORTH_TELLING = 0.05
+AHEAD = 4
 
 
 def read_record(folder: Path, name: str) -> Record | None:
@@ -34,8 +46,10 @@ def write_record(folder: Path, name: str, record: Record) -> None:
 
 
 def spent(progress: Progress, recipe: Recipe) -> dict[str, float]:
-    """What training took: `seconds` is what a budget in time counts; the rest includes validation and checkpoints."""
+    """What training took, by the names in `COSTS`; joules of training alone besides, where the run metered them."""
     cost = Cost(*progress.cost)
+    alone = Cost(*getattr(progress, "training_cost", (0.0, 0.0, 0.0)))
+    whole = alone.seconds > 0 and math.isclose(alone.seconds, progress.seconds, rel_tol=0.01)  # from the first step on
     return {
         "tokens": progress.tokens,
         "steps": progress.step,
@@ -46,15 +60,102 @@ def spent(progress: Progress, recipe: Recipe) -> dict[str, float]:
         "gpu_seconds": cost.gpu_seconds,
         "joules": cost.joules,
         "grams": find_grid(recipe.train.country).grams(cost.joules),
+        **({TRAINING_JOULES: alone.joules} if whole else {}),
     }
 
 
-def add_costs(costs: list[dict[str, float]]) -> dict[str, float]:
-    """The sum of what several runs took."""
-    return {name: sum(cost[name] for cost in costs) for name in costs[0]}
+def add_costs(costs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The sum of what several runs took, of what is known of all."""
+    return {name: sum(cost[name] for cost in costs) for name in costs[0] if all(name in cost for cost in costs)}
 
 
-def read_measures(path: Path) -> dict[str, float]:
-    """What else was measured of the best weights on validation text: of sentence pairs, of replaced tokens."""
-    best: dict[str, Any] = next((line for line in reversed(list(read_validations(path))) if line.get("best")), {})
-    return {name: best[f"valid_{name}"] for name in MEASURES if best.get(f"valid_{name}") is not None}
+def mean_costs(costs: Sequence[dict[str, float]]) -> dict[str, float]:
+    """The mean of what several runs took, of what is known of all."""
+    return {
+        name: mean([cost[name] for cost in costs])
+        for name in (*COSTS, TRAINING_JOULES)
+        if all(name in cost for cost in costs)
+    }
+
+
+class Basis(NamedTuple):
+    """What seconds and joules that stand side by side are of: training alone, or all that a run did."""
+
+    alone: bool
+    seconds: str  # names of costs
+    joules: str
+
+
+def choose_basis(costs: Iterable[Mapping[str, float]]) -> Basis:
+    """Training alone where it was metered apart in every run, else everything."""
+    alone = all(TRAINING_JOULES in cost for cost in costs if cost)
+    return Basis(True, "seconds", TRAINING_JOULES) if alone else Basis(False, "wall_seconds", "joules")
+
+
+def validation_seconds(cost: Mapping[str, float]) -> float:
+    """What validation and checkpoints took besides training; 0 where that is not worth a word."""
+    more = cost.get("wall_seconds", 0.0) - cost.get("seconds", 0.0)
+    return more if more > WORTH_TELLING * cost.get("seconds", 0.0) else 0.0
+
+
+def read_curve(path: Path, *, measure: str) -> Curve:
+    """The validations of a run: what was spent until then, and how well it did."""
+    curve: Curve = []
+    for line in read_validations(path):
+        if line.get(measure) is None:
+            continue
+        cost = line["cost"]
+        rate = cost.get("tokens_per_second")
+        curve.append(
+            {
+                "tokens": line["tokens"],
+                "seconds": line["tokens"] / rate if rate else cost["seconds"],
+                "flops": line.get("flops", 0.0),
+                "joules": cost["joules"],
+                measure: line[measure],
+            }
+        )
+    return curve
+
+
+def read_validations(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics that tell of a validation; none where there is no such file."""
+    if not (path / "metrics.jsonl").is_file():
+        return
+    for text in (path / "metrics.jsonl").read_text(encoding="utf-8").splitlines():
+        line = json.loads(text)
+        if line.get("valid_loss") is not None:
+            yield line
+
+
+def mean_curve(curves: Sequence[Curve]) -> Curve:
+    """The mean over seeds, point by point; the first where their points do not correspond."""
+    if len({len(curve) for curve in curves}) > 1 or not curves[0]:
+        return curves[0]
+    return [{key: mean([point[key] for point in points]) for key in points[0]} for points in zip(*curves, strict=True)]
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean; of equal values exactly that value, so that whole numbers stay whole."""
+    return values[0] if len(set(values)) == 1 else float(np.mean(values))
+
+
+def last_doubling(curve: Sequence[dict[str, float]], *, measure: str) -> float | None:
+    """How much the second half of the training has gained: where the curve is heading."""
+    if len(curve) < 3:
+        return None
+    tokens = np.log([point["tokens"] for point in curve])
+    values = [point[measure] for point in curve]
+    half = tokens[-1] - math.log(2)
+    return float(np.interp(half, tokens, values) - values[-1]) if half >= tokens[0] else None
+
+
+def heading(curve: Sequence[dict[str, float]], axis: str, *, measure: str) -> tuple[float, float] | None:
+    """Where a curve would come to with `AHEAD` times as much, if doublings went on gaining what the last two did."""
+    if len(curve) < 3 or curve[-1][axis] <= 0 or curve[0][axis] <= 0:
+        return None
+    spent = np.log2([point[axis] for point in curve])
+    values = [point[measure] for point in curve]
+    earlier = max(spent[0], spent[-1] - 2)
+    gain = (float(np.interp(earlier, spent, values)) - values[-1]) / (spent[-1] - earlier)
+    return curve[-1][axis] * AHEAD, values[-1] - max(0.0, gain) * math.log2(AHEAD)

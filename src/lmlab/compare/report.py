@@ -5,31 +5,36 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from lmlab.compare.leaderboard import Board, headline, join, read_rankings, verdict
+from lmlab.compare.plots import choose_colours, cost_charts, curve_charts
 from lmlab.compare.ranking import Ranking
-from lmlab.compare.sections import TABS, Passage, make_sections
-from lmlab.pages.page import fill_page
+from lmlab.compare.records import AHEAD, Basis, Entry, choose_basis, validation_seconds
+from lmlab.models import LINEAGE
+from lmlab.pages import parts, surprisal
+from lmlab.pages.charts import Chart, short
+from lmlab.pages.page import fill_page, fill_part
+from lmlab.training.budget import parse_budget
 
-DOES = {"next token": "predict the next token", "blanks": "fill blanks"}
+TABS = {"tokens": "Tokens", "seconds": "Time", "flops": "FLOPs", "joules": "Energy", "parameters": "Parameters"}
+Passage = Sequence[tuple[str, float]]
 
 
-def make_report(board: Board, passages: Mapping[str, Passage]) -> str:
-    """The whole page; `passages` are the pieces of the held-out passage with the bits of each, by system."""
+def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> str:
+    """The whole page; `passages` are the pieces of the held-out passage with the bits of each, by contest and name."""
     rankings = read_rankings(board)
     return fill_page(
-        Path(__file__).with_name("page.html"),
-        tab_rules=_tab_rules(len(TABS)),
+        "comparison.html",
+        tab_rules=parts.tab_rules(len(TABS)),
         title=f"{sum(len(ranking.ranked) for ranking in rankings)} language models compared",
         headline=escape(headline(rankings[0])),
         verdict=escape(verdict(rankings[0])),
         lead=_lead(board, rankings),
         rankings="".join(make_sections(ranking, board, passages, first=ranking is rankings[0]) for ranking in rankings),
         notes="".join(f"<li>{escape(note)}</li>" for note in board["notes"]),
-        conditions=_conditions(board["conditions"], rankings),
-        versions=_facts({**board["conditions"]["versions"], **board["conditions"]["machine"]}),
+        conditions=parts.facts(_conditions(board["conditions"], rankings)),
+        versions=parts.facts({**board["conditions"]["versions"], **board["conditions"]["machine"]}),
     )
 
 
@@ -37,15 +42,17 @@ def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
     conditions = board["conditions"]
     text = conditions["text"]
     lead = (
-        f"{len(conditions['systems'])} systems learnt from the same {_bytes(text['train']['bytes'])} of text, each "
+        f"{len(conditions['systems'])} systems learnt from the same {parts.size(text['train']['bytes'])} of text, each "
         f"with the same budget of <b>{escape(_spaced(conditions['budget']))}</b>, and were then tested on "
-        f"{_bytes(text['test']['bytes'])} that none of them had seen."
+        f"{parts.size(text['test']['bytes'])} that none of them had seen."
     )
     if len(rankings) > 1:
-        names = join([entry["name"] for entry in rankings[1].entries])
+        lead += f" This is about those that {rankings[0].contest.words.do}."
+    for ranking in rankings[1:]:
+        names = join([entry["name"] for entry in ranking.entries])
         lead += (
-            f" This is about those that {DOES[rankings[0].predicts]}. Others {DOES[rankings[1].predicts]} "
-            f"({escape(names)}): that is another question, so they are ranked apart, further below."
+            f" Others {ranking.contest.words.do} ({escape(names)}): that is another question, so they are ranked "
+            "apart, further below."
         )
     return lead
 
@@ -54,35 +61,24 @@ def _spaced(budget: str) -> str:
     return re.sub(r"(?<=[\dkKMGBTP])(?=(tokens?|steps?|epochs?|flops)$)", " ", budget)
 
 
-def _bytes(count: float) -> str:
-    for size, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
-        if count >= size:
-            return f"{count / size:.3g} {unit}"
-    return f"{count:g} bytes"
-
-
-def _tab_rules(most: int) -> str:
-    """The n-th tab shows the n-th figure."""
-    rule = ".tabs input:nth-of-type({n}):checked ~ figure:nth-of-type({n}) {{ display: block }}"
-    return "\n".join(rule.format(n=n) for n in range(1, most + 1))
-
-
-def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> str:
+def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> dict[str, Any]:
     data, text = conditions["data"], conditions["text"]
     specs = dict.fromkeys(conditions["tokenizers"].values())
-    tokenizer = ", ".join(f"{spec} ({conditions['vocabularies'][spec]:,} types)" for spec in specs)
+    tokenizer = ", ".join(
+        f"{spec} ({conditions['vocabularies'][spec]:,} types{', lossy' * conditions['lossy'][spec]})" for spec in specs
+    )
     if len(specs) > 1:
         tokenizer = ", ".join(f"{system}: {spec}" for system, spec in conditions["tokenizers"].items())
-    masked = any(ranking.predicts == "blanks" for ranking in rankings)
+    in_part = any(ranking.contest.text == "part" for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
-    facts = {
+    return {
         "text": ", ".join(data["text"]),
         "documents are": data["documents"],
         **{
             f"{name} text": f"{part['documents']:,} documents, {part['bytes']:,} bytes, {part['words']:,} words"
             for name, part in text.items()
         },
-        **({"pseudo-log-likelihood of": part} if masked else {}),
+        **({"pseudo-log-likelihood of": part} if in_part else {}),
         "split": "texts of their own"
         if data["valid"] or data["test"]
         else ", ".join(f"{share:g}" for share in data["split"]),
@@ -97,8 +93,166 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> s
         "other settings": ", ".join(f"train.{key}={value}" for key, value in conditions["train"].items()) or "none",
         "fingerprint of the text": conditions["text_sha256"],
     }
-    return _facts(facts)
 
 
-def _facts(facts: Mapping[str, Any]) -> str:
-    return "".join(f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in facts.items())
+def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, str], Passage], *, first: bool) -> str:
+    """All sections of a ranking; one that is not the `first` of the page has its own headline."""
+    contest, words, colours = ranking.contest, ranking.contest.words, choose_colours(ranking)
+    curves, costs = curve_charts(ranking, colours), cost_charts(ranking, colours)
+    unit = parse_budget(board["conditions"]["budget"]).unit
+    curves.sort(key=lambda chart: not chart.name.endswith(f"curve-{unit}"))
+    return fill_part(
+        "ranking.html",
+        title=_title(ranking, first=first),
+        of=contest.of_systems,
+        between=f" between {words.systems}" if words.systems else "",
+        direction=contest.better.capitalize(),
+        about_leaderboard=words.leaderboard,
+        leaderboard=_leaderboard(ranking, colours),
+        ties=_ties(ranking),
+        about_curves=words.curves,
+        curves=_tabs(f"{contest.name} curves", curves)
+        if curves
+        else "<p>No validation text was held out, so there are no curves.</p>",
+        heading=_heading(ranking),
+        about_costs=words.costs,
+        costs=_tabs(f"{contest.name} costs", costs),
+        shown=words.shown,
+        about_samples=words.samples,
+        samples="".join(
+            f"<article>{_name(entry, colours)}{contest.show(entry, board)}</article>" for entry in ranking.ranked
+        ),
+        surprising=words.surprising,
+        about_passages=words.passages,
+        legend=surprisal.legend(),
+        passages="".join(
+            f"<article>{_name(entry, colours)} {_passage(passages[contest.name, entry['name']], words.score)}</article>"
+            for entry in ranking.ranked
+            if (contest.name, entry["name"]) in passages
+        ),
+        about_matrix=words.matrix,
+        matrix=_matrix(ranking),
+    )
+
+
+def _title(ranking: Ranking, *, first: bool) -> str:
+    """What stands over a ranking: what sets it apart, and its result where that is not the page's own headline."""
+    words = ranking.contest.words
+    own = "" if first else f"<h1>{escape(headline(ranking))}</h1><p class=lead><b>{escape(verdict(ranking))}</b></p>"
+    if not words.apart:
+        return own
+    why = f'<p class="why"><b>{escape(words.not_with)}</b> {escape(words.why)}</p>' if words.why else ""
+    return f'<div class="apart">\n<p class="kind">{escape(words.apart)}</p>\n{own}\n{why}\n</div>'
+
+
+def _tabs(group: str, charts: Sequence[Chart]) -> str:
+    return parts.tabs(group, charts, [TABS[chart.name.split("-")[-1]] for chart in charts])
+
+
+def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
+    ranked, contest = ranking.ranked, ranking.contest
+    widest = max([entry["high"] or ranking.score(entry) for entry in ranked], default=1.0)
+    leading = ranking.leaders if ranked else []
+    own = {name: cell for name, cell in contest.cells.items() if any(cell(entry) for entry in ranked)}
+    basis = choose_basis(entry["training"] for entry in ranked)
+    of = "of training" if basis.alone else "with validation"
+    score = f"{contest.words.score}: {contest.better} is better"
+    head = ["", "system", score, "", *own, "parameters", "tokens read", f"time {of}", f"energy {of}, CO2e"]
+    rows = []
+    for rank, entry in enumerate(ranked, start=1):
+        interval = f"{entry['low']:.3f} – {entry['high']:.3f}" if entry["low"] is not None else ""
+        value, colour = ranking.score(entry), colours[entry["name"]]
+        cells = [
+            f'<td class="rank">{rank}</td>',
+            f"<td class=what>{_name(entry, colours)}<small>{escape(_what(entry))}</small></td>",
+            f'<td class="bar">{parts.bar(value, widest, colour, low=entry["low"], high=entry["high"])}</td>',
+            f"<td class=score><b>{value:.3f}</b><small>{interval}</small></td>",
+            *(f"<td>{cell(entry) or '–'}</td>" for cell in own.values()),
+            f"<td>{short(entry['parameters'])}</td>",
+            f"<td>{parts.number(entry['training'].get('tokens'))}</td>",
+            f"<td>{_time(entry['training'], basis)}</td>",
+            f"<td>{_energy(entry['training'], basis)}</td>",
+        ]
+        rows.append(f'<tr class="{"lead" if entry["name"] in leading else ""}">{"".join(cells)}</tr>')
+    rows += [_left_out(each["name"], "ranked apart", each["reason"], len(head) - 2) for each in ranking.apart]
+    rows += [
+        _left_out(entry["name"], "failed", entry["error"], len(head) - 2)
+        for entry in ranking.entries
+        if entry["status"] != "ok"
+    ]
+    return parts.table(head, rows)
+
+
+def _left_out(name: str, what: str, reason: str, columns: int) -> str:
+    return (
+        f'<tr class="failed"><td>–</td><td><b>{escape(name)}</b><small>{what}</small></td>'
+        f"<td colspan={columns}>{escape(reason)}</td></tr>"
+    )
+
+
+def _name(entry: Entry, colours: Mapping[str, str]) -> str:
+    return parts.name_tag(entry["name"], colours[entry["name"]], mark=" †" if "added" in entry else "")
+
+
+def _what(entry: Entry) -> str:
+    kind = entry["kind"]
+    what = f"{LINEAGE[kind].summary}, {LINEAGE[kind].year}" if kind in LINEAGE else kind
+    return f"{what}; lossy" if entry["lossy"] else what
+
+
+def _time(training: Mapping[str, float], basis: Basis) -> str:
+    shown = parts.duration(training.get(basis.seconds))
+    more = validation_seconds(training)
+    if not more:
+        return shown
+    return f"{shown}<small>training {parts.duration(training['seconds'])} + validation {parts.duration(more)}</small>"
+
+
+def _energy(training: Mapping[str, float], basis: Basis) -> str:
+    joules = training.get(basis.joules)
+    if not joules:
+        return "–"
+    grams = training["grams"] * joules / training["joules"] if training["joules"] else 0.0
+    return f"{short(joules)} J<small>{short(1000 * grams)} mg</small>"
+
+
+def _ties(ranking: Ranking) -> str:
+    if ranking.ties:
+        groups = "; ".join(" = ".join(escape(name) for name in group) for group in ranking.ties)
+        return (
+            f"<p><b>Ties:</b> {groups}. Within such a group the test text cannot tell which is better; all other "
+            "differences are larger than chance explains.</p>"
+        )
+    if ranking.differences and all(each["real"] for each in ranking.differences):
+        return "<p>Every difference in this ranking is larger than chance explains.</p>"
+    return ""
+
+
+def _heading(ranking: Ranking) -> str:
+    gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
+    if not gains:
+        return ""
+    items = [
+        f"<b>{escape(name)}</b> {'↓' if gain > 0.005 else '→'} {abs(gain):.3f}"
+        for gain, name in sorted(gains, reverse=True)
+    ]
+    return (
+        f"<p><b>Where the curves are heading:</b> {ranking.contest.words.curve} gained in the second half of the "
+        f"training. Those with a large figure have the most to gain from a larger budget.</p>{parts.chips(items)}"
+        f"<p class=after>The dotted ends show where each would be with {AHEAD} times the budget, if every doubling "
+        "went on gaining what the last two did. That is a guess, not a measurement: only a longer run tells.</p>"
+    )
+
+
+def _passage(pieces: Passage, score: str) -> str:
+    total = sum(bits for _, bits in pieces)
+    size = sum(len(text.encode()) for text, _ in pieces)
+    figure = f"<small>{total / max(1, size):.2f} {score} here</small>"
+    return f'{figure}<pre class="heat">{surprisal.to_html(pieces)}</pre>'
+
+
+def _matrix(ranking: Ranking) -> str:
+    names = [entry["name"] for entry in ranking.ranked]
+    if len(names) < 2:
+        return "<p>There is only one system, so there is nothing to compare it with.</p>" if names else ""
+    return parts.matrix(names, ranking.differences, unit=ranking.contest.words.score)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How many bits per byte `worse` needs more than `better`."""
+    """How far the score of `worse`, in bits per byte say, is behind that of `better`."""
 
     better: str
     worse: str
@@ -45,9 +45,16 @@ class Bootstrap:
     """The scores of all systems under the same draws of units, and draws of its seeds for each."""
 
     def __init__(
-        self, bits: Mapping[str, Sequence[Floats]], sizes: Floats, *, draws: int = DRAWS, seed: int = 0
+        self,
+        bits: Mapping[str, Sequence[Floats]],
+        sizes: Floats,
+        *,
+        better: Literal["lower", "higher"] = "lower",
+        draws: int = DRAWS,
+        seed: int = 0,
     ) -> None:
-        """`bits[system][seed]` are the bits of each unit, `sizes` the bytes of each unit."""
+        """`bits[system][seed]` are the bits of each unit, `sizes` the bytes of each unit (or sums and counts)."""
+        self.sign = 1 if better == "lower" else -1
         self.values = {name: float(np.mean([each.sum() / sizes.sum() for each in runs])) for name, runs in bits.items()}
         self.bytes = float(sizes.sum())
         self.enough = len(sizes) >= FEWEST_UNITS
@@ -74,21 +81,24 @@ class Bootstrap:
 
     def differences(self) -> list[Difference]:
         """Every pair, the better one first; p by the normal law over the bootstrap's standard error."""
-        order = sorted(self.values, key=lambda name: self.values[name])
+        order = sorted(self.values, key=lambda name: self.sign * self.values[name])
         pairs = [(a, b) for i, a in enumerate(order) for b in order[i + 1 :]]
         raw = []
         for a, b in pairs:
-            bits = self.values[b] - self.values[a]
+            bits = self._behind(a, b)
             spread = float(np.std(self.draws[b] - self.draws[a], ddof=1))
             equal = bits <= 1e-12 or not self.enough
             raw.append(1.0 if equal else math.erfc(bits / spread / math.sqrt(2)) if spread > 0 else 0.0)
         corrected = holm(raw)
         return [
             Difference(
-                a, b, self.values[b] - self.values[a], *self._interval(self.draws[b] - self.draws[a]), p, p < LEVEL
+                a, b, self._behind(a, b), *self._interval(self.sign * (self.draws[b] - self.draws[a])), p, p < LEVEL
             )
             for (a, b), p in zip(pairs, corrected, strict=True)
         ]
+
+    def _behind(self, better: str, worse: str) -> float:
+        return self.sign * (self.values[worse] - self.values[better])
 
     def _interval(self, draws: Floats) -> tuple[float | None, float | None]:
         if not self.enough:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
-
-from lmlab.layers.kernels.gelu import gelu_tanh
-
-__all__ = ["gelu", "gelu_tanh", "relu", "sigmoid", "tanh", "unit"]
 
 
 def unit(x: Tensor, w: Tensor, b: Tensor | float = 0.0) -> Tensor:
@@ -33,3 +31,8 @@ def relu(z: Tensor) -> Tensor:
 def gelu(z: Tensor) -> Tensor:
     """z · Φ(z), where Φ is the normal distribution function (Hendrycks & Gimpel 2016, eq. 1)."""
     return torch.nn.functional.gelu(z)
+
+
+def gelu_tanh(z: Tensor) -> Tensor:
+    """z/2 · (1 + tanh(√(2/π) (z + 0.044715 z³))), the approximation of GELU that GPT and GPT-2 use."""
+    return z / 2 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (z + 0.044715 * z**3)))

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.kernels.linear import Linear
+from lmlab.layers.watching import is_watched
 
 
 class Alignment(nn.Module):
     """What the three have in common; each says what of the source it keeps as keys, and how it scores them.
 
-    A forward hook on `probabilities` sees the weights [B * K, 1, T, S].
+    Who watches `probabilities` sees the weights [B * K, 1, T, S].
     """
 
     def __init__(self, state: int, memory: int) -> None:
@@ -44,7 +45,7 @@ class Alignment(nn.Module):
         rows, length, _ = s.shape
         e = self.scores(s.reshape(len(values), -1, s.shape[-1]), keys)  # [B, K * T, S]
         weights = (e if mask is None else e.masked_fill(~mask, -math.inf)).softmax(-1)
-        if self.probabilities._forward_hooks:
+        if is_watched(self.probabilities):
             weights = self.probabilities(weights.reshape(rows, 1, length, -1)).reshape(weights.shape)
         return (weights @ values).reshape(rows, length, -1)
 

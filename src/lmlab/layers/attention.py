@@ -12,9 +12,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lmlab.layers.cache import Slot
 from lmlab.layers.dropout import dropout as drop
 from lmlab.layers.kernels.dropped_attention import attend_dropped
 from lmlab.layers.kernels.linear import Linear
+from lmlab.layers.watching import is_watched
 
 
 def attention_weights(q: Tensor, k: Tensor, *, causal: bool = False, mask: Tensor | None = None) -> Tensor:
@@ -49,7 +51,8 @@ def attend(
     """softmax(QKᵀ/√d)V for q [B, H, T, d] and k, v [B, H, S, d] -> [B, H, T, d]; `mask` as in `attention_weights`.
 
     One fused kernel, which never holds the weights. They are computed in the open, and passed through `watch`, only
-    when somebody looks; and on a CPU when they are dropped out, because the kernel has no quick way of doing that.
+    when somebody looks (see watching.py); and on a CPU when they are dropped out, because the kernel has no quick way
+    of doing that.
     """
     queries, keys = q.shape[-2], k.shape[-2]
     if watch is not None:
@@ -79,7 +82,7 @@ class SelfAttention(nn.Module):
     """Causal self-attention: each position asks, with its own query, all positions up to itself.
 
     z = [SelfAttn(q⁽¹⁾, K⁽¹⁾, V⁽¹⁾); …; SelfAttn(q⁽ᴴ⁾, K⁽ᴴ⁾, V⁽ᴴ⁾)]; the queries, keys and values of all heads come from
-    one product. A forward hook on `probabilities` sees the weights [B, H, T, S]; without one they are never computed.
+    one product. Who watches `probabilities` sees the weights [B, H, T, S]; otherwise they are never computed.
     """
 
     def __init__(self, width: int, heads: int, *, bias: bool = True, dropout: float = 0.0) -> None:
@@ -89,18 +92,20 @@ class SelfAttention(nn.Module):
         self.query_key_value = Linear(width, 3 * width, bias=bias)
         self.probabilities = nn.Identity()
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        """x [B, T, D] -> z [B, T, D]; with a cache [B, H, 2, room, d] that holds the `start` positions before x."""
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        """x [B, T, D] -> z [B, T, D]; with a slot of the cache, which holds the tokens before x."""
         batch, length, width = x.shape
         parts = self.query_key_value(x).view(batch, length, 3, self.heads, self.head_width)
-        if cache is None:
+        mask = None
+        if slot is None:
             q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
         else:
             q = parts[:, :, 0].transpose(1, 2)
-            cache.narrow(3, start, length).copy_(parts[:, :, 1:].permute(0, 3, 2, 1, 4))
-            k, v = cache.narrow(3, 0, start + length).unbind(2)
-        watch = self.probabilities if self.probabilities._forward_hooks else None
-        z = attend(q, k, v, causal=True, dropout=self.dropout if self.training else 0.0, watch=watch)
+            k, v = slot.extend(parts[:, :, 1:].permute(0, 3, 2, 1, 4)).unbind(2)
+            mask = None if slot.rows is None else slot.rows.mask
+        dropout = self.dropout if self.training else 0.0
+        watch = self.probabilities if is_watched(self.probabilities) else None
+        z = attend(q, k, v, causal=mask is None, mask=mask, dropout=dropout, watch=watch)
         return z.transpose(1, 2).reshape(batch, length, width)
 
 
@@ -111,5 +116,5 @@ class MultiHeadAttention(SelfAttention):
         super().__init__(width, heads, bias=bias, dropout=dropout)
         self.projection = Linear(width, width, bias=bias)
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        return cast(Tensor, self.projection(super().forward(x, cache, start)))
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        return cast(Tensor, self.projection(super().forward(x, slot)))

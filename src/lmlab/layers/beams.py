@@ -17,9 +17,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from lmlab.layers.attention import MultiHeadAttention, attend
-from lmlab.layers.packing import Whole
+from lmlab.layers.padding import NoPadding, Padding
+from lmlab.layers.watching import is_watched
 
-WHOLE = Whole()
+FULL = NoPadding()
 FIRST = 64
 """Slots of a new store; it doubles when full."""
 
@@ -97,17 +98,17 @@ class BeamCache(NamedTuple):
 class BeamAttention(MultiHeadAttention):
     """Causal multi-head self-attention of whole texts, or with slots of texts in the writing."""
 
-    def forward(self, x: Tensor, slots: Slots | None = None, texts: Whole = WHOLE) -> Tensor:  # type: ignore[override]
+    def forward(self, x: Tensor, slots: Slots | None = None, padding: Padding = FULL) -> Tensor:  # type: ignore[override]
         """x [B, T, D] or packed; with slots [B * K, T, D], the next tokens of each text -> the same shape."""
         if slots is not None:
             return self._write(x, slots)
-        return cast(Tensor, self.projection(texts.each_text(self._read, self.query_key_value(x))))
+        return cast(Tensor, self.projection(padding.each_text(self._read, self.query_key_value(x))))
 
     def _read(self, parts: Tensor, mask: Tensor | None) -> Tensor:
         """Queries, keys and values [B, T, 3D] of whole texts -> [B, T, D]; padding is later than all that counts."""
         parts = parts.view(*parts.shape[:2], 3, self.heads, self.head_width)
         q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
-        watch = self.probabilities if self.probabilities._forward_hooks else None
+        watch = self.probabilities if is_watched(self.probabilities) else None
         z = attend(q, k, v, causal=True, dropout=self.dropout if self.training else 0.0, watch=watch)
         return z.transpose(1, 2).flatten(2)
 
@@ -120,7 +121,7 @@ class BeamAttention(MultiHeadAttention):
         k, v = keys_values.narrow(3, 0, used).unbind(2)
         q = parts[:, :, 0].transpose(1, 2)  # [B, H, K * T, d]
         scale = 1 / math.sqrt(self.head_width)
-        if self.probabilities._forward_hooks:
+        if is_watched(self.probabilities):
             weights = (q @ k.mT * scale).masked_fill(~mask, -math.inf).softmax(-1)
             z = self._show(weights, mask, length) @ v
         elif bias is not None:

@@ -1,7 +1,11 @@
-"""The key-value cache: what attention keeps of the tokens already read, so that a new token costs one row."""
+"""The key-value cache: what attention keeps of the tokens already read, so that a new token costs one row.
+
+Shapes: B texts, H heads, T new tokens, S tokens in the longest text, d width of a head.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,14 +15,39 @@ FIRST = 64
 """Tokens for which a new cache has room; it doubles when full, so copying it for beams stays cheap."""
 
 
+class Rows(NamedTuple):
+    """Where the new tokens stand in texts of unequal length."""
+
+    places: Tensor  # [B, T]
+    mask: Tensor  # [B, 1, T, S], True where a new token may see a key
+
+
+class Slot(NamedTuple):
+    """What one layer needs of the cache in one step."""
+
+    keys_values: Tensor  # [B, H, 2, room, d]
+    start: int  # tokens read before, where all texts have the same number of them
+    length: int  # tokens of the longest text, the new ones included
+    rows: Rows | None  # None where all texts are equally long
+
+    def extend(self, new: Tensor) -> Tensor:
+        """Keys and values [B, H, 2, T, d] of the new tokens -> those of all tokens [B, H, 2, S, d]."""
+        if self.rows is None:
+            self.keys_values.narrow(3, self.start, new.shape[3]).copy_(new)
+        else:
+            self.keys_values.scatter_(3, self.rows.places[:, None, None, :, None].expand_as(new), new)
+        return self.keys_values.narrow(3, 0, self.length)
+
+
 class KeyValueCache(NamedTuple):
     """Keys and values of every layer: a state, because it is a nest of batch-first tensors and a number.
 
     The tensors are written in place, so a cache belongs to the call that received it last.
     """
 
-    layers: tuple[Tensor, ...]  # each [B, H, 2, room, width / H]: keys, then values
-    length: int  # tokens read, the same for each row
+    layers: tuple[Tensor, ...]  # each [B, H, 2, room, d]: keys, then values
+    length: int  # tokens read of the longest text
+    lengths: Tensor | None = None  # [B], tokens read of each; None where it is the same number for all
 
     @staticmethod
     def empty(batch: int, *, layers: int, heads: int, head_width: int, window: int, like: Tensor) -> KeyValueCache:
@@ -27,18 +56,66 @@ class KeyValueCache(NamedTuple):
         buffers = (torch.empty(shape, dtype=like.dtype, device=like.device) for _ in range(layers))
         return KeyValueCache(tuple(buffers), 0)
 
-    def advance(self, more: int, *, window: int) -> KeyValueCache:
-        """The cache after `more` tokens, with room for them; the caller writes them."""
+    @property
+    def start(self) -> int | Tensor:
+        """Where the next token of each text stands: one number, or [B]."""
+        return self.length if self.lengths is None else self.lengths
+
+    def advance(self, more: int, *, window: int) -> tuple[KeyValueCache, list[Slot]]:
+        """The cache after `more` tokens, with room for them, and what the layers need to write them."""
         length = self.length + more
         room = self.layers[0].shape[3]
+        layers, lengths, rows = self.layers, self.lengths, None
         if length > room:
-            room = min(max(length, 2 * room), window)
-            return KeyValueCache(tuple(_grow(layer, room, used=self.length) for layer in self.layers), length)
-        return KeyValueCache(self.layers, length)
+            room = min(max(_rounded(length), 2 * room), window)
+            layers = tuple(_resize(layer, room, used=self.length) for layer in layers)
+        if lengths is not None:
+            places = lengths[:, None] + torch.arange(more, device=lengths.device)
+            keys = torch.arange(length, device=lengths.device)
+            rows = Rows(places, (keys <= places[..., None])[:, None])
+            lengths = lengths + more
+        return KeyValueCache(layers, length, lengths), [Slot(layer, self.length, length, rows) for layer in layers]
+
+    def select(self, index: Tensor) -> KeyValueCache:
+        """The cache whose text i is text index[i] of this one."""
+        layers = tuple(layer.index_select(0, index) for layer in self.layers)
+        if self.lengths is None:
+            return KeyValueCache(layers, self.length)
+        return KeyValueCache(layers, *_settled(self.lengths.index_select(0, index)))
+
+    def join(self, others: Sequence[KeyValueCache]) -> KeyValueCache:
+        """All texts of this cache and of others of the same model."""
+        caches = [self, *others]
+        room = max(_rounded(max(cache.length for cache in caches)), FIRST)
+        layers = tuple(
+            torch.cat([_resize(layer, room, used=cache.length) for layer, cache in zip(parts, caches, strict=True)])
+            for parts in zip(*(cache.layers for cache in caches), strict=True)
+        )
+        return KeyValueCache(layers, *_settled(torch.cat([cache._each for cache in caches])))
+
+    @property
+    def _each(self) -> Tensor:
+        """Tokens read of each text [B]."""
+        if self.lengths is not None:
+            return self.lengths
+        return torch.full((len(self.layers[0]),), self.length, device=self.layers[0].device)
 
 
-def _grow(layer: Tensor, room: int, *, used: int) -> Tensor:
+def _settled(lengths: Tensor) -> tuple[int, Tensor | None]:
+    """The greatest length, and the lengths unless all are the same."""
+    if not len(lengths):
+        return 0, None
+    least, most = (int(end) for end in lengths.aminmax())
+    return most, None if least == most else lengths
+
+
+def _rounded(length: int) -> int:
+    return -(-length // FIRST) * FIRST
+
+
+def _resize(layer: Tensor, room: int, *, used: int) -> Tensor:
+    """Keys and values with another room; zero where nothing is, because what a mask hides must still be a number."""
     batch, heads, two, _, width = layer.shape
-    larger = layer.new_empty(batch, heads, two, room, width)
-    larger.narrow(3, 0, used).copy_(layer.narrow(3, 0, used))
-    return larger
+    resized = layer.new_zeros(batch, heads, two, room, width)
+    resized.narrow(3, 0, used).copy_(layer.narrow(3, 0, used))
+    return resized

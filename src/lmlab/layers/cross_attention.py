@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from lmlab.layers.attention import attend, attention_weights, head_width
 from lmlab.layers.dropout import dropout as drop
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.packing import Whole
+from lmlab.layers.padding import NoPadding, Padding
+from lmlab.layers.watching import is_watched
 
-WHOLE = Whole()
+FULL = NoPadding()
 FEW = 16
 """Up to so many queries the weights are computed in the open when nothing is learnt: a kernel would copy all keys."""
 
@@ -24,8 +25,8 @@ class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the encoder (Vaswani et al. 2017, section 3.2.3).
 
     Keys and values are made once for each source by `remember`. All K texts in the writing for it share them: their
-    queries stand beside each other, as if they were one longer text. A forward hook on `probabilities` sees the weights
-    [B * K, H, T, S]; without one they need not be computed.
+    queries stand beside each other, as if they were one longer text. Who watches `probabilities` sees the weights
+    [B * K, H, T, S]; otherwise they need not be computed.
     """
 
     def __init__(self, width: int, heads: int, *, dropout: float = 0.0) -> None:
@@ -36,26 +37,26 @@ class CrossAttention(nn.Module):
         self.projection = Linear(width, width)
         self.probabilities = nn.Identity()
 
-    def remember(self, x: Tensor, texts: Whole = WHOLE) -> Tensor:
+    def remember(self, x: Tensor, padding: Padding = FULL) -> Tensor:
         """Encoded sources [B, S, D], or packed, -> keys and values [B, H, 2, S, d]."""
-        parts = texts.unpack(self.key_value(x))
+        parts = padding.unpack(self.key_value(x))
         return parts.view(*parts.shape[:2], 2, self.heads, self.head_width).permute(0, 3, 2, 1, 4)
 
-    def forward(self, y: Tensor, keys_values: Tensor, mask: Tensor | None = None, texts: Whole = WHOLE) -> Tensor:
+    def forward(self, y: Tensor, keys_values: Tensor, mask: Tensor | None = None, padding: Padding = FULL) -> Tensor:
         """y [B * K, T, D] or packed, keys and values [B, H, 2, S, d], mask [B, 1, 1, S] False at padding -> as y."""
-        q = texts.unpack(self.query(y))
+        q = padding.unpack(self.query(y))
         rows, length, width = q.shape
         q = q.view(len(keys_values), -1, self.heads, self.head_width).transpose(1, 2)  # [B, H, K * T, d]
         k, v = keys_values.unbind(2)
         dropout = self.dropout if self.training else 0.0
         few = q.shape[2] <= FEW and not torch.is_grad_enabled()
-        if self.probabilities._forward_hooks:
+        if is_watched(self.probabilities):
             z = drop(self._show(attention_weights(q, k, mask=mask), length), dropout) @ v
         elif few and q.device.type == "cpu":
             z = attention_weights(q, k, mask=mask) @ v
         else:
             z = attend(q, k, v, mask=mask, dropout=dropout)
-        return cast(Tensor, self.projection(texts.pack(z.transpose(1, 2).reshape(rows, length, width))))
+        return cast(Tensor, self.projection(padding.pack(z.transpose(1, 2).reshape(rows, length, width))))
 
     def _show(self, weights: Tensor, length: int) -> Tensor:
         """Pass weights [B, H, K * T, S] through `probabilities`, each text as a row of its own."""

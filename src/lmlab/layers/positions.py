@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -24,9 +25,9 @@ class LearnedPositions(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.empty(window, width).normal_(std=0.02))
 
-    def forward(self, start: int, length: int) -> Tensor:
-        """The vectors [length, width] of the positions from `start`."""
-        return self.weight.narrow(0, start, length)
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
+        """The vectors [length, width] of the positions from `start`, or [B, length, width] from each of [B]."""
+        return rows_from(self.weight, start, length)
 
     def extra_repr(self) -> str:
         return f"{self.weight.shape[0]}, {self.weight.shape[1]}"
@@ -41,9 +42,16 @@ class SinusoidalPositions(nn.Module):
         super().__init__()
         self.register_buffer("table", sinusoids(torch.arange(window), width), persistent=False)
 
-    def forward(self, start: int, length: int) -> Tensor:
-        """The vectors [length, width] of the positions from `start`."""
-        return self.table.narrow(0, start, length)
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
+        """The vectors [length, width] of the positions from `start`, or [B, length, width] from each of [B]."""
+        return rows_from(self.table, start, length)
+
+
+def rows_from(table: Tensor, start: int | Tensor, length: int) -> Tensor:
+    """Rows [length, D] of a table from `start` on, or [B, length, D] where each of B texts starts elsewhere."""
+    if isinstance(start, int):
+        return table.narrow(0, start, length)
+    return F.embedding(start[:, None] + torch.arange(length, device=start.device), table)
 
 
 def check_window(read: int, more: int, window: int) -> None:

@@ -166,8 +166,13 @@ class Stack(nn.Module):
     def start(self, batch_size: int) -> tuple[LayerState, ...]:
         return tuple(cast(Layer, layer).start(batch_size) for layer in self.layers)
 
-    def forward(self, x: Tensor, states: tuple[LayerState, ...]) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """x [B, T, D] -> the top layer's outputs [B, T, H] and each layer's last state."""
+    def forward(
+        self, x: Tensor, states: tuple[LayerState, ...], *, collect: list[Tensor] | None = None
+    ) -> tuple[Tensor, tuple[LayerState, ...]]:
+        """x [B, T, D] -> the top layer's outputs [B, T, H] and each layer's last state.
+
+        `collect` is given x and what each layer passes up.
+        """
         seen = [x]
         ends = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
@@ -183,7 +188,13 @@ class Stack(nn.Module):
                 y = x + t * (y - x)
             seen.append(y)
             ends.append(end)
+        if collect is not None:
+            collect += seen
         return seen[-1], tuple(ends)
+
+    def stages(self) -> list[list[nn.Module]]:
+        """The modules of each layer, the first layer first."""
+        return [[layer, *self.gates[max(0, number - 1) : number]] for number, layer in enumerate(self.layers)]
 
     def flops(self) -> float:
         """Floating-point operations per token: all are matrix products."""

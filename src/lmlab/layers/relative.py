@@ -14,6 +14,7 @@ from lmlab.layers.attention import causal_mask, head_width
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.positions import sinusoids
+from lmlab.layers.watching import is_watched
 
 
 class Distances:
@@ -43,8 +44,8 @@ class RelativeAttention(nn.Module):
     """A_ij = q_iᵀk_j + q_iᵀ W_R R_{i−j} + uᵀk_j + vᵀ W_R R_{i−j}; softmax(A/√d)V, mixed by Wᴼ.
 
     The four terms of the paper: content, content-dependent position, global content bias, global position bias. The
-    query is the current token's only; keys and values are the memory's too. No product has a bias of its own. A forward
-    hook on `probabilities` sees the weights [B, H, T, S].
+    query is the current token's only; keys and values are the memory's too. No product has a bias of its own. Who
+    watches `probabilities` sees the weights [B, H, T, S].
     """
 
     def __init__(self, width: int, heads: int, *, dropout: float = 0.0) -> None:
@@ -57,8 +58,8 @@ class RelativeAttention(nn.Module):
         self.probabilities = nn.Identity()
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, keys_values: Tensor, distances: Distances) -> Tensor:
-        """x [B, T, D] and the keys and values [B, S, 2D] of memory and x -> [B, T, D].
+    def forward(self, x: Tensor, keys_values: Tensor, distances: Distances, mask: Tensor | None = None) -> Tensor:
+        """x [B, T, D] and the keys and values [B, S, 2D] of memory and x -> [B, T, D]; mask [B, S] False where none is.
 
         Heads go first, because W_R R is the same for the whole batch: one product per head serves all of it.
         """
@@ -74,8 +75,10 @@ class RelativeAttention(nn.Module):
         scores = torch.baddbmm(position, by_content, k.mT, beta=scale, alpha=scale)
         if length > 1:
             scores.masked_fill_(~causal_mask(length, span, device=x.device), -math.inf)
+        if mask is not None:
+            scores.view(self.heads, batch, length, span).masked_fill_(~mask[:, None], -math.inf)
         weights = scores.softmax(-1)
-        if self.probabilities._forward_hooks:
+        if is_watched(self.probabilities):
             seen = self.probabilities(weights.view(self.heads, batch, length, span).transpose(0, 1))
             weights = seen.transpose(0, 1).reshape(-1, length, span)
         z = torch.bmm(self.dropout(weights), v).view(self.heads, batch, length, self.head_width)

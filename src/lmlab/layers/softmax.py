@@ -8,21 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
+from lmlab.layers.kernels.cross_entropy import chunk_rows, linear_cross_entropy
 from lmlab.layers.kernels.linear import Prepares, linear
-
-CHUNK_ELEMENTS = 2**24
-"""About how many scores are held at once by `linear_cross_entropy`: 64 MB in single precision."""
-BLOCK_ELEMENTS = 2**20
-"""How many scores become probabilities at a time: few enough for the cache."""
-CHUNK_ROWS = 256
-"""The fewest rows that a chunk has: with fewer, adding up the weight's gradient costs more than the products."""
 
 
 class Softmax(Prepares):
@@ -51,7 +44,7 @@ class Softmax(Prepares):
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """Surprisal in nats [N] of targets [N] at hidden vectors [N, D]."""
-        rows = _rows(len(self.weight))
+        rows = chunk_rows(len(self.weight))
         parts = [
             F.cross_entropy(_widen(self.logits(h)), t, reduction="none")
             for h, t in zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)
@@ -147,67 +140,6 @@ def default_cutoffs(vocabulary: int) -> list[int]:
     while 5 * cutoffs[-1] < vocabulary:
         cutoffs.append(5 * cutoffs[-1])
     return cutoffs
-
-
-def linear_cross_entropy(hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor) -> Tensor:
-    """Σ_n −log softmax(W h_n + b)_{y_n}, in memory for one chunk of rows.
-
-    The gradient that arrives from above is one number, so the gradients are computed (up to that factor) together
-    with the loss, while a chunk's scores are at hand: dL/ds = softmax(s) − onehot(y), dL/dh = dL/ds · W,
-    dL/dW = dL/dsᵀ · h. The [N, V] scores are neither kept nor computed twice.
-    """
-    wanted = torch.is_grad_enabled() and (
-        hidden.requires_grad or weight.requires_grad or (bias is not None and bias.requires_grad)
-    )
-    return cast(Tensor, _LinearCrossEntropy.apply(hidden, weight, bias, targets, wanted))  # type: ignore[no-untyped-call]
-
-
-class _LinearCrossEntropy(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, hidden: Tensor, weight: Tensor, bias: Tensor | None, targets: Tensor, wanted: bool) -> Tensor:
-        count, vocabulary = len(hidden), len(weight)
-        total = hidden.new_zeros(())
-        d_hidden = torch.empty_like(hidden) if wanted else None
-        d_weight = torch.empty_like(weight) if wanted and weight.requires_grad else None
-        d_bias = torch.zeros_like(bias) if wanted and bias is not None else None
-        chunks = max(1, math.ceil(count / _rows(vocabulary)))
-        rows = max(1, math.ceil(count / chunks))
-        scores = hidden.new_empty(min(rows, count), vocabulary)
-        for start in range(0, count, rows):
-            h = hidden[start : start + rows]
-            y = targets[start : start + rows, None]
-            s = scores[: len(h)]
-            if bias is None:
-                torch.mm(h, weight.t(), out=s)
-            else:
-                torch.addmm(bias, h, weight.t(), out=s)
-            total -= s.gather(1, y).sum()
-            for block in torch.split(s, max(1, BLOCK_ELEMENTS // vocabulary)):
-                largest = block.amax(1)
-                torch.softmax(block, 1, out=block)
-                total += (largest - block.amax(1).log()).sum()  # log Σ exp(s), since the largest p is exp(max s) / Σ
-            if d_hidden is None:
-                continue
-            s.scatter_add_(1, y, s.new_full((), -1).expand_as(y))
-            torch.mm(s, weight, out=d_hidden[start : start + rows])
-            if d_weight is not None:
-                d_weight.addmm_(s.t(), h, beta=0 if start == 0 else 1)
-            if d_bias is not None:
-                d_bias += s.sum(0)
-        if d_weight is not None and count == 0:
-            d_weight.zero_()
-        ctx.save_for_backward(d_hidden, d_weight, d_bias)
-        return total
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: Any, upstream: Tensor) -> tuple[Tensor | None, ...]:
-        d_hidden, d_weight, d_bias = (None if d is None else d * upstream for d in ctx.saved_tensors)
-        return d_hidden, d_weight, d_bias, None, None
-
-
-def _rows(vocabulary: int) -> int:
-    return max(CHUNK_ROWS, CHUNK_ELEMENTS // vocabulary)
 
 
 def _widen(scores: Tensor) -> Tensor:

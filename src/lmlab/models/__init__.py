@@ -19,8 +19,8 @@ class System(NamedTuple):
     year: int
     paper: str
     summary: str
-    does: tuple[str, ...] = ("next token",)
-    """What it can do (names of abilities.ABILITIES); the first is what it is known for."""
+    does: tuple[str, ...] = ("next token", "vectors")
+    """What it can do (names of abilities.ABILITIES), in its smallest size; the first is what it is known for."""
 
     @property
     def predicts(self) -> str:
@@ -30,7 +30,14 @@ class System(NamedTuple):
 LINEAGE: dict[str, System] = {
     system.name: system
     for system in (
-        System("ngram", "lmlab.models.ngram:NGram", 1998, "Chen & Goodman 1998", "counts of n words, smoothed"),
+        System(
+            "ngram",
+            "lmlab.models.ngram:NGram",
+            1998,
+            "Chen & Goodman 1998",
+            "counts of n words, smoothed",
+            does=("next token",),
+        ),
         System("nplm", "lmlab.models.nplm:NPLM", 2003, "Bengio et al. 2003", "feed-forward net over n-1 embeddings"),
         System("rnn", "lmlab.models.rnn:RNN", 2010, "Elman 1990, Mikolov et al. 2010", "simple recurrent net"),
         System("bow", "lmlab.models.bow:BagOfWords", 2011, "running mean of embeddings", "any length, no order"),
@@ -42,7 +49,7 @@ LINEAGE: dict[str, System] = {
             2015,
             "Sutskever et al. 2014, Bahdanau et al. 2015",
             "recurrent encoder and decoder, with attention",
-            does=("target text",),
+            does=("target text", "vectors"),
         ),
         System(
             "attention-lm",
@@ -57,7 +64,7 @@ LINEAGE: dict[str, System] = {
             2017,
             "Vaswani et al. 2017",
             "encoder and decoder of attention alone",
-            does=("target text",),
+            does=("target text", "vectors"),
         ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "post-norm Transformer decoder"),
         System(
@@ -66,7 +73,7 @@ LINEAGE: dict[str, System] = {
             2018,
             "Devlin et al. 2019",
             "looks both ways, fills blanks",
-            does=("blanks",),
+            does=("blanks", "pairs", "vectors"),
         ),
         System(
             "mbert",
@@ -74,7 +81,7 @@ LINEAGE: dict[str, System] = {
             2018,
             "Devlin et al. 2018, release notes",
             "BERT over one vocabulary for many languages",
-            does=("blanks",),
+            does=("blanks", "pairs", "vectors"),
         ),
         System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "pre-norm Transformer decoder"),
         System(
@@ -90,7 +97,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Liu et al. 2019",
             "BERT trained better, without sentence pairs",
-            does=("blanks",),
+            does=("blanks", "vectors"),
         ),
         System(
             "xlm-r",
@@ -98,7 +105,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Conneau et al. 2020",
             "RoBERTa over one vocabulary for many languages",
-            does=("blanks",),
+            does=("blanks", "vectors"),
         ),
         System(
             "albert",
@@ -106,7 +113,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Lan et al. 2020",
             "BERT with small token vectors and one shared block",
-            does=("blanks",),
+            does=("blanks", "pairs", "vectors"),
         ),
         System(
             "bart",
@@ -114,7 +121,7 @@ LINEAGE: dict[str, System] = {
             2019,
             "Lewis et al. 2020",
             "a Transformer that repairs damaged text",
-            does=("target text",),
+            does=("target text", "vectors"),
         ),
         System(
             "electra",
@@ -122,7 +129,7 @@ LINEAGE: dict[str, System] = {
             2020,
             "Clark et al. 2020",
             "a small model fills blanks, a large one finds what it replaced",
-            does=("blanks", "replaced tokens"),
+            does=("blanks", "replaced tokens", "vectors"),
         ),
     )
 }

@@ -14,6 +14,8 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from lmlab.models.descriptions import DESCRIPTIONS
+
 State = Any
 """What a model remembers of what it has read: a nest (tuple, list, dict) of batch-first tensors, or None."""
 
@@ -114,43 +116,25 @@ class GivesVectors(Protocol):
 
 
 class Ability(NamedTuple):
-    """An ability as users are told of it."""
+    """An ability and the protocol that a model has it by."""
 
-    name: str  # in the lineage, in leaderboards
+    name: str
     kind: type
-    does: str  # "it …"
-    uses: str  # the verbs for it
-    systems: str  # some that have it
+    does: str
+    uses: str
+    systems: str
 
 
-ABILITIES: dict[str, Ability] = {
-    each.name: each
-    for each in (
-        Ability(
-            "next token",
-            PredictsNext,
-            "predicts the next token",
-            "lmlab generate, lmlab next and lmlab score",
-            "ngram, lstm or gpt2",
-        ),
-        Ability(
-            "blanks",
-            FillsBlanks,
-            "predicts masked tokens (fills blanks)",
-            "lmlab fill and lmlab score",
-            "bert, roberta, albert or electra",
-        ),
-        Ability(
-            "target text",
-            WritesTarget,
-            "writes a target text from a source",
-            "lmlab translate and lmlab evaluate",
-            "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
-        ),
-        Ability("replaced tokens", Detects, "detects replaced tokens", "lmlab embed", "electra"),
-        Ability("pairs", JudgesPairs, "judges sentence pairs (NSP, SOP)", "training", "bert or albert"),
-        Ability("vectors", GivesVectors, "gives vectors of its layers", "lmlab embed", "lstm, gpt2 or bert"),
-    )
+KINDS: dict[str, type] = {
+    "next token": PredictsNext,
+    "blanks": FillsBlanks,
+    "target text": WritesTarget,
+    "replaced tokens": Detects,
+    "pairs": JudgesPairs,
+    "vectors": GivesVectors,
+}
+ABILITIES = {
+    name: Ability(name, KINDS[name], each.does, each.uses, each.systems) for name, each in DESCRIPTIONS.items()
 }
 
 A = TypeVar("A")

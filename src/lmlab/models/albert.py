@@ -8,26 +8,25 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field
-from torch import Tensor, nn
+from torch import nn
 
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.bert import Bert, BertConfig
-from lmlab.models.gpt import initialise
+from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.model import ModelConfig
 
 
-class AlbertConfig(BertConfig):
+class AlbertConfig(BertConfig, FactorisedConfig):
     """The size of an ALBERT."""
 
-    embedding_width: int = Field(128, ge=1, description="size of the token vectors, before they get the blocks' width")
     gelu: Literal["exact", "tanh"] = Field("tanh", description="x Φ(x), or its approximation by tanh")
 
 
-class Albert(Bert):
+class Albert(FactorisedEncoder, Bert):
     """x = W LN(token + position + segment) + b, then the same block again and again.
 
-    Factorised embeddings (section 3.1): V·E + E·D weights in place of V·D, because what a token means by itself needs
-    fewer dimensions than what it means in its context. Shared layers: the weights, and their gradients, of one block.
+    Factorised embeddings (section 3.1, see factorised.py). Shared layers: the weights, and their gradients, of one
+    block.
     """
 
     Config: ClassVar[type[ModelConfig]] = AlbertConfig
@@ -45,23 +44,10 @@ class Albert(Bert):
 
     config: AlbertConfig
 
-    def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(config)
-        self.projection: nn.Module = Linear(config.embedding_width, config.width)
-        self.projection.apply(initialise)
-
-    @property
-    def embedding_width(self) -> int:
-        return self.config.embedding_width
+    def widen(self) -> nn.Module:
+        """A product even where the widths are equal, as in the published models."""
+        return Linear(self.config.embedding_width, self.config.width)
 
     @property
     def distinct_blocks(self) -> int:
         return 1
-
-    def embed(self, tokens: Tensor, segments: Tensor | None, positions: Tensor) -> Tensor:
-        x: Tensor = self.projection(super().embed(tokens, segments, positions))
-        return x
-
-    def flops(self, window: int, share: float = 1.0) -> float:
-        projection = sum(module.weight.numel() for module in self.projection.modules() if isinstance(module, nn.Linear))
-        return super().flops(window, share) + 2.0 * projection

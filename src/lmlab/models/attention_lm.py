@@ -11,81 +11,14 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from lmlab.layers.attention import SelfAttention, head_width
-from lmlab.layers.cache import KeyValueCache
+from lmlab.layers.attention import SelfAttention
+from lmlab.layers.cache import Slot
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
+from lmlab.layers.positions import LearnedPositions, SinusoidalPositions
 from lmlab.layers.softmax import Softmax
-from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output
-
-
-class WindowedConfig(ModelConfig):
-    """What every Transformer with a window is told."""
-
-    width: int = Field(128, ge=1, description="size of the token vectors")
-    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
-    layers: int = Field(4, ge=1, description="blocks")
-    window: int = Field(128, ge=2, description="the most tokens that attention sees")
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
-        head_width(info.data.get("width", heads), heads)
-        return heads
-
-
-class WindowedTransformer(NextTokenModel):
-    """Blocks of attention over at most `window` tokens; the state is their key-value cache."""
-
-    config: WindowedConfig
-    embedding: nn.Embedding
-    blocks: nn.ModuleList
-
-    @property
-    def window(self) -> int:
-        return self.config.window
-
-    def start(self, batch_size: int) -> KeyValueCache:
-        return KeyValueCache.empty(
-            batch_size,
-            layers=self.config.layers,
-            heads=self.config.heads,
-            head_width=self.config.width // self.config.heads,
-            window=self.config.window,
-            like=self.embedding.weight,
-        )
-
-    def embed(self, tokens: Tensor, start: int) -> Tensor:
-        """The vectors [B, T, D] of tokens at the positions from `start`."""
-        raise NotImplementedError
-
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
-        """A fresh text (state None) is read without a cache; a state from `start` is read on from."""
-        length = tokens.shape[1]
-        start = 0 if state is None else state.length
-        check_window(start, length, self.config.window)
-        x = self.embed(tokens, start)
-        if state is None:
-            for block in self.blocks:
-                x = block(x)
-            return Output(x, None)
-        state = state.advance(length, window=self.config.window)
-        for block, cache in zip(self.blocks, state.layers, strict=True):
-            x = block(x, cache, start)
-        return Output(x, state)
-
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        return super().step(tokens, self.start(len(tokens)) if state is None else state)
-
-    def flops(self, window: int) -> float:
-        """2 per weight of a product, the output layer's too, and 4·T·D per layer for QKᵀ and its product with V.
-
-        Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.
-        """
-        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, (nn.Linear, Softmax)))
-        return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers
+from lmlab.models.model import ModelConfig
+from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 
 
 class AttentionLMConfig(WindowedConfig):
@@ -116,8 +49,8 @@ class Block(nn.Module):
         self.attention = SelfAttention(config.width, config.heads, bias=False)
         self.feed_forward = nn.Sequential(Linear(config.width, config.inner), nn.Tanh())
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        h: Tensor = self.feed_forward(self.attention(x, cache, start))
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        h: Tensor = self.feed_forward(self.attention(x, slot))
         return h
 
 
@@ -131,8 +64,8 @@ class PostNormBlock(nn.Module):
         self.feed_forward = FeedForward(config.width, config.inner, activation=nn.functional.gelu)
         self.feed_forward_norm = nn.LayerNorm(config.width)
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        x = self.attention_norm(self.attention(x, cache, start) + x)
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        x = self.attention_norm(self.attention(x, slot) + x)
         x = self.feed_forward_norm(self.feed_forward(x) + x)
         return x
 
@@ -140,8 +73,8 @@ class PostNormBlock(nn.Module):
 class PreNormBlock(PostNormBlock):
     """z = SelfAttn(LN(x)) + x; h = W''GELU(W'LN(z) + b') + b'' + z."""
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        x = self.attention(self.attention_norm(x), cache, start) + x
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        x = self.attention(self.attention_norm(x), slot) + x
         x = self.feed_forward(self.feed_forward_norm(x)) + x
         return x
 
@@ -189,7 +122,8 @@ class AttentionLM(WindowedTransformer):
             self.positions = SinusoidalPositions(config.window, config.width)
         self.blocks = nn.ModuleList(self.BLOCKS[config.tricks](config) for _ in range(config.layers))
         self.output = Softmax(config.inner if plain else config.width, config.vocabulary, bias=plain)
+        self.norm = nn.Identity()
 
-    def embed(self, tokens: Tensor, start: int) -> Tensor:
+    def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
         x: Tensor = self.embedding(tokens)
         return x if self.positions is None else x + self.positions(start, tokens.shape[1])

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.packing import Whole
+from lmlab.layers.padding import Padding
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.models.abilities import State
 from lmlab.models.gpt import initialise
@@ -56,9 +56,9 @@ class Bart(Transformer):
         stack.embedding_norm = nn.LayerNorm(self.config.width)
         return stack
 
-    def _read(self, source: Tensor, texts: Whole) -> Tensor:
+    def _read(self, source: Tensor, padding: Padding, collect: list[Tensor] | None = None) -> Tensor:
         check_window(0, source.shape[1], self.config.window)
-        return super()._read(source, texts)
+        return super()._read(source, padding, collect)
 
     def forward(
         self,
@@ -68,6 +68,9 @@ class Bart(Transformer):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
         check_window(0 if state is None else state.decoder.length, tokens.shape[1], self.config.window)
-        return super().forward(tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state)
+        return super().forward(
+            tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state, collect=collect
+        )

@@ -19,13 +19,15 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear
+from lmlab.layers.kernels.packing import pack_by_length
 from lmlab.layers.masked_head import MaskedHead
-from lmlab.layers.packing import Masked, Packed, Whole, check_lengths, choose
+from lmlab.layers.padding import Padding, choose
 from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.watching import is_watched
 from lmlab.models.abilities import State
-from lmlab.models.attention_lm import WindowedConfig
 from lmlab.models.gpt import GPT, initialise
-from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output
+from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output, by_depth
+from lmlab.models.windowed import WindowedConfig
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
 
@@ -81,13 +83,13 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, texts: Whole, at: Tensor | None = None) -> Tensor:
+    def forward(self, x: Tensor, padding: Padding, at: Tensor | None = None) -> Tensor:
         """With `at` [B, K] only what comes out at these places of each row, [B, K, D]: the others only answer."""
         if at is None:
-            x = self.attention_norm(x + self.dropout(self.attention(x, texts)))
+            x = self.attention_norm(x + self.dropout(self.attention(x, padding)))
         else:
-            chosen = texts.choose(x, at)
-            x = self.attention_norm(chosen + self.dropout(self.attention.ask(chosen, x, texts)))
+            chosen = padding.choose(x, at)
+            x = self.attention_norm(chosen + self.dropout(self.attention.ask(chosen, x, padding)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
@@ -156,51 +158,44 @@ class Encoder(EncoderModel):
         positions: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
         """`positions` [B, T] where they are not simply counted from 0, as of a text and its translation in one row.
 
         With `at` [B, K] the last block works at these places alone; the vectors there are what the whole would give.
         """
-        x, texts = self._begin(tokens, segments, lengths, positions)
+        padding = pack_by_length(tokens, lengths)
+        x = self._enter(tokens, segments, positions, padding)
         *blocks, last = self._stack()
         for block in blocks:
-            x = block(x, texts)
-        if at is not None and self.config.direction == "both" and not self._watched():
-            return Output(last(x, texts, at), None)
-        hidden = texts.unpack(last(x, texts))
+            if collect is not None:
+                collect.append(padding.unpack(x))
+            x = block(x, padding)
+        if at is not None and self.config.direction == "both" and collect is None and not is_watched():
+            return Output(last(x, padding, at), None)
+        if collect is not None:
+            collect.append(padding.unpack(x))
+        hidden = padding.unpack(last(x, padding))
+        if collect is not None:
+            collect.append(hidden)
         return Output(hidden if at is None else choose(hidden, at), None)
 
-    def layers(
-        self, tokens: Tensor, *, segments: Tensor | None = None, lengths: Tensor | None = None
-    ) -> Iterator[Tensor]:
-        """What enters the first block and what leaves each, [B, T, D], zero at padding; `forward` gives the last."""
-        x, texts = self._begin(tokens, segments, lengths)
-        yield texts.unpack(x)
-        for block in self._stack():
-            x = block(x, texts)
-            yield texts.unpack(x)
-
-    def _begin(
-        self, tokens: Tensor, segments: Tensor | None, lengths: Tensor | None, positions: Tensor | None = None
-    ) -> tuple[Tensor, Whole]:
-        """What enters the first block; packed on a CPU, unless a hook watches a part: it will see [B, T, ·]."""
-        batch, longest = tokens.shape
+    def _enter(self, tokens: Tensor, segments: Tensor | None, positions: Tensor | None, padding: Padding) -> Tensor:
+        """What enters the first block, packed or not."""
+        longest = tokens.shape[1]
         check_window(0, longest, self.config.window)
-        texts = Whole()
-        if lengths is not None and check_lengths(lengths, batch, longest):
-            packs = tokens.device.type == "cpu" and not self._watched() and not torch.compiler.is_compiling()
-            texts = (Packed if packs else Masked)(lengths, longest)
         table = self.positions(self.first_position, longest)
-        places = texts.place(table) if positions is None else F.embedding(texts.pack(positions), table)
-        segments = None if segments is None else texts.pack(segments)
-        return self.embed(texts.pack(tokens), segments, places), texts
-
-    def _watched(self) -> bool:
-        return any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
+        places = padding.place(table) if positions is None else F.embedding(padding.pack(positions), table)
+        segments = None if segments is None else padding.pack(segments)
+        return self.embed(padding.pack(tokens), segments, places)
 
     def _stack(self) -> Iterator[nn.Module]:
         for layer in range(self.config.layers):
             yield self.blocks[layer * self.distinct_blocks // self.config.layers]
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        tables = (self.embedding, self.positions, self.segments, self.embedding_norm)
+        return by_depth(self, tables, *((block,) for block in self.blocks))
 
     def flops(self, window: int, share: float = 1.0) -> float:
         """Of the encoder alone: the head works only where a token is predicted, `output.flops()` for each of these.

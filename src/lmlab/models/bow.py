@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 
 
 class BagOfWordsConfig(ModelConfig):
@@ -66,12 +66,22 @@ class BagOfWords(NextTokenModel):
     def window(self) -> int | None:
         return self.config.window
 
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
         before, read = self.start(len(tokens)) if state is None else state
-        sums = before[:, None] + self.embedding(tokens).cumsum(dim=1)  # [B, T, D]
+        x = self.embedding(tokens)  # [B, T, D]
+        sums = before[:, None] + x.cumsum(dim=1)
         counts = read[:, None] + torch.arange(1, tokens.shape[1] + 1, device=tokens.device)  # [B, T]
         m = self.dropout(sums / counts[..., None])
         h = self.dropout(torch.tanh(self.hidden(m)))
+        if collect is not None:
+            collect += [x, h]
         return Output(h, None if state is None else (sums[:, -1], counts[:, -1]))
 
     def start(self, batch_size: int) -> State:
@@ -79,6 +89,9 @@ class BagOfWords(NextTokenModel):
         return weight.new_zeros(batch_size, weight.shape[1]), torch.zeros(
             batch_size, dtype=torch.long, device=self.device
         )
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding,), (self.hidden,))
 
     def flops(self, window: int) -> float:
         return 2.0 * self.hidden.weight.numel() + self.output.flops()

@@ -6,7 +6,6 @@ Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -15,10 +14,10 @@ from torch import Tensor, nn
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsBlanks, State
-from lmlab.models.albert import Albert, AlbertConfig
-from lmlab.models.bert import GELU, EncoderConfig
+from lmlab.models.bert import GELU, Bert, EncoderConfig
+from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.gpt import initialise
-from lmlab.models.model import EncoderModel, ModelConfig, Output
+from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
 
 
 class ElectraConfig(EncoderConfig):
@@ -50,59 +49,36 @@ class ElectraConfig(EncoderConfig):
             )
         return parts
 
-    def part(self, share: float) -> AlbertConfig:
-        """The settings of one part, `share` of the size."""
+    def part(self, share: float, *, head: bool) -> FactorisedConfig:
+        """The settings of one part, `share` of the size, with or without a head that fills blanks."""
         width, heads = _shared(share, self.width, self.heads)
         fields = {name: getattr(self, name) for name in EncoderConfig.model_fields}
-        fields |= {"width": width, "heads": heads, "inner": round(share * self.inner_width)}
-        return AlbertConfig(**fields, embedding_width=self.embedding_width or self.width, pooler=False, pairs=False)
+        fields |= {"width": width, "heads": heads, "inner": round(share * self.inner_width), "head": head}
+        return FactorisedConfig(**fields, embedding_width=self.embedding_width or self.width)
 
 
 def _shared(share: float, width: int, heads: int) -> tuple[int, int]:
     return max(1, round(share * width)), max(1, round(share * heads))
 
 
-class Part(Albert):
-    """ALBERT's small token vectors, but each layer has its own block; not projected where the widths are equal."""
-
-    def __init__(self, config: AlbertConfig) -> None:
-        super().__init__(config)
-        if config.embedding_width == config.width:
-            self.projection = nn.Identity()
-
-    @property
-    def distinct_blocks(self) -> int:
-        return self.config.layers
-
-
-class Discriminator(Part):
+class Discriminator(FactorisedEncoder):
     """P(replaced) = σ(w · gelu(W h + b) + c) at each place (section 2)."""
 
-    def __init__(self, config: AlbertConfig) -> None:
+    def __init__(self, config: FactorisedConfig) -> None:
         super().__init__(config)
-        self.output = None  # it fills no blanks
-        self.detector = Linear(config.width, config.width) if config.head else None
-        self.verdict = Linear(config.width, 1) if config.head else None
+        self.detector = Linear(config.width, config.width)
+        self.verdict = Linear(config.width, 1)
         for head in (self.detector, self.verdict):
-            if head is not None:
-                head.apply(initialise)
+            head.apply(initialise)
 
     def judge(self, hidden: Tensor) -> Tensor:
         """hidden [..., D] -> logits [...] of "this token was replaced"."""
-        assert self.detector is not None and self.verdict is not None, "only a detector judges"  # noqa: PT018
         x = GELU[self.config.gelu](self.detector(hidden))
         return cast(Tensor, self.verdict(x)).squeeze(-1)
 
-
-@dataclass(frozen=True)
-class Detector:
-    """The discriminator with its head (`Detects`)."""
-
-    discriminator: Discriminator
-
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token was replaced"."""
-        return self.discriminator.judge(self.discriminator(**inputs).hidden)
+        return self.judge(self(**inputs).hidden)
 
 
 class Electra(EncoderModel):
@@ -114,15 +90,15 @@ class Electra(EncoderModel):
 
     Config: ClassVar[type[ModelConfig]] = ElectraConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {**Albert.SIZES["tiny"], "generator": 0.5},
-        "mini": {**Albert.SIZES["small"], "generator": 0.5},
+        "tiny": {**Bert.SIZES["tiny"], "embedding_width": 32, "generator": 0.5},
+        "mini": {**Bert.SIZES["small"], "embedding_width": 64, "generator": 0.5},
         "small": {"width": 256, "heads": 4, "layers": 12, "window": 512, "embedding_width": 128, "generator": 0.25},
         "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "generator": 1 / 3},
         "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "generator": 0.25},
     }
     DEFAULT_SIZE: ClassVar[str] = "mini"  # the paper's `small` is no small model on a CPU
-    TRAINING: ClassVar[dict[str, Any]] = {**Albert.TRAINING, "rate": 1e-3}  # the discriminator learns nothing at 2e-3
-    TUNED_WIDTH: ClassVar[int | None] = Albert.TUNED_WIDTH
+    TRAINING: ClassVar[dict[str, Any]] = {**Bert.TRAINING, "rate": 1e-3}  # the discriminator learns nothing at 2e-3
+    TUNED_WIDTH: ClassVar[int | None] = Bert.TUNED_WIDTH
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "replaced"}
     TOKENIZER: ClassVar[str] = "wordpiece:4096"
 
@@ -131,8 +107,13 @@ class Electra(EncoderModel):
     def __init__(self, config: ElectraConfig) -> None:
         super().__init__()
         self.config = config
-        self.discriminator = Discriminator(config.part(1.0)) if config.parts != "generator" else None
-        self.generator = Part(config.part(config.generator)) if config.parts != "discriminator" else None
+        self.discriminator: FactorisedEncoder | None = None
+        self.generator: FactorisedEncoder | None = None
+        if config.parts != "generator":
+            encoder = Discriminator if config.head else FactorisedEncoder
+            self.discriminator = encoder(config.part(1.0, head=False))
+        if config.parts != "discriminator":
+            self.generator = FactorisedEncoder(config.part(config.generator, head=config.head))
         if self.generator is not None and self.discriminator is not None:
             self.generator.embedding = self.discriminator.embedding
             self.generator.positions = self.discriminator.positions
@@ -145,7 +126,7 @@ class Electra(EncoderModel):
         return self.config.window
 
     @property
-    def main(self) -> Part:
+    def main(self) -> FactorisedEncoder:
         """The part whose vectors `forward` gives."""
         part = self.generator if self.discriminator is None else self.discriminator
         assert part is not None
@@ -156,8 +137,8 @@ class Electra(EncoderModel):
         yield self
         if self.generator is not None:
             yield from (offer for offer in self.generator.offers() if isinstance(offer, FillsBlanks))
-        if self.discriminator is not None and self.discriminator.detector is not None:
-            yield Detector(self.discriminator)
+        if isinstance(self.discriminator, Discriminator):
+            yield self.discriminator
 
     def forward(
         self,
@@ -167,8 +148,15 @@ class Electra(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
-        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at))
+        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at, collect=collect))
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        """Those of both parts, layer by layer."""
+        parts = [part.depths() for part in (self.discriminator, self.generator) if part is not None]
+        *stages, _ = ([each for part in layer for each in part] for layer in zip(*parts, strict=True))
+        return by_depth(self, *stages)
 
     def flops(self, window: int, share: float = 1.0) -> float:
         """Of all parts that there are, and of detection, which works at every place; the generator's head is extra.
@@ -177,7 +165,7 @@ class Electra(EncoderModel):
         """
         total = 0.0 if self.generator is None else self.generator.flops(window, share)
         if self.discriminator is not None:
-            heads = (self.discriminator.detector, self.discriminator.verdict)
-            weights = sum(head.weight.numel() for head in heads if head is not None)
-            total += self.discriminator.flops(window) + 2.0 * weights
+            total += self.discriminator.flops(window)
+        if isinstance(self.discriminator, Discriminator):
+            total += 2.0 * (self.discriminator.detector.weight.numel() + self.discriminator.verdict.weight.numel())
         return total

@@ -11,13 +11,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.attention import MultiHeadAttention
+from lmlab.layers.cache import Slot
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.positions import LearnedPositions
 from lmlab.layers.softmax import Softmax
-from lmlab.models.attention_lm import WindowedConfig, WindowedTransformer
 from lmlab.models.model import ModelConfig
+from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 
 
 class GPTConfig(WindowedConfig):
@@ -37,8 +38,8 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, cache, start)))
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, slot)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
@@ -66,6 +67,7 @@ class GPT(WindowedTransformer):
     block: ClassVar[type[nn.Module]] = Block
 
     config: GPTConfig
+    positions: LearnedPositions
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
@@ -75,9 +77,10 @@ class GPT(WindowedTransformer):
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self.block(config) for _ in range(config.layers))
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=self.embedding)
+        self.norm: nn.Module = nn.Identity()
         self.apply(initialise)
 
-    def embed(self, tokens: Tensor, start: int) -> Tensor:
+    def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
         x: Tensor = self.dropout(self.embedding(tokens) + self.positions(start, tokens.shape[1]))
         return x
 

@@ -10,16 +10,15 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from lmlab.models.abilities import State
+from lmlab.layers.cache import Slot
 from lmlab.models.gpt import GPT, Block, GPTConfig
-from lmlab.models.model import Output
 
 
 class PreNormBlock(Block):
     """z = x + Attention(LN(x)); h = z + FeedForward(LN(z)): the sum itself is never normalised."""
 
-    def forward(self, x: Tensor, cache: Tensor | None = None, start: int = 0) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), cache, start))
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), slot))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return x
 
@@ -43,7 +42,3 @@ class GPT2(GPT):
         for name, parameter in self.named_parameters():
             if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):
                 nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.layers))
-
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
-        x, state = super().forward(tokens, state=state)
-        return Output(self.norm(x), state)

@@ -5,9 +5,9 @@ What a model can do beyond giving vectors is in abilities.py. Shapes: B batch, T
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from pydantic import Field
@@ -78,6 +78,19 @@ class Model(nn.Module):
         """What can be done with this very model: itself, an encoder with its head, a part (see abilities.py)."""
         return (self,)
 
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        """The vectors [B, T, D] of every layer, with gradients.
+
+        First what enters the first block, then what leaves each; the last is what the model predicts from.
+        """
+        seen: list[Tensor] = []
+        self(**inputs, collect=seen)
+        return seen
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
+        raise NotImplementedError
+
     def flops(self, window: int) -> float:
         """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
 
@@ -95,10 +108,6 @@ class Predictor(Model):
     @property
     def vocabulary(self) -> int:
         return int(self.config.vocabulary)
-
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
-        """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text."""
-        raise NotImplementedError
 
     def logits(self, hidden: Tensor) -> Tensor:
         """Scores [..., V] for hidden vectors [..., D]."""
@@ -126,6 +135,21 @@ class NextTokenModel(Predictor):
 
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
 
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text.
+
+        What stands after the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
+        but the state is that after all T. `collect` is given the vectors of every layer (see `layers`).
+        """
+        raise NotImplementedError
+
     def start(self, batch_size: int) -> State:
         """The state of `batch_size` texts of which nothing has been read."""
         return None
@@ -148,11 +172,13 @@ class EncoderModel(Model):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
 
         What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
         [B, K], places of each row, only the vectors there, [B, K, D], for which the last layer need do little.
+        `collect` is given the vectors of every layer, [B, T, D] (see `layers`).
         """
         raise NotImplementedError
 
@@ -212,7 +238,13 @@ class EncoderDecoder(Predictor):
 
     FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary", "tokens": "start b boundary"}
 
-    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Any:
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        """Those of the encoder, which needs only the `source` and its `lengths`."""
+        seen: list[Tensor] = []
+        self.encode(inputs["source"], inputs.get("lengths"), collect=seen)
+        return seen
+
+    def encode(self, source: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None) -> Any:
         """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
         raise NotImplementedError
 
@@ -228,11 +260,13 @@ class EncoderDecoder(Predictor):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
         """Target tokens [B, T], each to be followed by the next one -> hidden [B, T, D].
 
         Row i has `lengths[i]` source tokens and `target_lengths[i]` target tokens; what follows them is padding.
         Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
+        `collect` is given the vectors of the encoder's layers.
         """
         raise NotImplementedError
 
@@ -260,7 +294,37 @@ def reorder_state(state: State, index: Tensor) -> State:
     if isinstance(state, Decoding):
         beams = rows_of(state.decoder) // rows_of(state.memory)
         return Decoding(reorder_state(state.memory, index // beams), reorder_state(state.decoder, index))
+    if isinstance(state, JoinableState):
+        return state.select(index)
     return map_state(lambda tensor: tensor.index_select(0, index), state)
+
+
+@runtime_checkable
+class JoinableState(Protocol):
+    """A state whose rows are not simply the rows of its tensors."""
+
+    def select(self, index: Tensor) -> Any: ...
+
+    def join(self, others: Sequence[Any]) -> Any: ...
+
+
+def join_states(states: Sequence[State]) -> State:
+    """One state with the rows of several states of one model; each row goes on as it would alone."""
+    first, *others = states
+    if not others:
+        return first
+    if isinstance(first, Decoding):
+        raise ValueError("states of an encoder-decoder cannot be joined: encode and write their sources together")
+    if isinstance(first, JoinableState):
+        return first.join(others)
+    if isinstance(first, Tensor):
+        return torch.cat(list(states))
+    if isinstance(first, dict):
+        return {key: join_states([state[key] for state in states]) for key in first}
+    if isinstance(first, (tuple, list)):
+        parts = [join_states(part) for part in zip(*states, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return first
 
 
 def rows_of(state: State) -> int:
@@ -273,3 +337,16 @@ def rows_of(state: State) -> int:
 
     map_state(look, state)
     return rows[0]
+
+
+def by_depth(model: nn.Module, *stages: Iterable[nn.Module | nn.Parameter | None]) -> list[list[nn.Parameter]]:
+    """The parameters of each stage, each at the first that has it; a last stage has all that no other has."""
+    known: set[nn.Parameter] = set()
+    depths: list[list[nn.Parameter]] = []
+    for stage in (*stages, (model,)):
+        depths.append([])
+        for part in stage:
+            parameters = part.parameters() if isinstance(part, nn.Module) else () if part is None else (part,)
+            depths[-1] += [parameter for parameter in parameters if parameter not in known]
+            known.update(depths[-1])
+    return depths

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 
 
 class NPLMConfig(ModelConfig):
@@ -71,18 +71,31 @@ class NPLM(NextTokenModel):
         self.dropout = Dropout(config.dropout)
         self.output = Softmax(config.hidden + (inputs if config.direct else 0), config.vocabulary)
 
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
         before = self.start(len(tokens)) if state is None else state
         words = torch.cat([before, tokens], dim=1)  # [B, n-1+T]
         C = self.embedding(words)
         n, T = self.config.order, tokens.shape[1]
         x = self.dropout(torch.cat([C[:, first : first + T] for first in range(1, n)], dim=-1))  # [B, T, (n-1)m]
         h = self.dropout(torch.tanh(self.hidden(x)))
-        return Output(torch.cat([h, x], dim=-1) if self.config.direct else h, words[:, -(n - 1) :])
+        h = torch.cat([h, x], dim=-1) if self.config.direct else h
+        if collect is not None:
+            collect += [C[:, n - 1 :], h]
+        return Output(h, words[:, -(n - 1) :])
 
     def start(self, batch_size: int) -> State:
         shape = (batch_size, self.config.order - 1)
         return torch.full(shape, self.config.boundary, dtype=torch.long, device=self.device)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding,), (self.hidden,))
 
     def flops(self, window: int) -> float:
         return 2.0 * self.hidden.weight.numel() + self.output.flops()

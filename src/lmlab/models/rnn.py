@@ -20,7 +20,7 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output, map_state
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth, map_state
 
 
 class RNNConfig(ModelConfig):
@@ -105,13 +105,20 @@ class RNN(NextTokenModel):
         else:
             self.output = Softmax(config.hidden, config.vocabulary)
 
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
             state = self.forget(state, len(tokens))
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
-        h, state = self.recurrent(x, state)
+        h, state = self.recurrent(x, state, collect=collect)
         return Output(self.projection(self.dropout(h)), state)
 
     def forget(self, state: State, batch_size: int) -> State:
@@ -125,6 +132,9 @@ class RNN(NextTokenModel):
 
     def start(self, batch_size: int) -> State:
         return self.recurrent.start(batch_size)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding,), *self.recurrent.stages())
 
     def flops(self, window: int) -> float:
         projection = sum(2.0 * parameter.numel() for parameter in self.projection.parameters())

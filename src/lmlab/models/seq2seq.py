@@ -24,12 +24,12 @@ from torch import Tensor, nn
 from lmlab.layers.alignment import ALIGNMENTS, Alignment
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.packing import check_lengths
+from lmlab.layers.padding import PaddingMask, has_padding
 from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, map_state, rows_of
+from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, by_depth, map_state, rows_of
 
 CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LSTMLayer}
 
@@ -184,16 +184,11 @@ class Seq2Seq(EncoderDecoder):
             if table is not None:
                 nn.init.uniform_(table.weight, -0.1, 0.1)
 
-    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Memory:
-        mask = None
-        if lengths is not None:
-            if check_lengths(lengths, *source.shape):
-                place = torch.arange(source.shape[1], device=source.device)
-                mask = (place < lengths.to(source.device)[:, None])[:, None]
-            else:
-                lengths = None
+    def encode(self, source: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None) -> Memory:
+        lengths = lengths if has_padding(lengths, *source.shape) else None
+        mask = None if lengths is None else PaddingMask(lengths.to(source.device), source.shape[1]).mask[:, None]
         table = self.embedding if self.source_embedding is None else self.source_embedding
-        h, ends = self.encoder(self.dropout(table(source)), lengths)
+        h, ends = self.encoder(self.dropout(table(source)), lengths, collect=collect)
         first = tuple(cross(end) for cross, end in zip(self.bridge, ends, strict=True)) if self.bridge else ends
         if self.alignment is None:
             return Memory(first)
@@ -207,6 +202,7 @@ class Seq2Seq(EncoderDecoder):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
         """All target tokens at once, unless what the decoder reads depends on what it has just said.
 
@@ -216,7 +212,8 @@ class Seq2Seq(EncoderDecoder):
         if fresh:
             if source is None:
                 raise ValueError("an encoder-decoder needs the source: give source=, or a state from begin()")
-            state = self.begin(self.encode(source, lengths), beams=len(tokens) // len(source))
+            memory = self.encode(source, lengths, collect=collect)
+            state = self.begin(memory, beams=len(tokens) // len(source))
         memory, writing = state
         if self.config.feeding or (self.training and self.config.sampling > 0):
             hidden, writing = self._write_by_steps(tokens, memory, writing)
@@ -258,6 +255,13 @@ class Seq2Seq(EncoderDecoder):
         if self.config.feeding:
             fed = self.output.weight.new_zeros(rows_of(states), self.output.weight.shape[1])
         return Decoding(memory, Writing(states, fed))
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        """The decoder's layers lie above those of the encoder, whose vectors they read."""
+        writes = self.decoder.stages()
+        writes[0] = [*self.bridge, *writes[0]]
+        writes[-1] += [part for part in (self.alignment, self.combination) if part is not None]
+        return by_depth(self, (self.embedding, self.source_embedding), *self.encoder.stages(), *writes)
 
     def flops(self, window: int) -> float:
         """Per target token, where source and target have `window` tokens each: encoder, decoder and scores."""

@@ -26,12 +26,12 @@ from lmlab.layers.bidirectional import BidirectionalAttention
 from lmlab.layers.cross_attention import CrossAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.gathered import texts_of
-from lmlab.layers.packing import Masked, Whole
+from lmlab.layers.kernels.packing import pack_tokens
+from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.waves import Order, Waves
 from lmlab.models.abilities import State
-from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output
+from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, by_depth
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
@@ -77,8 +77,8 @@ class EncoderBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, texts: Whole) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, texts)))
+    def forward(self, x: Tensor, padding: Padding) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, padding)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
@@ -86,8 +86,8 @@ class EncoderBlock(nn.Module):
 class PreNormEncoderBlock(EncoderBlock):
     """x = x + Attention(LN(x)); x = x + FeedForward(LN(x))."""
 
-    def forward(self, x: Tensor, texts: Whole) -> Tensor:
-        x = x + self.dropout(self.attention(self.attention_norm(x), texts))
+    def forward(self, x: Tensor, padding: Padding) -> Tensor:
+        x = x + self.dropout(self.attention(self.attention_norm(x), padding))
         x = x + self.dropout(self.feed_forward(self.feed_forward_norm(x)))
         return x
 
@@ -105,9 +105,9 @@ class DecoderBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, y: Tensor, texts: Whole, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
-        y = self.attention_norm(y + self.dropout(self.attention(y, slots, texts)))
-        y = self.cross_attention_norm(y + self.dropout(self.cross_attention(y, source, mask, texts)))
+    def forward(self, y: Tensor, padding: Padding, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
+        y = self.attention_norm(y + self.dropout(self.attention(y, slots, padding)))
+        y = self.cross_attention_norm(y + self.dropout(self.cross_attention(y, source, mask, padding)))
         y = self.feed_forward_norm(y + self.dropout(self.feed_forward(y)))
         return y
 
@@ -115,9 +115,9 @@ class DecoderBlock(nn.Module):
 class PreNormDecoderBlock(DecoderBlock):
     """y = y + CausalAttention(LN(y)); y = y + Attention(LN(y) to the source); y = y + FeedForward(LN(y))."""
 
-    def forward(self, y: Tensor, texts: Whole, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
-        y = y + self.dropout(self.attention(self.attention_norm(y), slots, texts))
-        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), source, mask, texts))
+    def forward(self, y: Tensor, padding: Padding, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
+        y = y + self.dropout(self.attention(self.attention_norm(y), slots, padding))
+        y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), source, mask, padding))
         y = y + self.dropout(self.feed_forward(self.feed_forward_norm(y)))
         return y
 
@@ -193,28 +193,28 @@ class Transformer(EncoderDecoder):
 
     def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""
-        texts = self.texts(source, lengths)
-        return texts.unpack(self._read(source, texts))
+        padding = pack_tokens(source, lengths)
+        return padding.unpack(self._read(source, padding))
 
-    def _read(self, source: Tensor, texts: Whole) -> Tensor:
+    def _read(self, source: Tensor, padding: Padding, collect: list[Tensor] | None = None) -> Tensor:
         table = self.embedding if self.source_embedding is None else self.source_embedding
-        positions = texts.place(self.encoder.positions(0, source.shape[1]))
-        x = self.encoder.embed(table(texts.pack(source)) * self.scale, positions)
+        positions = padding.place(self.encoder.positions(0, source.shape[1]))
+        x = self.encoder.embed(table(padding.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
-            x = block(x, texts)
-        return cast(Tensor, self.encoder.norm(x))
+            if collect is not None:
+                collect.append(padding.unpack(x))
+            x = block(x, padding)
+        x = cast(Tensor, self.encoder.norm(x))
+        if collect is not None:
+            collect.append(padding.unpack(x))
+        return x
 
-    def texts(self, tokens: Tensor, lengths: Tensor | None) -> Whole:
-        """How padded texts are worked on: not gathered where a hook watches some part, which will see [B, T, ·]."""
-        watched = any(module._forward_hooks or module._forward_pre_hooks for module in self.modules())
-        return texts_of(tokens, lengths, gather=not watched)
-
-    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Memory:
+    def encode(self, source: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
-        texts = self.texts(source, lengths)
-        x = self._read(source, texts)
-        keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, texts) for block in self.decoder.blocks)
-        return Memory(tuple(keys_values), texts.real[:, None, None] if isinstance(texts, Masked) else None)
+        padding = pack_tokens(source, lengths)
+        x = self._read(source, padding, collect)
+        keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, padding) for block in self.decoder.blocks)
+        return Memory(tuple(keys_values), None if padding.mask is None else padding.mask[:, None, None])
 
     def forward(
         self,
@@ -224,24 +224,25 @@ class Transformer(EncoderDecoder):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
+        collect: list[Tensor] | None = None,
     ) -> Output:
         """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
         start = 0 if state is None else state.decoder.length
-        texts = self.texts(tokens, target_lengths) if state is None else Whole()
-        positions = texts.place(self.decoder.positions(start, tokens.shape[1]))
-        y = self.decoder.embed(self.embedding(texts.pack(tokens)) * self.scale, positions)
+        padding = pack_tokens(tokens, target_lengths) if state is None else NoPadding()
+        positions = padding.place(self.decoder.positions(start, tokens.shape[1]))
+        y = self.decoder.embed(self.embedding(padding.pack(tokens)) * self.scale, positions)
         if state is None:
             if source is None:
                 raise ValueError("an encoder-decoder needs the source: give source=, or a state from begin()")
-            memory = self.encode(source, lengths)
+            memory = self.encode(source, lengths, collect=collect)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
             memory = state.memory
             cache, slots = state.decoder.advance(tokens.shape[1], sources=len(memory.keys_values[0]))
             state = Decoding(memory, cache)
         for block, known, own in zip(self.decoder.blocks, memory.keys_values, slots, strict=True):
-            y = block(y, texts, known, memory.mask, own)
-        return Output(texts.unpack(self.decoder.norm(y)), state)
+            y = block(y, padding, known, memory.mask, own)
+        return Output(padding.unpack(self.decoder.norm(y)), state)
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:
         memory = Memory(tuple(known.contiguous() for known in memory.keys_values), memory.mask)
@@ -254,6 +255,16 @@ class Transformer(EncoderDecoder):
             like=memory.keys_values[0],
         )
         return Decoding(memory, cache)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        """The decoder's blocks lie above those of the encoder, whose vectors they read."""
+        tables: list[nn.Module | None] = [self.embedding, self.source_embedding]
+        for side in (self.encoder, self.decoder):
+            tables += [side.positions, side.embedding_norm]
+        stages = [[block] for side in (self.encoder, self.decoder) for block in side.blocks]
+        stages[len(self.encoder.blocks) - 1].append(self.encoder.norm)
+        stages[-1].append(self.decoder.norm)
+        return by_depth(self, tables, *stages)
 
     def flops(self, window: int) -> float:
         """Per target token, where source and target have `window` tokens each: encoder, decoder and scores."""

@@ -6,9 +6,11 @@ Dai et al. 2019, "Transformer-XL: Attentive Language Models Beyond a Fixed-Lengt
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
@@ -18,7 +20,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.relative import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 
 
 class TransformerXLConfig(ModelConfig):
@@ -51,6 +53,39 @@ class Memory(NamedTuple):
     layers: tuple[Tensor, ...]
     projected: bool
     distances: Distances | None = None
+    lengths: Tensor | None = None  # [B], how many of the M each text remembers, its latest; None: all of them
+
+    def select(self, index: Tensor) -> Memory:
+        """The memory whose text i is text index[i] of this one."""
+        layers = tuple(layer.index_select(0, index) for layer in self.layers)
+        return self._replace(layers=layers, lengths=None if self.lengths is None else self.lengths[index])
+
+    def join(self, others: Sequence[Memory]) -> Memory:
+        """All texts of this memory and of others of the same model, each at the right end of its row."""
+        memories = [self, *others]
+        if any(memory.projected != self.projected for memory in memories):
+            raise ValueError("a memory made while learning and one made afterwards cannot be joined")
+        most = max(memory.layers[0].shape[1] for memory in memories)
+        layers = tuple(
+            torch.cat([F.pad(layer, (0, 0, most - layer.shape[1], 0)) for layer in parts])
+            for parts in zip(*(memory.layers for memory in memories), strict=True)
+        )
+        lengths = torch.cat([memory._each for memory in memories])
+        known = [memory.distances for memory in memories if memory.distances is not None]
+        distances = max(known, key=lambda each: each.longest, default=None)
+        return Memory(layers, self.projected, distances, None if bool((lengths == most).all()) else lengths)
+
+    def mask(self, more: int) -> Tensor | None:
+        """[B, M + T], True where a text has a key: what is before its memory is none. None where all have all."""
+        if self.lengths is None:
+            return None
+        places = torch.arange(self.layers[0].shape[1] + more, device=self.lengths.device)
+        return places >= self.layers[0].shape[1] - self.lengths[:, None]
+
+    @property
+    def _each(self) -> Tensor:
+        rows, most = self.layers[0].shape[:2]
+        return torch.full((rows,), most, device=self.layers[0].device) if self.lengths is None else self.lengths
 
 
 class Block(nn.Module):
@@ -64,8 +99,8 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, keys_values: Tensor, distances: Distances) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, distances)))
+    def forward(self, x: Tensor, keys_values: Tensor, distances: Distances, mask: Tensor | None = None) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, distances, mask)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
@@ -120,13 +155,23 @@ class TransformerXL(NextTokenModel):
         nothing = self.embedding.weight.new_empty(batch_size, 0, width)
         return Memory((nothing,) * self.config.layers, projected=not self.training)
 
-    def forward(self, tokens: Tensor, *, state: State = None) -> Output:
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
         """Each token sees the whole memory and the tokens up to itself; the memory has no gradient."""
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
         distances = self._distances(tokens.shape[1], state)
+        mask = None if state is None else state.mask(tokens.shape[1])
         remembered = []
         for i, module in enumerate(self.blocks):
             block = cast(Block, module)
+            if collect is not None:
+                collect.append(x)
             project = block.attention.key_value
             if state is None:
                 inputs, keys_values = x, project(x)
@@ -136,9 +181,13 @@ class TransformerXL(NextTokenModel):
                 inputs = torch.cat((state.layers[i], x), 1)
                 keys_values = project(inputs)
             remembered.append(self._latest(inputs if self.training else keys_values))
-            x = block(x, keys_values, distances)
+            x = block(x, keys_values, distances, mask)
+        x = self.dropout(x)
+        if collect is not None:
+            collect.append(x)
         known = None if self.training else distances
-        return Output(self.dropout(x), Memory(tuple(remembered), not self.training, known))
+        count = None if mask is None else mask.sum(1).clamp(max=self.memory)
+        return Output(x, Memory(tuple(remembered), not self.training, known, count))
 
     def _distances(self, length: int, state: State) -> Distances:
         """The distances of `length` tokens to all that they see; outside learning those of the state, if enough."""
@@ -152,6 +201,11 @@ class TransformerXL(NextTokenModel):
 
     def _latest(self, values: Tensor) -> Tensor:
         return values.detach()[:, max(0, values.shape[1] - self.memory) :]
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        first, *above = self.blocks
+        biases = (self.content_bias, self.position_bias)  # which all blocks share
+        return by_depth(self, (self.embedding,), (first, *biases), *((block,) for block in above))
 
     def flops(self, window: int) -> float:
         """2 per weight of a product, and per layer 4·S·D for content and values and 2·S·D for distances.

@@ -40,6 +40,7 @@ class Causal(PreTraining):
         self.separator: int | None = None
         if tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
             self.separator = tokenizer.boundary
+        self.separates = self.separator is not None
 
     @classmethod
     def needs(cls, config: CausalConfig) -> tuple[type, ...]:

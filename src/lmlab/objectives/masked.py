@@ -110,16 +110,14 @@ class Blanks(PreTraining):
 
     def chosen_per_step(self, loader: Loader) -> float:
         """How many tokens are predicted in a batch, on average."""
-        if isinstance(loader, LengthSchedule):
-            short, long = self.chosen_per_step(loader.short), self.chosen_per_step(loader.long)
-            return loader.share * short + (1 - loader.share) * long
+        if mixture := getattr(loader, "mixture", None):
+            return float(sum(share * self.chosen_per_step(part) for share, part in mixture))
         return count_chosen(self.config.share, loader.window) * loader.units_per_step["tokens"] / loader.window
 
     def encoder_flops(self, model: EncoderModel, loader: Loader) -> float:
         """Floating-point operations of reading one batch, on average; longer rows cost more for each token."""
-        if isinstance(loader, LengthSchedule):
-            short, long = self.encoder_flops(model, loader.short), self.encoder_flops(model, loader.long)
-            return loader.share * short + (1 - loader.share) * long
+        if mixture := getattr(loader, "mixture", None):
+            return float(sum(share * self.encoder_flops(model, part) for share, part in mixture))
         asked = self.asked_beside + count_chosen(self.config.share, loader.window)
         return model.flops(loader.window, asked / loader.window) * loader.units_per_step["tokens"]
 

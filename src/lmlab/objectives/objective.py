@@ -66,6 +66,8 @@ class Objective(Protocol):
     """The special tokens that it needs: of `pad`, `cls`, `sep`, `mask`."""
     likelihood: ClassVar[bool]
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""
+    separates: bool
+    """Whether the metric `nats` leaves out what separates documents, which is predicted but is no text."""
     metrics: ClassVar[Mapping[str, Callable[[], Metric]]]
     """What evaluation measures, by the names of what the loss watches."""
 
@@ -103,6 +105,7 @@ class PreTraining:
     """What objectives over plain data share: no head of their own, nothing that depends on the kind of data."""
 
     default_for: ClassVar[tuple[str, ...]] = ()
+    separates: bool = False
 
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:

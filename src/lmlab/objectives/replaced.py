@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.rows import Rows
-from lmlab.layers.packing import flat_places
+from lmlab.layers.padding import flat_places
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import Detects, FillsBlanks, State, require
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch

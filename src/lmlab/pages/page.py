@@ -6,10 +6,14 @@ from pathlib import Path
 from string import Template
 
 
-def fill_page(path: Path, *, title: str, **parts: str) -> str:
-    """The template at `path` with its parts, all of them HTML; `$head` stands for title and house style.
+def fill_page(name: str, *, title: str, **parts: str) -> str:
+    """The template of this name with its parts, all of them HTML; `$head` stands for title and house style.
 
     A page's own rules come after the head, so it has to say only what differs there.
     """
-    head = Template(Path(__file__).with_name("head.html").read_text(encoding="utf-8")).substitute(title=title)
-    return Template(path.read_text(encoding="utf-8")).substitute(parts, head=head)
+    return fill_part(name, head=fill_part("head.html", title=title), **parts)
+
+
+def fill_part(name: str, **parts: str) -> str:
+    """The template of this name, of a part of a page, with its own parts."""
+    return Template(Path(__file__).with_name(name).read_text(encoding="utf-8")).substitute(parts)

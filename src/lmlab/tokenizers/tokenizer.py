@@ -134,6 +134,15 @@ class Tokenizer:
         engine.add_special_tokens(missing)
         return Tokenizer(engine)
 
+    def without_last(self, count: int) -> Tokenizer:
+        """This tokenizer without the last special tokens that were added to it, as `with_roles` adds them."""
+        settings = json.loads(self.engine.to_str())
+        last = sorted(settings["added_tokens"], key=lambda token: token["id"])[-count:] if count else []
+        if not last or any(token["content"] in settings["model"]["vocab"] for token in last):
+            return self
+        settings["added_tokens"] = [token for token in settings["added_tokens"] if token not in last]
+        return _from_string(json.dumps(settings))
+
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the tokenizer's file."""

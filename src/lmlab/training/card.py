@@ -12,13 +12,12 @@ from lmlab.training.progress import Progress
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
-    from lmlab.data.corpora.pairs import PairCorpus
     from lmlab.recipe import Recipe
 
 
 def model_card(
     recipe: Recipe,
-    corpus: Corpus | PairCorpus,
+    corpus: Corpus,
     progress: Progress,
     *,
     parameters: Parameters,
@@ -49,7 +48,7 @@ def model_card(
 | validation | {quality}{lossy} |
 | parameters | {parameters.total:,} |
 | tokenizer | {corpus.tokenizer.spec}, {corpus.tokenizer.vocabulary:,} types |
-| text | {", ".join(recipe.data.named)}: {corpus.train.bytes:,} bytes, {len(corpus.train.tokens):,} tokens to learn |
+| text | {", ".join(recipe.data.named)}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} tokens to learn |
 | training | {how}, until {ended} |
 
 ## Price tag

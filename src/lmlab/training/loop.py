@@ -134,9 +134,11 @@ def train(
         progress.evaluations += 1
         found = evaluate()
         progress.valid = check_finite(found.loss, "validation loss", progress.step, keeper)
+        likelihood = bits(found.values.get("nats", found.loss), valid=True)
         better = found.improves(progress.best, progress.best_measures, watch=config.watch)
         if better:
-            progress.best, progress.best_measures, progress.best_step = found.loss, found.values, progress.step
+            progress.best, progress.best_measures, progress.best_step = found.loss, dict(found.values), progress.step
+            progress.best_bits = likelihood
             progress.stale = progress.plateau_stale = 0
             if keeper is not None:
                 keeper.save_best(learner)
@@ -150,7 +152,6 @@ def train(
             keeper.keep(learner, progress)
         spend(training=False)
         values = {f"valid_{name}": value for name, value in found.values.items()}
-        likelihood = bits(found.values.get("nats", progress.valid), valid=True)
         log({"valid_loss": progress.valid, "valid_bits_per_byte": likelihood, **values, "best": better})
 
     def save() -> None:

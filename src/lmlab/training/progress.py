@@ -24,6 +24,7 @@ class Progress(BaseModel):
     evaluations: int = 0
     best: float | None = None  # nats per prediction on validation text, of the best weights
     best_measures: dict[str, float] = {}
+    best_bits: float | None = None  # per byte, where the loss is the likelihood of the text
     best_step: int = 0
     stale: int = 0  # validations since the best one
     plateau: float = 1.0

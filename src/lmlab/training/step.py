@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -47,7 +47,7 @@ class Step:
         self.strategy = choose_strategy(config)
         self.depths = [list(learner.parameters())]
         if self.strategy is not None:
-            self.depths = [*cast(Any, learner.model).depths(), list(learner.heads.parameters())]
+            self.depths = [*learner.model.depths(), list(learner.heads.parameters())]
             self.depths = [depth for depth in self.depths if depth]
         self.optimizer = create_optimizer(parameter_groups(self.depths, decay=config.decay), config)
         self.ahead = Ahead(learner.objective, loader, seed=config.seed)

@@ -27,10 +27,12 @@ class Buckets:
     def rows(self, step: int) -> NDArray[np.int64]:
         """The numbers of the rows of batch `step`."""
         epoch, place = divmod(step, self.count)
-        if self._epoch is None or self._epoch[0] != epoch:
+        kept = self._epoch  # read once and written once: threads may share a loader
+        if kept is None or kept[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
-            self._epoch = (epoch, self._sort(generator), generator.permutation(self.count))
-        _, order, batches = self._epoch
+            kept = (epoch, self._sort(generator), generator.permutation(self.count))
+            self._epoch = kept
+        _, order, batches = kept
         which = batches[place]
         return order[self._cuts[which] : self._cuts[which + 1]]
 

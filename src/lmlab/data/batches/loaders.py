@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 Tokens = np.ndarray
@@ -21,14 +22,21 @@ class Loader(Protocol):
 
     @property
     def units_per_step(self) -> Mapping[str, float]:
-        """How many tokens (targets, examples …) a batch has, on average: what budgets count."""
+        """How much a batch has of each unit that a budget may count (`tokens`), on average."""
 
     def batch(self, step: int) -> Any: ...
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         """True where batch `step` does not go on from the one before: carried state must be forgotten."""
+
+    def plan(self, total_steps: int | None) -> None:
+        """Told before training how many batches there will be; None where only the clock can tell."""
+
+
+def mean_units(mixture: Sequence[tuple[float, Loader]]) -> dict[str, float]:
+    """The units per step of several loaders by turns, each with its share of the steps."""
+    names = mixture[0][1].units_per_step
+    return {name: sum(share * loader.units_per_step[name] for share, loader in mixture) for name in names}
 
 
 class Windows:
@@ -43,8 +51,7 @@ class Windows:
         self.seed = seed
         self.count = max(1, (len(tokens) - self.window) // self.window)
         self.steps_per_epoch = self.count / batch
-        self._epoch = -1
-        self._starts = np.zeros(0, dtype=np.int64)
+        self._epoch: tuple[int, NDArray[np.int64]] | None = None
 
     @property
     def units_per_step(self) -> dict[str, float]:
@@ -55,21 +62,26 @@ class Windows:
         rows = [self._row(first + i) for i in range(self.batch_size)]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return True
 
+    def plan(self, total_steps: int | None) -> None: ...
+
     def _row(self, index: int) -> Tokens:
         epoch, place = divmod(index, self.count)
-        if epoch != self._epoch:
+        start = self._starts(epoch)[place]
+        return self.tokens[start : start + self.window + 1]
+
+    def _starts(self, epoch: int) -> NDArray[np.int64]:
+        """Where the windows of an epoch start, in its order; kept as one value, so that threads may share a loader."""
+        kept = self._epoch
+        if kept is None or kept[0] != epoch:
             generator = np.random.default_rng([self.seed, epoch])
             spare = len(self.tokens) - 1 - self.count * self.window
             offset = int(generator.integers(0, spare + 1))
-            self._starts = offset + self.window * generator.permutation(self.count)
-            self._epoch = epoch
-        start = self._starts[place]
-        return self.tokens[start : start + self.window + 1]
+            kept = (epoch, offset + self.window * generator.permutation(self.count))
+            self._epoch = kept
+        return kept[1]
 
 
 class Streams:
@@ -99,7 +111,7 @@ class Streams:
         rows = [self.tokens[start : start + self.window + 1] for start in starts]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return step % self.count == 0
+
+    def plan(self, total_steps: int | None) -> None: ...

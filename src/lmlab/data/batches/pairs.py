@@ -45,10 +45,9 @@ class PairBatches:
 
     @property
     def units_per_step(self) -> dict[str, float]:
-        return {
-            "tokens": float(sum(lengths.sum() for lengths in self._lengths) / self._buckets.count),
-            "targets": float(self._lengths[1].sum() / self._buckets.count),
-        }
+        """`targets` are those of the tokens that are predicted."""
+        source, target = (float(lengths.sum() / self._buckets.count) for lengths in self._lengths)
+        return {"tokens": source + target, "targets": target}
 
     def batch(self, step: int) -> PairRows:
         rows = self._buckets.rows(step)
@@ -62,10 +61,10 @@ class PairBatches:
             target,
         )
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return True
+
+    def plan(self, total_steps: int | None) -> None: ...
 
 
 def _tell(dropped: int, total: int, limit: int) -> None:

@@ -60,7 +60,7 @@ class Passages:
         begins = None if self._begins is None else self._begins[places]
         return PassageRows(self._tokens[places].astype(np.int64), lengths, begins)
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return True
+
+    def plan(self, total_steps: int | None) -> None: ...

@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.batches.loaders import Loader, Tokens
+from lmlab.data.batches.loaders import Loader, Tokens, mean_units
 
 Integers = NDArray[np.int64]
 
@@ -73,61 +73,60 @@ class TextRows:
         rows[:, 1:-1] = self.tokens[starts[:, None] + np.arange(self.text)]
         return Rows(rows, np.stack([np.full_like(starts, self.seed), starts], axis=1))
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return True
 
+    def plan(self, total_steps: int | None) -> None: ...
+
     def _order(self, epoch: int) -> Integers:
         """The start of each row, in the order of an epoch; those of two epochs are kept."""
-        if epoch not in self._orders:
+        kept = self._orders  # read once and written once: threads may share a loader
+        if epoch not in kept:
             generator = np.random.default_rng([self.seed, epoch])
             spare = 0 if self.fixed else len(self.tokens) - self.count * self.text
             offset = generator.integers(0, spare + 1)
             order = offset + self.text * generator.permutation(self.count)
-            self._orders = dict([*self._orders.items()][-1:]) | {epoch: order}
+            self._orders = dict([*kept.items()][-1:]) | {epoch: order}
             return order
-        return self._orders[epoch]
+        return kept[epoch]
 
 
 class LengthSchedule:
     """Short rows for the first share of a run, then rows of the whole window, with as many tokens in each batch.
 
     Devlin et al. 2019, appendix A.2: 90% of the steps at 128 tokens, since attention costs the square of the length,
-    the rest at 512 to learn the positions. `total_steps` is the number of batches of the run, set before training;
-    while it is 0, as in validation, every batch is of the whole window.
+    the rest at 512 to learn the positions. Until `plan` says how long the run is, as in validation, every batch is of
+    the whole window.
     """
 
     def __init__(self, short: RowLoader, long: RowLoader, *, share: float) -> None:
         self.short, self.long, self.share = short, long, share
-        self.total_steps: int | None = 0
+        self.short_steps = 0
         self.batch_size = long.batch_size
         self.window = long.window
         self.steps_per_epoch = share * short.steps_per_epoch + (1 - share) * long.steps_per_epoch
 
     @property
-    def units_per_step(self) -> dict[str, float]:
-        return {
-            "tokens": self.share * self.short.units_per_step["tokens"]
-            + (1 - self.share) * self.long.units_per_step["tokens"]
-        }
+    def mixture(self) -> list[tuple[float, Loader]]:
+        """The loaders that this one is made of, and how much of the run each gives."""
+        return [(self.share, self.short), (1 - self.share, self.long)]
 
     @property
-    def short_steps(self) -> int:
-        """How many batches are short."""
-        if self.total_steps is None:
+    def units_per_step(self) -> dict[str, float]:
+        return mean_units(self.mixture)
+
+    def plan(self, total_steps: int | None) -> None:
+        """Work out how many batches are short."""
+        if total_steps is None:
             raise ValueError(
                 "objective.short makes the rows of the first part of a run short, and with a budget in time nobody "
                 "knows where that part ends; give the budget in steps, tokens, epochs or flops, or objective.short=none"
             )
-        return round(self.share * self.total_steps)
+        self.short_steps = round(self.share * total_steps)
 
     def batch(self, step: int) -> Rows:
         first = self.short_steps
         return self.short.batch(step) if step < first else self.long.batch(step - first)
-
-    def plan(self, total_steps: int | None) -> None:
-        self.total_steps = total_steps
 
     def restarts(self, step: int) -> bool:
         return True

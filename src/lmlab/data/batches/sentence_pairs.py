@@ -95,10 +95,10 @@ class SentencePairs:
             parts.append([column[chosen] for column in plan])
         return self._fill(_Plan(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return True
+
+    def plan(self, total_steps: int | None) -> None: ...
 
     def _fill(self, plan: _Plan) -> Rows:
         """The rows of pairs: column c of a row is [CLS], a token of A, [SEP], a token of B, [SEP] or [PAD]."""
@@ -119,7 +119,8 @@ class SentencePairs:
 
     def _epoch(self, epoch: int) -> tuple[Integers, _Plan]:
         """The order and the rows of an epoch; those of two epochs are kept."""
-        if epoch not in self._epochs:
+        kept = self._epochs  # read once and written once: threads may share a loader
+        if epoch not in kept:
             generator = np.random.default_rng([self.seed, epoch])
             order = generator.permutation(self.count)
             if self.fixed:
@@ -128,9 +129,9 @@ class SentencePairs:
                 starts, ends = self._chunks(generator)
                 taken = generator.permutation(len(starts))[np.arange(self.count) % len(starts)]
                 plan = self._plan(starts[taken], ends[taken], generator)
-            self._epochs = dict([*self._epochs.items()][-1:]) | {epoch: (order, plan)}
+            self._epochs = dict([*kept.items()][-1:]) | {epoch: (order, plan)}
             return order, plan
-        return self._epochs[epoch]
+        return kept[epoch]
 
     def _chunks(self, generator: np.random.Generator | None) -> tuple[Integers, Integers]:
         """Where runs of whole sentences start and end that fill a row, or are all of a short document.

@@ -59,7 +59,7 @@ class TranslationRows:
             positions=np.where(segments == 1, np.maximum(later, 0), places),
         )
 
-    def plan(self, total_steps: int | None) -> None: ...
-
     def restarts(self, step: int) -> bool:
         return True
+
+    def plan(self, total_steps: int | None) -> None: ...

@@ -7,45 +7,29 @@ with 0.3): α = 1 leaves sizes as they are, 0 treats all languages alike.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, field_validator, model_validator
 
 from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.mixed import Mixed
+from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import SAMPLE, Corpus, Split, prepare
-from lmlab.data.corpora.preparing import Progress, digest
+from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
+from lmlab.data.corpora.text import DocumentsAre, prepare_text
+from lmlab.data.reading.labels import by_language
 from lmlab.tokenizers import Tokenizer, resolve
 from lmlab.tokenizers.training import is_path
 
-LABEL = re.compile(r"([a-z]{2,3}(?:-[A-Za-z0-9]{2,8})?)=(.+)", re.DOTALL)
 PIECE = 1 << 16
 """Bytes of a language that are taken together, or left out together, when the tokenizer is trained."""
-ROUND = 256
-"""Batches after which every language has had its share, to within one batch."""
-
-
-def by_language(texts: Sequence[str] | None) -> dict[str, list[str]] | None:
-    """Texts named `en=wiki.txt` by language; None where no text has a label. A file of that very name is a file."""
-    found: dict[str, list[str]] = {}
-    plain = []
-    for text in texts or []:
-        label = LABEL.fullmatch(text)
-        if label is None or Path(text).exists():
-            plain.append(text)
-        else:
-            found.setdefault(label[1], []).append(label[2])
-    if found and plain:
-        raise ValueError(
-            f"{plain[0]} has no language, but {', '.join(found)} are named; label all texts, as in en={plain[0]}"
-        )
-    return found or None
 
 
 def shares_of(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
@@ -58,114 +42,119 @@ def shares_of(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
 class LanguageSplit:
     """One part of a corpus in several languages; read as a whole, they follow each other."""
 
-    parts_: dict[str, Split]
+    languages: Mapping[str, Split]
     alpha: float
 
     @cached_property
     def tokens(self) -> NDArray[Any]:
-        """All tokens, language by language."""
-        first, *others = (part.tokens for part in self.parts_.values())
+        """All tokens, language by language, read into memory; `size` and `loader` do without."""
+        first, *others = (part.tokens for part in self.languages.values())
         return np.concatenate([first, *(tokens[1:] for tokens in others)])  # one boundary between two languages
 
     @cached_property
     def documents(self) -> NDArray[np.int64]:
         """The place in `tokens` of each document's first token."""
         places, before = [], 0
-        for part in self.parts_.values():
+        for part in self.languages.values():
             places.append(part.documents + before)
             before += len(part.tokens) - 1
         return np.concatenate(places)
 
     @property
+    def size(self) -> int:
+        return sum(part.size for part in self.languages.values())
+
+    @property
     def bytes(self) -> int:
-        return sum(part.bytes for part in self.parts_.values())
+        return sum(part.bytes for part in self.languages.values())
 
     @property
     def words(self) -> int:
-        return sum(part.words for part in self.parts_.values())
+        return sum(part.words for part in self.languages.values())
 
     @property
     def shares(self) -> dict[str, float]:
         """How often each language is read."""
-        return shares_of({name: len(part.tokens) for name, part in self.parts_.items()}, alpha=self.alpha)
-
-    @property
-    def size(self) -> int:
-        return len(self.tokens) - 1
-
-    @property
-    def scored(self) -> int:
-        return sum(part.scored for part in self.parts_.values())
-
-    def parts(self) -> dict[str, Any]:
-        return self.parts_
-
-    def loader(self, make: Any, *, seed: int) -> Any:
-        return Mixed({name: make(part) for name, part in self.parts_.items()}, self.shares, seed=seed)
+        return shares_of({name: len(part.tokens) for name, part in self.languages.items()}, alpha=self.alpha)
 
     def texts(self) -> Iterator[str]:
         """The text of each document, for valid and test."""
-        for part in self.parts_.values():
+        for part in self.languages.values():
             yield from part.texts()
 
+    def bytes_per_token(self, *, text_alone: bool = False) -> float:
+        """Of all languages alike: validation gives each the same weight."""
+        each = [part.bytes_per_token(text_alone=text_alone) for part in self.languages.values()]
+        return sum(each) / len(each)
 
-class Mixed:
-    """Batches of several languages by turns, each batch in one language, as often as its share says.
+    def parts(self) -> Mapping[str, Split]:
+        return self.languages
 
-    A round of 256 batches has each language its number of times, in an order drawn from the seed; so batch k and its
-    number within its own language are known from k alone.
-    """
+    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
+        loaders = {name: make(part) for name, part in self.languages.items()}
+        return Mixed(loaders, self.shares, seed=seed)
 
-    def __init__(self, loaders: Mapping[str, Loader], shares: Mapping[str, float], *, seed: int) -> None:
-        self.names, self.loaders, self.seed = list(loaders), list(loaders.values()), seed
-        self.counts = _apportion([shares[name] for name in self.names], ROUND)
-        first = self.loaders[0]
-        self.batch_size, self.window = first.batch_size, first.window
-        weights = self.counts / ROUND
-        self.units_per_step = {
-            "tokens": float(
-                sum(w * loader.units_per_step["tokens"] for w, loader in zip(weights, self.loaders, strict=True))
+
+class LanguagesConfig(DataConfig):
+    """Plain text in several languages, by language."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ("text", "valid", "test")
+    what: ClassVar[str] = "plain text in several languages"
+
+    kind: Literal["languages"] = "languages"
+    text: dict[str, Paths] = Field(
+        min_length=1, description="texts by language, { en = …, de = … }; or en=FILE, de=FILE"
+    )
+    valid: dict[str, Paths] | None = Field(None, description="texts for validation; by default a share of `text`")
+    test: dict[str, Paths] | None = Field(None, description="texts for the final score; by default a share of `text`")
+    alpha: float = Field(0.7, ge=0, le=1, description="size^alpha is how often each language is read")
+    documents: DocumentsAre = Field("file", description="what one document is")
+
+    @field_validator("text", "valid", "test", mode="before")
+    @classmethod
+    def _by_label(cls, value: Any) -> Any:
+        """A list of `en=FILE` is a table, too."""
+        texts = [value] if isinstance(value, str) else value
+        if not isinstance(texts, list):
+            return texts
+        found = by_language(texts)
+        if found is None:
+            raise ValueError("say of each text which language it is in, as in en=FILE, or { en = FILE, de = FILE }")
+        return found
+
+    @model_validator(mode="after")
+    def _the_same_languages(self) -> LanguagesConfig:
+        check_languages(self.text, valid=self.valid, test=self.test)
+        return self
+
+
+def prepare(
+    config: LanguagesConfig,
+    *,
+    tokenizer: str | Tokenizer,
+    source: str | Tokenizer | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """The corpus of a recipe's texts."""
+    return prepare_languages(
+        config.text,
+        tokenizer=tokenizer,
+        alpha=config.alpha,
+        valid=config.valid,
+        test=config.test,
+        split=config.split,
+        documents=config.documents,
+        progress=progress,
+    )
+
+
+def check_languages(texts: Mapping[str, Any], **others: Mapping[str, Any] | None) -> None:
+    """A ValueError where the texts for validation or test are not in the languages of the text."""
+    for what, given in others.items():
+        if given is not None and given.keys() != texts.keys():
+            raise ValueError(
+                f"--{what} has {', '.join(given)}, the text has {', '.join(texts)}; give the same languages for both"
             )
-        }
-        self.steps_per_epoch = float(sum(loader.steps_per_epoch for loader in self.loaders))
-        self._round = -1
-        self._order = np.zeros(0, dtype=np.int64)
-
-    def batch(self, step: int) -> Any:
-        language, number = self._place(step)
-        return self.loaders[language].batch(number)
-
-    def plan(self, total_steps: int | None) -> None: ...
-
-    def restarts(self, step: int) -> bool:
-        """True also where the language changes: a state that was carried is of another language."""
-        language, number = self._place(step)
-        return step == 0 or self._place(step - 1)[0] != language or self.loaders[language].restarts(number)
-
-    def language(self, step: int) -> str:
-        """The language of batch `step`."""
-        return self.names[self._place(step)[0]]
-
-    def _place(self, step: int) -> tuple[int, int]:
-        turn, place = divmod(step, ROUND)
-        if turn != self._round:
-            slots = np.repeat(np.arange(len(self.counts)), self.counts)
-            self._order = np.random.default_rng([self.seed, turn]).permutation(slots)
-            self._round = turn
-        language = int(self._order[place])
-        before = int(np.count_nonzero(self._order[:place] == language))
-        return language, turn * int(self.counts[language]) + before
-
-
-def _apportion(shares: Sequence[float], slots: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to `slots` and are as close to the shares as can be, none of them zero."""
-    exact = np.array(shares) * slots
-    counts: NDArray[np.int64] = np.maximum(1, np.floor(exact)).astype(np.int64)
-    while counts.sum() < slots:
-        counts[np.argmax(exact - counts)] += 1
-    while counts.sum() > slots:
-        counts[np.argmax(np.where(counts > 1, counts - exact, -math.inf))] -= 1
-    return counts
 
 
 def prepare_languages(
@@ -178,21 +167,17 @@ def prepare_languages(
     split: Sequence[float] = (0.9, 0.05, 0.05),
     documents: str = "file",
     cache: Path | None = None,
-    progress: Progress | None = None,
+    progress: ReportProgress | None = None,
 ) -> Corpus:
     """Texts by language as one corpus, whose parts are `LanguageSplit`s; each language is split by itself."""
-    for what, given in (("valid", valid), ("test", test)):
-        if given is not None and given.keys() != texts.keys():
-            raise ValueError(
-                f"--{what} has {', '.join(given)}, the text has {', '.join(texts)}; give the same languages for both"
-            )
+    check_languages(texts, valid=valid, test=test)
 
-    def report(name: str) -> Progress | None:
+    def report(name: str) -> ReportProgress | None:
         return None if progress is None else lambda stage, done, total: progress(f"{name}: {stage}", done, total)
 
     def corpora(how: str | Tokenizer) -> dict[str, Corpus]:
         return {
-            name: prepare(
+            name: prepare_text(
                 list(sources),
                 tokenizer=how,
                 valid=None if valid is None else list(valid[name]),

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.corpus import SAMPLE
-from lmlab.data.corpora.preparing import Counter, Progress, learns_from_all, messages_of, size_of
+from lmlab.data.corpora.preparing import SAMPLE, Counter, ReportProgress, learns_from_all, size_of, warnings_to_keep
 from lmlab.data.corpora.shards import BATCH, Shard, write_shard
 from lmlab.data.corpora.store import read_index, write_index
 from lmlab.data.reading.documents import Documents
@@ -65,7 +64,7 @@ def files_of(roles: dict[str, list[Aligned]]) -> list[Path]:
 
 
 def build_folder(
-    folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: Progress
+    folder: Path, roles: dict[str, list[Aligned]], choices: Choices, *, key: str, report: ReportProgress
 ) -> None:
     """Write the tokens of both sides of each part, the tokenizers, and last the index."""
     size = size_of(files_of(roles))
@@ -109,7 +108,7 @@ def build_folder(
         for side_path in (pairs.source.path, pairs.target.path):
             side_path.unlink()
     (folder / "pairs.json").write_text(json.dumps({"dropped": dropped, "separate": separate}), encoding="utf-8")
-    write_index(folder, key, shards, messages_of(caught))
+    write_index(folder, key, shards, warnings_to_keep(caught))
 
 
 def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, float]) -> dict[str, Pairs]:
@@ -179,7 +178,7 @@ def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
     rows: list[int] = []
     place = size = 0
 
-    def settle() -> None:
+    def count_held() -> None:
         np.add.at(counts, rows, [len(ids) for ids in tokenizer.encode_batch(held)])
         held.clear()
         rows.clear()
@@ -190,9 +189,9 @@ def _count(documents: Documents, tokenizer: Tokenizer) -> NDArray[np.int64]:
         place += last
         size += len(text)
         if size >= BATCH:
-            settle()
+            count_held()
             size = 0
-    settle()
+    count_held()
     return counts
 
 

@@ -8,31 +8,35 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field, model_validator
 
+from lmlab.config import Config
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import Corpus, Split, Tokens
 from lmlab.data.corpora.pair_shards import Choices, Found, build_folder, files_of, read_folder
 from lmlab.data.corpora.preparing import (
     Counter,
-    Progress,
+    ReportProgress,
     Spool,
+    check_tokenizer,
     check_unchanged,
     digest,
     digest_file,
     name_of,
-    settle,
+    repeat_warnings,
     size_of,
     spooling,
     stamps_of,
-    tell_again,
 )
 from lmlab.data.corpora.splitting import main_shares
 from lmlab.data.corpora.store import FORMAT, building, open_home
@@ -40,6 +44,7 @@ from lmlab.data.reading.pairs import Aligned
 from lmlab.data.reading.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer
 
+HELD_OUT = ("valid", "test")
 Files = str | Path | Sequence[str | Path] | None
 
 
@@ -51,9 +56,19 @@ class PairSplit:
     target: Split
 
     @property
-    def tokens(self) -> NDArray[np.uint16] | NDArray[np.uint32]:
+    def tokens(self) -> Tokens:
         """The tokens that are predicted: those of the targets, each ended by its boundary."""
         return self.target.tokens
+
+    @property
+    def documents(self) -> NDArray[np.int64]:
+        """The place in `tokens` of each target's first token."""
+        return self.target.documents
+
+    @property
+    def size(self) -> int:
+        """How many tokens are predicted."""
+        return self.target.size
 
     @property
     def bytes(self) -> int:
@@ -65,19 +80,8 @@ class PairSplit:
         """Words of the targets, split at white space."""
         return self.target.words
 
-    @property
-    def size(self) -> int:
-        return len(self.tokens) - 1
-
-    @property
-    def scored(self) -> int:
-        return len(self.tokens) - 1
-
-    def parts(self) -> dict[str, Any]:
-        return {}
-
-    def loader(self, make: Any, *, seed: int) -> Any:
-        return make(self)
+    def bytes_per_token(self, *, text_alone: bool = False) -> float:
+        return self.bytes / max(1, self.size)
 
     def __len__(self) -> int:
         return len(self.target.documents)
@@ -98,29 +102,90 @@ class PairSplit:
         """The source and the target text of each pair, for valid and test."""
         return zip(self.source.texts(), self.target.texts(), strict=True)
 
+    def parts(self) -> Mapping[str, PairSplit]:
+        return {}
+
+    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
+        return make(self)
+
 
 def _row_lengths(split: Split) -> NDArray[np.int64]:
     return np.diff(split.documents, append=len(split.tokens))
 
 
-@dataclass(frozen=True)
-class PairCorpus:
-    """Pairs of texts as tokens, ready to train a translator on."""
+class PairFiles(Config):
+    """Where pairs are: in two files line by line, or in one."""
 
-    tokenizer: Tokenizer
-    """Of the targets; of both sides where they share a vocabulary."""
-    source_tokenizer: Tokenizer | None
-    """Of the sources, where they have a vocabulary of their own."""
-    train: PairSplit
-    valid: PairSplit | None
-    test: PairSplit | None
-    fingerprint: str
-    """A SHA-256 of the texts, the tokenizers and the options: equal for equal corpora."""
-    text_fingerprint: str
-    """The same without the tokenizers."""
-    folder: Path
-    dropped: dict[str, int]
-    """How many pairs were left out, by reason: `empty`, `long`, `ratio`."""
+    source: Paths | None = Field(None, description="files of source sentences, one per line")
+    target: Paths | None = Field(None, description="the same sentences in the target language")
+    pairs: Paths | None = Field(None, description="TSV or JSONL files with both, in their place")
+
+
+class PairsConfig(DataConfig):
+    """Pairs of a source and a target text, as translators learn from."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ("source", "target", "pairs", "valid", "test")
+    LEARNT: ClassVar[int] = 3
+    ALIASES: ClassVar[tuple[str, ...]] = tuple(f"{part}_{side}" for part in HELD_OUT for side in PairFiles.model_fields)
+    what: ClassVar[str] = "pairs"
+    parallel: ClassVar[bool] = True
+
+    kind: Literal["pairs"] = "pairs"
+    source: Paths | None = Field(None, description="files of source sentences, one per line")
+    target: Paths | None = Field(None, description="the same sentences in the target language")
+    pairs: Paths | None = Field(None, description="TSV or JSONL files with both, in their place")
+    valid: PairFiles | None = Field(
+        None, description="pairs for validation: { source = …, target = … }, or valid_source …"
+    )
+    test: PairFiles | None = Field(None, description="pairs for the final score, likewise; or test_source …")
+    languages: list[str] | None = Field(None, description="of JSONL pairs: the names of the source and the target text")
+    longest: int | None = Field(250, ge=1, description="pairs with more tokens than this on a side are left out")
+    ratio: float | None = Field(None, gt=1, description="pairs of which one side is so many times longer are left out")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _gather_files(cls, values: Any) -> Any:
+        """`valid_source` and its like are `valid = { source = … }`, written flat."""
+        if not isinstance(values, Mapping):
+            return values
+        result = {name: value for name, value in values.items() if name not in cls.ALIASES}
+        for part in HELD_OUT:
+            flat = {side: values.get(f"{part}_{side}") for side in PairFiles.model_fields}
+            flat = {side: files for side, files in flat.items() if files is not None}
+            group = result.get(part)
+            if group is not None and not isinstance(group, (Mapping, PairFiles)):
+                raise ValueError(
+                    f"{part} is plain text, and this learns from pairs: give {part}_source and {part}_target"
+                )
+            if flat:
+                result[part] = {**dict(group or {}), **flat}
+        return result
+
+    @model_validator(mode="after")
+    def _sides_go_together(self) -> PairsConfig:
+        if (self.source is None) != (self.target is None):
+            raise ValueError("source and target go together: the same sentences in two languages, line by line")
+        return self
+
+
+def prepare(
+    config: PairsConfig,
+    *,
+    tokenizer: str | Tokenizer,
+    source: str | Tokenizer | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """The corpus of a recipe's pairs; `source` is the tokenizer of their sources, where it is another."""
+    held_out = {
+        f"{part}_{side}": files for part in HELD_OUT for side, files in dict(getattr(config, part) or {}).items()
+    }
+    return prepare_pairs(
+        **config.model_dump(include={"source", "target", "pairs", "split", "languages", "longest", "ratio"}),
+        **held_out,
+        tokenizer=tokenizer,
+        source_tokenizer=source,
+        progress=progress,
+    )
 
 
 def prepare_pairs(
@@ -141,8 +206,8 @@ def prepare_pairs(
     longest: int | None = None,
     ratio: float | None = None,
     cache: Path | None = None,
-    progress: Progress | None = None,
-) -> PairCorpus:
+    progress: ReportProgress | None = None,
+) -> Corpus:
     """Read, split and encode parallel text; a second call with the same texts finds it in the cache.
 
     The texts are `source` and `target`, files whose lines translate each other, or `pairs`: TSV (source, tab, target)
@@ -172,8 +237,8 @@ def prepare_pairs(
     if "train" not in named:
         raise ValueError("no pairs were given; give source and target files, or pairs (TSV or JSONL)")
     choices = Choices(
-        settle(tokenizer),
-        None if source_tokenizer is None else settle(source_tokenizer),
+        check_tokenizer(tokenizer),
+        None if source_tokenizer is None else check_tokenizer(source_tokenizer),
         main_shares(split, named),
         languages,
         longest,
@@ -198,18 +263,18 @@ def prepare_pairs(
             found = read_folder(folder, key)
             assert found is not None, "pairs that were just written can be read"
         else:
-            tell_again(found.messages)
+            repeat_warnings(found.messages)
         return _open(folder, found, text_fingerprint)
 
 
-def _open(folder: Path, found: Found, text_fingerprint: str) -> PairCorpus:
+def _open(folder: Path, found: Found, text_fingerprint: str) -> Corpus:
     parts = {
         part: PairSplit(**{side: Split.open(folder / f"{part}-{side}", shard) for side, shard in sides.items()})
         for part, sides in found.shards.items()
     }
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     source_tokenizer = Tokenizer.load(folder / "source_tokenizer.json") if found.separate else None
-    return PairCorpus(
+    return Corpus(
         tokenizer=tokenizer,
         source_tokenizer=source_tokenizer,
         train=parts["train"],
@@ -254,7 +319,7 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[
     return [Aligned(*both) for both in zip(sources, targets, strict=True)]
 
 
-def _hash_files(roles: dict[str, list[Aligned]], report: Progress) -> dict[str, list[list[str]]]:
+def _hash_files(roles: dict[str, list[Aligned]], report: ReportProgress) -> dict[str, list[list[str]]]:
     """The SHA-256 of each file; pairs that are both in train and in valid or test are told of."""
     checking = Counter("checking", size_of(files_of(roles)), report)
     hashes: dict[str, list[list[str]]] = {}

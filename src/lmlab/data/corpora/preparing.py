@@ -16,8 +16,11 @@ from lmlab.data.reading.text import TextWarning, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
 from lmlab.tokenizers.training import is_path
 
-Progress = Callable[[str, int, int], None]
+ReportProgress = Callable[[str, int, int], None]
 """Called with the stage, the bytes done and the bytes in all."""
+
+SAMPLE = 24 << 20
+"""Subword tokenizers are trained on at most so many bytes, taken evenly from all of the training text."""
 
 Spool = Callable[[IO[bytes], str], Path]
 """Keeps a stream of some name that can be read only once, and says where."""
@@ -26,7 +29,7 @@ Spool = Callable[[IO[bytes], str], Path]
 class Counter:
     """Bytes done of one stage; the last report is that all are done."""
 
-    def __init__(self, stage: str, total: int, report: Progress) -> None:
+    def __init__(self, stage: str, total: int, report: ReportProgress) -> None:
         self.stage, self.total, self.report = stage, total, report
         self.done = 0
 
@@ -75,7 +78,7 @@ def spooling(home: Path) -> Iterator[Spool]:
         yield spool
 
 
-def settle(given: str | Path | Tokenizer) -> str | Tokenizer:
+def check_tokenizer(given: str | Path | Tokenizer) -> str | Tokenizer:
     """A tokenizer that is there already, or the spec of one to be trained, checked."""
     if isinstance(given, Tokenizer):
         return given
@@ -92,13 +95,13 @@ def learns_from_all(spec: str | Tokenizer) -> bool:
     return isinstance(spec, str) and parse(spec).kind in ("words", "characters")
 
 
-def messages_of(caught: Iterable[warnings.WarningMessage]) -> list[list[str]]:
+def warnings_to_keep(caught: Iterable[warnings.WarningMessage]) -> list[list[str]]:
     """The warnings about texts and tokenizers, to be kept in an index."""
     own = (TextWarning, TokenizerWarning)
     return [[w.category.__name__, str(w.message)] for w in caught if issubclass(w.category, own)]
 
 
-def tell_again(messages: Iterable[Sequence[str]]) -> None:
+def repeat_warnings(messages: Iterable[Sequence[str]]) -> None:
     """Warn of what an index says, in the name of the caller's caller."""
     for kind, message in messages:
         warnings.warn(message, TextWarning if kind == "TextWarning" else TokenizerWarning, stacklevel=3)

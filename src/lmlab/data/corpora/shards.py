@@ -70,10 +70,10 @@ def write_shard(
                 begins = last
             np.concatenate(pieces).astype(dtype, copy=False).tofile(file)
             report(sum(len(text.encode()) for text, _ in batch))
-        _settle(file)
+        _sync(file)
     with stem.with_suffix(".documents").open("wb") as file:
         np.frombuffer(places, np.int64).tofile(file)
-        _settle(file)
+        _sync(file)
     if keep_text:
         _keep_text(documents, stem, SEPARATORS[how].encode())
     size = documents.size + len(places) * len(SEPARATORS[how])
@@ -107,13 +107,13 @@ def _keep_text(documents: Documents, stem: Path, separator: bytes) -> None:
                 places.append(place)
                 place += file.write(separator)
             begins = last
-        _settle(file)
+        _sync(file)
     with stem.with_suffix(".places").open("wb") as file:
         np.frombuffer(places, np.int64).tofile(file)
-        _settle(file)
+        _sync(file)
 
 
-def _settle(file: IO[bytes]) -> None:
+def _sync(file: IO[bytes]) -> None:
     """Make sure that what was written is on the disk before the folder gets its final name."""
     file.flush()
     os.fsync(file.fileno())

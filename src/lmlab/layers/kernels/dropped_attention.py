@@ -1,4 +1,4 @@
-"""Attention whose weights are dropped out, for learning on a CPU, where the fused kernel cannot do that well."""
+"""Attention whose weights are dropped out: on a CPU the fast twin of `drop(attention_weights(q, k)) @ v`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from lmlab.layers.dropout import dropout_mask
+from lmlab.layers.kernels.dropout_mask import dropout_mask
 
 ROWS = 64
 """Causal queries worked on at a time; they have no keys after them, so half of the weights are never computed."""

@@ -7,17 +7,17 @@ import math
 import numpy as np
 import pytest
 
-from lmlab.compare.cloze import NO_CLOZE, make_cloze
-from lmlab.compare.evaluation import (
+from lmlab.compare.held_out import (
     BLOCKS,
     FEWEST_DOCUMENTS,
+    NO_CLOZE,
     TestText,
     block_starts,
-    evaluate,
+    make_cloze,
     make_test_text,
-    read_passage,
     shorten,
 )
+from lmlab.compare.likelihood import evaluate, read_passage
 from lmlab.language_model import LanguageModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import train

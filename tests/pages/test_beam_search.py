@@ -9,9 +9,9 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from lmlab.analysis.search_page import MOST, draw_tree, make_page
 from lmlab.decoding.search import beam_search
 from lmlab.decoding.tracing import Recorder, SearchTree
+from lmlab.pages.beam_search import MOST, draw_tree, make_page
 from standins import Table
 
 SVG = "{http://www.w3.org/2000/svg}"

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from html import escape
 from pathlib import Path
+from typing import Protocol
 
-from lmlab.analysis.alignment import Alignment
 from lmlab.pages.page import fill_page
 
 CELL, MARGIN = 26, 12
@@ -21,6 +21,19 @@ MOST = 100
 """Matrices on one page."""
 
 
+class Alignment(Protocol):
+    """Attention of target tokens to source tokens, as it is drawn (see `analysis.alignment`)."""
+
+    @property
+    def source(self) -> Sequence[str]: ...
+    @property
+    def target(self) -> Sequence[str]: ...
+    @property
+    def weights(self) -> Sequence[Sequence[float]]: ...
+    @property
+    def texts(self) -> tuple[str, str]: ...
+
+
 def make_page(
     alignments: Sequence[Alignment], *, numbers: Sequence[int] | None = None, model: str = "", what: str = ""
 ) -> str:
@@ -31,7 +44,7 @@ def make_page(
     shown = list(zip(numbers or range(1, len(alignments) + 1), alignments, strict=True))[:MOST]
     left_out = f" The first {MOST} of {len(alignments)} sentences are drawn." if len(alignments) > MOST else ""
     return fill_page(
-        Path(__file__).with_suffix(".html"),
+        "alignments.html",
         title="Alignments" + (f" · {escape(model)}" if model else ""),
         kind=f"lmlab · soft alignments{' · ' + escape(model) if model else ''}",
         what=escape(what),

@@ -4,13 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from lmlab.pages.page import fill_page
-
-if TYPE_CHECKING:
-    from lmlab.decoding.tracing import Candidate, Result, SearchTree
 
 ROW, GAP, HIGH = 40, 46, 28
 """Pixels from one candidate to the one below it, between two steps, and of a candidate."""
@@ -23,12 +19,73 @@ MOST = 24
 """Searches on one page: each is a drawing of its own."""
 
 
+class Candidate(Protocol):
+    """A token that may continue a beam, as it is drawn (see `decoding.tracing`)."""
+
+    @property
+    def id(self) -> int: ...
+    @property
+    def parent(self) -> int | None: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def rank(self) -> int: ...
+    @property
+    def piece(self) -> str: ...
+    @property
+    def ends(self) -> bool: ...
+    @property
+    def log_probability(self) -> float: ...
+    @property
+    def total(self) -> float: ...
+    @property
+    def fate(self) -> str: ...
+
+
+class Result(Protocol):
+    """A text that was found, with its way through the tree."""
+
+    @property
+    def text(self) -> str: ...
+    @property
+    def tokens(self) -> Sequence[int]: ...
+    @property
+    def log_probability(self) -> float: ...
+    @property
+    def score(self) -> float: ...
+    @property
+    def finished(self) -> bool: ...
+    @property
+    def path(self) -> Sequence[int]: ...
+
+
+class SearchTree(Protocol):
+    """One search, as it is drawn."""
+
+    @property
+    def prompt(self) -> str: ...
+    @property
+    def source(self) -> str | None: ...
+    @property
+    def beams(self) -> int: ...
+    @property
+    def length_penalty(self) -> float: ...
+    @property
+    def steps(self) -> int: ...
+    @property
+    def best_path(self) -> Sequence[int]: ...
+    @property
+    def candidates(self) -> Sequence[Candidate]: ...
+    @property
+    def results(self) -> Sequence[Result]: ...
+
+
 def make_page(trees: Sequence[SearchTree], *, model: str = "") -> str:
     """The whole page; of many searches the first `MOST`."""
     shown = trees[:MOST]
     left_out = f" The first {MOST} of {len(trees)} searches are drawn." if len(trees) > MOST else ""
     return fill_page(
-        Path(__file__).with_suffix(".html"),
+        "beam_search.html",
         title="Beam search" + (f" · {escape(model)}" if model else ""),
         kind=f"lmlab · beam search{' · ' + escape(model) if model else ''}",
         left_out=left_out,

@@ -8,7 +8,8 @@ from torch import Tensor, nn
 
 from lmlab.layers.attention import attend
 from lmlab.layers.bidirectional import BidirectionalAttention
-from lmlab.layers.packing import Masked, Packed, Whole, check_lengths
+from lmlab.layers.kernels.packing import PackedByLength, PackedTokens
+from lmlab.layers.padding import NoPadding, PaddingMask, has_padding
 
 
 @pytest.fixture(autouse=True)
@@ -20,7 +21,7 @@ def _one_thread() -> None:
 def test_packed_by_hand() -> None:
     """Rows 1 and 2 have two tokens each, row 0 has three: the shorter ones come first."""
     tokens = torch.tensor([[1, 2, 3, 0], [4, 5, 0, 0], [6, 7, 0, 0]])
-    texts = Packed(torch.tensor([3, 2, 2]), 4)
+    texts = PackedByLength(torch.tensor([3, 2, 2]), 4)
     assert texts.pack(tokens).tolist() == [4, 5, 6, 7, 1, 2, 3]
     assert texts.groups == [(2, 2), (1, 3)]
     table = torch.arange(4.0)[:, None] * 10
@@ -39,7 +40,7 @@ def test_packed_by_hand() -> None:
 
 
 def test_masked_by_hand() -> None:
-    texts = Masked(torch.tensor([2, 1]), 3)
+    texts = PaddingMask(torch.tensor([2, 1]), 3)
     assert texts.unpack(torch.full((2, 3, 1), torch.nan).nan_to_num(5))[..., 0].tolist() == [[5, 5, 0], [5, 0, 0]]
     seen: list[Tensor | None] = []
     texts.each_text(lambda x, mask: (seen.append(mask), x)[1], torch.zeros(2, 3, 1))
@@ -52,11 +53,13 @@ def test_attention_is_the_same_whole_masked_and_packed(causal: bool) -> None:
     layer = BidirectionalAttention(12, 3, causal=causal).eval()
     lengths = torch.tensor([5, 1, 9, 5, 2])
     x = torch.randn(5, 9, 12)
-    masked, packed = Masked(lengths, 9), Packed(lengths, 9)
+    masked, packed = PaddingMask(lengths, 9), PackedByLength(lengths, 9)
     by_mask = masked.unpack(layer(x, masked))
     torch.testing.assert_close(packed.unpack(layer(packed.pack(x), packed)), by_mask, atol=1e-6, rtol=1e-5)
+    tokens = PackedTokens(lengths, 9)
+    torch.testing.assert_close(tokens.unpack(layer(tokens.pack(x), tokens)), by_mask, atol=1e-6, rtol=1e-5)
     for row, length in enumerate(lengths.tolist()):
-        alone = layer(x[row : row + 1, :length], Whole())[0]
+        alone = layer(x[row : row + 1, :length], NoPadding())[0]
         torch.testing.assert_close(by_mask[row, :length], alone, atol=1e-6, rtol=1e-5)
 
 
@@ -75,12 +78,12 @@ def test_a_masked_key_might_as_well_not_be_there(queries: int, causal: bool, wat
 
 
 def test_lengths_are_checked() -> None:
-    assert check_lengths(torch.tensor([1, 3]), 2, 3)
-    assert not check_lengths(torch.tensor([3, 3]), 2, 3)
+    assert has_padding(torch.tensor([1, 3]), 2, 3)
+    assert not has_padding(torch.tensor([3, 3]), 2, 3)
     with pytest.raises(ValueError, match="give one length for each row"):
-        check_lengths(torch.tensor([[3]]), 1, 3)
+        has_padding(torch.tensor([[3]]), 1, 3)
     with pytest.raises(ValueError, match="each must be from 1 to 3"):
-        check_lengths(torch.tensor([4]), 1, 3)
+        has_padding(torch.tensor([4]), 1, 3)
 
 
 def test_a_few_queries_are_answered_as_all_are() -> None:
@@ -88,11 +91,21 @@ def test_a_few_queries_are_answered_as_all_are() -> None:
     lengths, x = torch.tensor([5, 1, 9, 5, 2]), torch.randn(5, 9, 12)
     at = torch.tensor([[0, 4], [0, 0], [8, 2], [3, 3], [1, 0]])
     every = torch.arange(5)[:, None]
-    for texts in (Masked(lengths, 9), Packed(lengths, 9)):
+    for texts in (PaddingMask(lengths, 9), PackedByLength(lengths, 9)):
         packed = texts.pack(x)
         chosen = texts.choose(packed, at)
         assert torch.equal(chosen, x[every, at])
         whole = texts.unpack(layer(packed, texts))[every, at]
         torch.testing.assert_close(layer.ask(chosen, packed, texts), whole, atol=1e-6, rtol=1e-5)
-    whole = layer(x, Whole())[every, at]
-    torch.testing.assert_close(layer.ask(x[every, at], x, Whole()), whole, atol=1e-6, rtol=1e-5)
+    whole = layer(x, NoPadding())[every, at]
+    torch.testing.assert_close(layer.ask(x[every, at], x, NoPadding()), whole, atol=1e-6, rtol=1e-5)
+
+
+def test_a_compiled_graph_does_not_look_at_lengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To look would break it off; shapes are known to it."""
+    assert not has_padding(None, 2, 3)
+    monkeypatch.setattr(torch.compiler, "is_compiling", lambda: True)
+    assert has_padding(torch.tensor([3, 3]), 2, 3)
+    assert has_padding(torch.empty(2, device="meta"), 2, 3)
+    with pytest.raises(ValueError, match="give one length for each row"):
+        has_padding(torch.tensor([3]), 2, 3)

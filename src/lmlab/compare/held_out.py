@@ -1,21 +1,16 @@
-"""What is measured of a finished run: exact bits on each unit of the test text, a sample, one passage by tokens."""
+"""The held-out text that systems meet on: whole or in part, in units, with a passage, a prompt and a cloze sentence."""
 
 from __future__ import annotations
 
-import math
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-
-from lmlab.compare.cloze import MASK, NO_CLOZE, Cloze, make_cloze
-from lmlab.language_model import LanguageModel
-from lmlab.progress import ReportProgress
-from lmlab.tokenizers import Tokenizer
 
 FEWEST_DOCUMENTS = 20
 """With fewer test documents, blocks of lines are what the bootstrap draws."""
@@ -24,11 +19,27 @@ SMALLEST_BLOCK = 100
 CANDIDATES = 40
 PASSAGE = 460
 """Characters of the passage that the report shows in colour."""
-SAMPLE_BYTES = 260
 PROMPT_WORDS = 4
 PLAIN_WORDS = re.compile(r"\b[^\W\d_]+(?: [^\W\d_]+){3}\b")
 PART_TOKENS = 20_000
 """Of the test text, what pseudo-log-likelihoods are computed on: each token takes a forward pass of its own."""
+MASK = "[MASK]"
+SENTENCE = re.compile(r"(?<!\S)[^\W\d_]+(?: [^\W\d_]+){8,16}(?=[.;!?])")
+DOCUMENTS = 40
+SEARCHED = 100_000
+"""Characters of a document in which a sentence is looked for."""
+SHORT = 80
+QUARTERS = (1, 2, 3)
+
+
+class Cloze(NamedTuple):
+    """A sentence with blanks."""
+
+    text: str
+    answers: tuple[str, ...]  # what stood in the blanks, where that is known
+
+
+NO_CLOZE = Cloze("", ())
 
 
 @dataclass(frozen=True)
@@ -91,11 +102,7 @@ class Tests(NamedTuple):
     """What systems are scored on."""
 
     whole: TestText
-    part: TestText  # of it, for systems that fill blanks
-
-    def of(self, predicts: str) -> TestText:
-        """What ranks systems that predict this."""
-        return self.part if predicts == "blanks" else self.whole
+    part: TestText  # of it, where scoring takes long
 
 
 def make_test_text(texts: Sequence[str], *, prompt: str | None) -> TestText:
@@ -148,61 +155,26 @@ def block_starts(text: str, *, size: int) -> list[int]:
     return starts
 
 
-def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:
-    """The character after each of the `count` tokens of a text."""
-    offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
-    if len(offsets) != count:  # a tokenizer of others that joins tokens: spread them evenly
-        return np.linspace(len(text) / max(1, count), len(text), count).astype(np.int64)
-    return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))
+def make_cloze(texts: Sequence[str]) -> Cloze:
+    """The first plain sentence with a blank near each quarter of it: the commonest word there, so that one token fits.
 
-
-def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
-    """The exact score of a model, as JSON: bits of each unit, counts, a sample, and the passage."""
-    record = score_units(model, test, progress=progress)
-    bytes_per_token = float(test.sizes.sum()) / record["tokens"]
-    return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
-
-
-def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
-    """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
-    score = model.score(test.texts, progress=progress)
-    if not math.isfinite(score.nats):
-        raise ValueError("the model gives some token of the test text no probability at all, so it has no score")
-    bits: list[NDArray[np.float64]] = []
-    for text, starts, nats in zip(test.texts, test.starts, score.token_nats, strict=True):
-        if len(starts) == 1:
-            bits.append(np.array([nats.sum()]))
-            continue
-        ends = token_ends(model.tokenizer, text, count=len(nats))
-        unit = np.searchsorted(starts, np.maximum(ends - 1, 0), side="right") - 1
-        bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
-    return {
-        "bits": (np.concatenate(bits) / math.log(2)).tolist(),
-        "tokens": score.tokens,
-        "lossy": score.lossy,
-        "unknown": score.unknown,
-        "passage": read_passage(model.tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
-    }
-
-
-def write_sample(model: LanguageModel, test: TestText, *, bytes_per_token: float) -> str:
-    """How a model goes on from the prompt; about as much text from every tokenizer."""
-    tokens = max(1, round(SAMPLE_BYTES / bytes_per_token))
-    return str(model.generate(test.prompt, tokens=tokens, temperature=0.8, top_p=0.95, seed=0))
-
-
-def read_passage(tokenizer: Tokenizer, test: TestText, bits: NDArray[np.float64]) -> list[tuple[str, float]]:
-    """The passage in pieces of text with the bits of each; tokens that share a character are one piece."""
-    document, first, last = test.passage
-    text = test.texts[document]
-    pieces: list[tuple[str, float]] = []
-    before = 0
-    for end, surprisal in zip(token_ends(tokenizer, text, count=len(bits)).tolist(), bits.tolist(), strict=True):
-        start, before = before, max(before, end)
-        if end <= first or start >= last:
-            continue
-        if end == start and pieces:
-            pieces[-1] = (pieces[-1][0], pieces[-1][1] + surprisal)
-        else:
-            pieces.append((text[max(start, first) : min(end, last)], surprisal))
-    return pieces
+    Where there is no such sentence, the first few words of the texts.
+    """
+    searched = [text[:SEARCHED] for text in texts[:DOCUMENTS]]
+    found = (match[0] for text in searched for match in SENTENCE.finditer(text))
+    words = next(found, " ".join(searched).strip()[:SHORT]).split()
+    common = Counter(word for text in searched for word in text.split())
+    chosen: list[int] = []
+    for quarter in QUARTERS:
+        middle = quarter * len(words) // 4
+        near = [
+            place
+            for place in (middle, middle + 1, middle - 1)
+            if 0 < place < len(words) and words[place].isalpha() and all(abs(place - other) > 1 for other in chosen)
+        ]
+        if near:
+            chosen.append(max(near, key=lambda place: common[words[place]]))
+    if not chosen:
+        return NO_CLOZE
+    text = " ".join(MASK if place in chosen else word for place, word in enumerate(words))
+    return Cloze(text, tuple(words[place] for place in chosen))

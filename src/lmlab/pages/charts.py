@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from html import escape
 from itertools import pairwise
 from pathlib import Path
+from typing import Literal
 
 Point = tuple[float, float]
 
@@ -43,7 +44,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Bits per byte against something that is spent, on a logarithmic axis."""
+    """Quality against something that is spent, on a logarithmic axis."""
 
     name: str
     title: str
@@ -54,11 +55,12 @@ class Chart:
     """The best that can be had for each cost."""
 
 
-def pareto_front(points: Sequence[Point]) -> list[Point]:
+def pareto_front(points: Sequence[Point], *, better: Literal["lower", "higher"] = "lower") -> list[Point]:
     """The points that no other beats in both: cheapest first, each better than all cheaper ones."""
+    sign = 1 if better == "lower" else -1
     front: list[Point] = []
-    for x, y in sorted(points):
-        if not front or y < front[-1][1]:
+    for x, y in sorted(points, key=lambda point: (point[0], sign * point[1])):
+        if not front or sign * y < sign * front[-1][1]:
             front.append((x, y))
     return front
 

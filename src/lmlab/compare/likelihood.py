@@ -1,0 +1,102 @@
+"""How probable a finished run finds the test text: exact bits on each unit of it, a passage by tokens, and a sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.compare.held_out import Tests, TestText
+from lmlab.compare.records import Entry, Record
+from lmlab.language_model import LanguageModel
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers import Tokenizer
+
+SAMPLE_BYTES = 260
+
+
+def measure_next_token(model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+    """What the contest of left-to-right systems wants to know of a run."""
+    return evaluate(model, tests.whole, progress=progress)
+
+
+def summarise_next_token(records: Sequence[Record], *, same_tokens: bool) -> Entry:
+    """Perplexity per token, where all have the same tokens."""
+    nats = float(np.mean([sum(each["bits"]) / each["tokens"] for each in records])) * math.log(2)
+    return {"perplexity": perplexity(nats) if same_tokens else None}
+
+
+def tell_compression(entry: Entry) -> str:
+    """What bits per byte mean: a code for the text as short as that, unless the tokenizer has lost part of it."""
+    if entry.get("lossy"):
+        return "Its tokenizer loses part of the text, so the score flatters it and promises no compression."
+    return f"With it, the text could be shrunk to {entry['bits_per_byte'] / 8:.0%} of its size."
+
+
+def perplexity(nats: float) -> float | None:
+    """Of so many nats per prediction; None where it is too large to write down."""
+    return math.exp(nats) if nats < 700 else None
+
+
+def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:
+    """The character after each of the `count` tokens of a text."""
+    offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
+    if len(offsets) != count:  # a tokenizer of others that joins tokens: spread them evenly
+        return np.linspace(len(text) / max(1, count), len(text), count).astype(np.int64)
+    return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))
+
+
+def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
+    """The exact score of a model, as JSON: bits of each unit, counts, a sample, and the passage."""
+    record = score_units(model, test, progress=progress)
+    bytes_per_token = float(test.sizes.sum()) / record["tokens"]
+    return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
+
+
+def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
+    """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
+    score = model.score(test.texts, progress=progress)
+    if not math.isfinite(score.nats):
+        raise ValueError("the model gives some token of the test text no probability at all, so it has no score")
+    bits: list[NDArray[np.float64]] = []
+    for text, starts, nats in zip(test.texts, test.starts, score.token_nats, strict=True):
+        if len(starts) == 1:
+            bits.append(np.array([nats.sum()]))
+            continue
+        ends = token_ends(model.tokenizer, text, count=len(nats))
+        unit = np.searchsorted(starts, np.maximum(ends - 1, 0), side="right") - 1
+        bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
+    return {
+        "bits": (np.concatenate(bits) / math.log(2)).tolist(),
+        "tokens": score.tokens,
+        "lossy": score.lossy,
+        "unknown": score.unknown,
+        "passage": read_passage(model.tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
+    }
+
+
+def write_sample(model: LanguageModel, test: TestText, *, bytes_per_token: float) -> str:
+    """How a model goes on from the prompt; about as much text from every tokenizer."""
+    tokens = max(1, round(SAMPLE_BYTES / bytes_per_token))
+    return str(model.generate(test.prompt, tokens=tokens, temperature=0.8, top_p=0.95, seed=0))
+
+
+def read_passage(tokenizer: Tokenizer, test: TestText, bits: NDArray[np.float64]) -> list[tuple[str, float]]:
+    """The passage in pieces of text with the bits of each; tokens that share a character are one piece."""
+    document, first, last = test.passage
+    text = test.texts[document]
+    pieces: list[tuple[str, float]] = []
+    before = 0
+    for end, surprisal in zip(token_ends(tokenizer, text, count=len(bits)).tolist(), bits.tolist(), strict=True):
+        start, before = before, max(before, end)
+        if end <= first or start >= last:
+            continue
+        if end == start and pieces:
+            pieces[-1] = (pieces[-1][0], pieces[-1][1] + surprisal)
+        else:
+            pieces.append((text[max(start, first) : min(end, last)], surprisal))
+    return pieces

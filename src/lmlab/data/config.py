@@ -1,0 +1,108 @@
+"""What the settings of all kinds of data have in common."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Callable, Iterator, Mapping
+from typing import Annotated, Any, ClassVar, Self
+
+from pydantic import BeforeValidator, Field, SerializeAsAny
+
+from lmlab.config import Config
+from lmlab.data import make_config
+from lmlab.data.reading.text import BUILTIN, STANDARD_INPUT
+
+
+def _one_or_many(value: Any) -> Any:
+    """A single path may stand alone; $NAME and ${NAME} are filled in from the environment."""
+    paths = [value] if isinstance(value, str) else value
+    if not isinstance(paths, list):
+        return paths
+    return [os.path.expandvars(path) if isinstance(path, str) else path for path in paths]
+
+
+Paths = Annotated[list[str], BeforeValidator(_one_or_many)]
+"""Files, folders, globs, `.gz`, `-` for standard input, or `builtin`."""
+
+
+class DataConfig(Config):
+    """Which texts, and what of them is held out; each kind of data adds its own settings."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ()
+    """The settings that name texts; those that are learnt from come first."""
+    LEARNT: ClassVar[int] = 1
+    """How many of these are learnt from."""
+    ALIASES: ClassVar[tuple[str, ...]] = ()
+    """Other settings that may be written in their place."""
+    what: ClassVar[str] = ""
+    """What this learns from, in words."""
+    parallel: ClassVar[bool] = False
+    """Whether these are pairs of a source and a target text."""
+
+    kind: str
+    split: list[float] = Field([0.9, 0.05, 0.05], description="shares of train, valid and test")
+    given: list[str] | None = Field(
+        None, description="the texts as they were named, where a run has made them absolute"
+    )
+
+    @classmethod
+    def allowed(cls) -> list[str]:
+        """All settings that may be written."""
+        return [*cls.model_fields, *cls.ALIASES]
+
+    @property
+    def named(self) -> list[str]:
+        """The texts that are learnt from, as they were given."""
+        if self.given is not None:
+            return self.given
+        return [path for name in self.PATHS[: self.LEARNT] for path in _each(getattr(self, name))]
+
+    def absolute(self) -> Self:
+        """The same with absolute paths, so that they lead to the texts from any working directory."""
+        paths = {name: _map(getattr(self, name), _absolute) for name in self.PATHS}
+        return self.model_copy(update={**paths, "given": self.named})
+
+    def missing(self) -> list[str]:
+        """The texts that are not where they were."""
+        paths = (path for name in self.PATHS for path in _each(getattr(self, name)))
+        return [path for path in paths if path not in (BUILTIN, STANDARD_INPUT) and not _is_there(path)]
+
+
+def _read(value: Any) -> Any:
+    return make_config(value) if isinstance(value, Mapping) else value
+
+
+AnyData = Annotated[SerializeAsAny[DataConfig], BeforeValidator(_read)]
+"""The settings of any kind of data, as a field of other settings."""
+
+
+def _each(value: Any) -> Iterator[str]:
+    """All paths in the value of a setting: a list, a table of lists, or a group of such settings."""
+    if isinstance(value, list):
+        yield from value
+    elif isinstance(value, Config):
+        yield from _each(dict(value))
+    elif isinstance(value, dict):
+        for inner in value.values():
+            yield from _each(inner)
+
+
+def _map(value: Any, change: Callable[[str], str]) -> Any:
+    """The value of a setting with all its paths changed."""
+    if isinstance(value, list):
+        return [change(path) for path in value]
+    if isinstance(value, Config):
+        return value.model_copy(update=_map(dict(value), change))
+    if isinstance(value, dict):
+        return {name: _map(inner, change) for name, inner in value.items()}
+    return value
+
+
+def _absolute(path: str) -> str:
+    return path if path in (BUILTIN, STANDARD_INPUT) else os.path.abspath(os.path.expanduser(path))
+
+
+def _is_there(path: str) -> bool:
+    full = os.path.expanduser(path)
+    return os.path.exists(full) or (glob.has_magic(full) and bool(glob.glob(full, recursive=True)))

@@ -1,0 +1,192 @@
+"""Plain text: encoded once into memory-mapped tokens, split into train, valid and test, and kept in the cache."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from lmlab.config import suggest
+from lmlab.data.config import DataConfig, Paths
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.preparing import (
+    SAMPLE,
+    Counter,
+    ReportProgress,
+    check_tokenizer,
+    check_unchanged,
+    digest,
+    digest_file,
+    learns_from_all,
+    name_of,
+    repeat_warnings,
+    size_of,
+    spooling,
+    stamps_of,
+    warnings_to_keep,
+)
+from lmlab.data.corpora.shards import Shard, write_shard
+from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
+from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
+from lmlab.data.reading.builtin import builtin_documents
+from lmlab.data.reading.documents import SEPARATORS, gather
+from lmlab.data.reading.text import Source, TextWarning, find
+from lmlab.tokenizers import Tokenizer, resolve
+
+DocumentsAre = Literal["file", "lines", "blank", "endoftext"]
+
+
+class TextConfig(DataConfig):
+    """Plain text."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ("text", "valid", "test")
+    what: ClassVar[str] = "plain text"
+
+    kind: Literal["text"] = "text"
+    text: Paths = Field(description="files, folders, globs, .gz, - for standard input, or builtin")
+    valid: Paths | None = Field(None, description="text for validation; by default a share of `text`")
+    test: Paths | None = Field(None, description="text for the final score; by default a share of `text`")
+    documents: DocumentsAre = Field("file", description="what one document is")
+
+
+def prepare(
+    config: TextConfig,
+    *,
+    tokenizer: str | Tokenizer,
+    source: str | Tokenizer | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """The corpus of a recipe's text."""
+    return prepare_text(
+        config.text,
+        tokenizer=tokenizer,
+        valid=config.valid,
+        test=config.test,
+        split=config.split,
+        documents=config.documents,
+        progress=progress,
+    )
+
+
+def prepare_text(
+    sources: Sequence[str | Path],
+    *,
+    tokenizer: str | Path | Tokenizer = "bpe:4096",
+    valid: Sequence[str | Path] | None = None,
+    test: Sequence[str | Path] | None = None,
+    split: Sequence[float] = (0.9, 0.05, 0.05),
+    documents: str = "file",
+    cache: Path | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """Find, read, split and encode texts, in bounded memory; a second call with the same texts finds them in the cache.
+
+    `split` gives the shares of train, valid and test. Texts given as `valid` take the place of its second and third
+    share, so that without `test` there is no test part; texts given as `test` take the place of the third, and valid is
+    still split off. The tokenizer is trained on the training part alone. What had to be replaced in the texts is
+    told by a `TextWarning`, also when it comes from the cache.
+    """
+    given = {name: texts for name, texts in zip(NAMES, (sources, valid, test), strict=True) if texts is not None}
+    shares = main_shares(split, given)
+    if documents not in SEPARATORS:
+        raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
+    checked = check_tokenizer(tokenizer)
+    report = progress or (lambda stage, done, total: None)
+    home = open_home(cache or cache_folder())
+    with spooling(home) as spool:
+        roles = {name: find(texts, spool=spool) for name, texts in given.items()}
+        paths = _files(roles)
+        stamps = stamps_of(paths)
+        hashes = _hash_sources(roles, report)
+        text_fingerprint = digest([documents, shares, hashes])
+        key = digest([FORMAT, name_of(checked), documents, shares, hashes])
+        folder = home / key[:32]
+        index = read_index(folder, key)
+        if index is None:
+            with building(folder, key) as new:
+                _build(new, roles, checked, shares, documents, key, report)
+                check_unchanged(paths, stamps)
+            index = read_index(folder, key)
+            assert index is not None, "a corpus that was just written can be read"
+        else:
+            repeat_warnings(index["warnings"])
+        return _open(folder, index, text_fingerprint)
+
+
+def _open(folder: Path, index: dict[str, Any], text_fingerprint: str) -> Corpus:
+    parts = {name: Split.open(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
+    tokenizer = Tokenizer.load(folder / "tokenizer.json")
+    return Corpus(
+        tokenizer=tokenizer,
+        train=parts["train"],
+        valid=parts.get("valid"),
+        test=parts.get("test"),
+        fingerprint=digest([tokenizer.fingerprint, text_fingerprint]),
+        text_fingerprint=text_fingerprint,
+        folder=folder,
+    )
+
+
+def _hash_sources(roles: dict[str, list[Source]], report: ReportProgress) -> dict[str, list[str]]:
+    """The SHA-256 of each source; a text that is both in train and in valid or test is told of."""
+    checking = Counter("checking", size_of(_files(roles)), report)
+    hashes: dict[str, list[str]] = {}
+    for role, sources in roles.items():
+        hashes[role] = []
+        for source in sources:
+            if source.path is None:
+                hashes[role].append(digest(builtin_documents()))
+                continue
+            hashes[role].append(digest_file(source.path))
+            checking.add(source.path.stat().st_size)
+    for role in hashes:
+        if role != "train" and (both := set(hashes["train"]) & set(hashes[role])):
+            name = next(s.name for s, h in zip(roles[role], hashes[role], strict=True) if h in both)
+            warnings.warn(
+                f"{name} is both in train and in {role}: scores on it will flatter", TextWarning, stacklevel=3
+            )
+    return hashes
+
+
+def _files(roles: dict[str, list[Source]]) -> list[Path]:
+    return [source.path for sources in roles.values() for source in sources if source.path]
+
+
+def _build(
+    folder: Path,
+    roles: dict[str, list[Source]],
+    tokenizer: str | Tokenizer,
+    shares: dict[str, float],
+    how: str,
+    key: str,
+    report: ReportProgress,
+) -> None:
+    """Write a corpus into a folder: tokens and document places of each part, the tokenizer, and last the index."""
+    reading = Counter("reading", size_of(_files(roles)), report)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        gathered = {
+            role: gather(sources, folder / f"{role}.gathered", how=how, report=reading.add)
+            for role, sources in roles.items()
+        }
+        parts = split_documents(*gathered["train"], shares)
+        parts |= {role: documents for role, (documents, _) in gathered.items() if role != "train"}
+        report("training the tokenizer", 0, 1)
+        train = parts["train"]
+        trained = resolve(tokenizer, lambda: train.sample(train.size if learns_from_all(tokenizer) else SAMPLE))
+        report("training the tokenizer", 1, 1)
+    for warning in caught:
+        warnings.warn(warning.message, warning.category, stacklevel=4)
+    trained.save(folder / "tokenizer.json")
+    shards = {}
+    encoding = Counter("encoding", sum(part.size for part in parts.values()), report)
+    for name, part in parts.items():
+        keep_text = name != "train"
+        shards[name] = write_shard(part, trained, folder / name, how=how, keep_text=keep_text, report=encoding.add)
+    for role in roles:
+        (folder / f"{role}.gathered").unlink()
+    write_index(folder, key, shards, warnings_to_keep(caught))

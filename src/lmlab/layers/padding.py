@@ -1,0 +1,103 @@
+"""Texts of unequal length in one batch: full rows, or rows with a mask over their padding.
+
+What works on each token by itself need not know which it is; attention goes text by text, through `each_text`, or
+through `each_query` where only a few tokens ask. The same without the work on padding is in `kernels/packing.py`.
+Shapes: B rows, T the places of each, K those of them that are chosen, N the tokens that are worked on, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+Attend = Callable[[Tensor, Tensor | None], Tensor]
+"""A function of texts [B, T, ·] and of a mask that broadcasts to [B, H, T, T], or None."""
+AskAll = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+"""A function of queries [B, K, ·], of the texts [B, T, ·] that they ask, and of a mask for [B, H, K, T], or None."""
+
+
+class Padding:
+    """How the padding of rows [B, T] is dealt with; as it stands, there is none."""
+
+    mask: Tensor | None = None
+    """[B, T], False at padding; None where there is none."""
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """[B, T, ...] -> what is worked on."""
+        return padded
+
+    def place(self, table: Tensor) -> Tensor:
+        """The vectors [T, D] of the places of a row -> what broadcasts to the packed tokens."""
+        return table
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """What was worked on -> [B, T, D], zero where padding is."""
+        return x
+
+    def each_text(self, function: Attend, x: Tensor) -> Tensor:
+        """A function of texts, on all of them."""
+        return function(x, None)
+
+    def choose(self, x: Tensor, at: Tensor) -> Tensor:
+        """What was worked on, at the places `at` [B, K] of each row -> [B, K, D]."""
+        return choose(x, at)
+
+    def each_query(self, function: AskAll, queries: Tensor, x: Tensor) -> Tensor:
+        """A function of queries [B, K, ·] and of the texts that they ask, on all of them -> [B, K, ·]."""
+        return function(queries, x, None)
+
+
+class NoPadding(Padding):
+    """Rows [B, T] that are all full."""
+
+
+class PaddingMask(Padding):
+    """Rows [B, T] of which row i has lengths[i] tokens: padding is worked on too, but no text sees it."""
+
+    mask: Tensor
+
+    def __init__(self, lengths: Tensor, longest: int) -> None:
+        self.mask = torch.arange(longest, device=lengths.device) < lengths[:, None]
+
+    def unpack(self, x: Tensor) -> Tensor:
+        return x.masked_fill(~self.mask[..., None], 0)
+
+    def each_text(self, function: Attend, x: Tensor) -> Tensor:
+        return function(x, self.mask[:, None, None])
+
+    def each_query(self, function: AskAll, queries: Tensor, x: Tensor) -> Tensor:
+        return function(queries, x, self.mask[:, None, None])
+
+
+def choose(x: Tensor, at: Tensor) -> Tensor:
+    """x [B, T, D] at the places `at` [B, K] of each row -> [B, K, D]."""
+    return x.flatten(0, 1).index_select(0, flat_places(at, x.shape[1])).view(*at.shape, -1)
+
+
+def flat_places(at: Tensor, length: int) -> Tensor:
+    """The places [B · K] among all B · T tokens of those `at` [B, K] in rows of length T."""
+    rows = torch.arange(len(at), device=at.device)[:, None]
+    return (at + length * rows).flatten()
+
+
+def has_padding(lengths: Tensor | None, batch: int, longest: int) -> bool:
+    """Whether rows may have padding; a ValueError where these are not the lengths of `batch` rows of `longest` places.
+
+    The lengths themselves are looked at only where that makes nobody wait: on a CPU, and not in a graph that is being
+    compiled. Elsewhere rows count as padded; whoever makes a batch leaves the lengths out where all rows are full.
+    """
+    if lengths is None:
+        return False
+    if tuple(lengths.shape) != (batch,):
+        raise ValueError(f"lengths of shape {list(lengths.shape)} for {batch} rows: give one length for each row")
+    if lengths.device.type != "cpu" or torch.compiler.is_compiling():
+        return True
+    least, most = (int(end) for end in lengths.aminmax())
+    if least < 1 or most > longest:
+        raise ValueError(
+            f"lengths from {least} to {most} for rows of {longest} places: each must be from 1 to {longest}; "
+            f"an empty text is still one token, such as [CLS]"
+        )
+    return least < longest

@@ -1,0 +1,127 @@
+"""What every system shows of itself: its layers, its parameters by depth, and what can be done with it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from typing import Any
+
+import pytest
+import torch
+from lineage_models import NETWORKS, PREDICT_NEXT, SMALL, VOCABULARY, make, tokens
+from torch import Tensor
+
+from lmlab.models import LINEAGE, load_class
+from lmlab.models.abilities import ABILITIES, ability
+from lmlab.models.model import EncoderDecoder, EncoderModel
+
+LENGTHS = torch.tensor([9, 4, 1])
+
+
+def inputs_of(model: Any) -> dict[str, Tensor]:
+    return {next(iter(model.FRAME)): tokens(3, 9), "lengths": LENGTHS}
+
+
+@pytest.fixture(params=NETWORKS)
+def model(request: pytest.FixtureRequest) -> Any:
+    torch.set_num_threads(1)
+    return make(request.param)
+
+
+def test_layers_are_rows_of_vectors(model: Any) -> None:
+    """The embeddings and what leaves each layer; the padding of other rows changes no row."""
+    layers = model.layers(**inputs_of(model))
+    shallow = type(model).__name__ in ("NPLM", "BagOfWords")
+    assert len(layers) == (2 if shallow else SMALL["layers"] + 1)
+    assert all(layer.shape[:2] == (3, 9) for layer in layers)
+    name = next(iter(model.FRAME))
+    for row, length in enumerate(LENGTHS.tolist()):
+        alone = model.layers(**{name: inputs_of(model)[name][row : row + 1, :length]})
+        for layer, other in zip(layers, alone, strict=True):
+            torch.testing.assert_close(layer[row, :length], other[0], atol=1e-5, rtol=1e-5)
+
+
+def test_the_last_layer_is_what_is_predicted_from(model: Any) -> None:
+    inputs = inputs_of(model)
+    last = model.layers(**inputs)[-1]
+    if isinstance(model, EncoderDecoder):
+        collected: list[Tensor] = []
+        quiet = model(tokens(3, 5, seed=2), **inputs).hidden
+        assert torch.equal(model(tokens(3, 5, seed=2), **inputs, collect=collected).hidden, quiet)
+        assert torch.equal(collected[-1], last)
+    else:
+        assert torch.equal(last, model(**inputs).hidden)
+
+
+def test_collecting_turns_the_shortcut_off(model: Any) -> None:
+    if not isinstance(model, EncoderModel):
+        pytest.skip("only encoders are asked at places")
+    seen: list[Tensor] = []
+    at = torch.tensor([[0, 8], [3, 0], [0, 0]])
+    hidden = model(**inputs_of(model), at=at, collect=seen).hidden
+    assert seen[-1].shape[:2] == (3, 9)
+    assert torch.equal(hidden, seen[-1][torch.arange(3)[:, None], at])
+    torch.testing.assert_close(hidden, model(**inputs_of(model), at=at).hidden, atol=1e-5, rtol=1e-5)
+
+
+def test_gradients_flow_from_the_layers_to_the_embeddings(model: Any) -> None:
+    for layer in range(len(model.layers(**inputs_of(model)))):
+        model.zero_grad()
+        model.layers(**inputs_of(model))[layer].square().sum().backward()
+        assert any(parameter.grad is not None and parameter.grad.any() for parameter in model.depths()[0])
+
+
+def test_depths_have_every_parameter_once(model: Any) -> None:
+    depths = model.depths()
+    flat = [parameter for depth in depths for parameter in depth]
+    assert len(flat) == len(set(flat))
+    assert set(flat) == set(model.parameters())
+    part = getattr(model, "main", model)
+    assert any(parameter is part.embedding.weight for parameter in depths[0]), "a tied one is at its lowest place"
+    assert all(depths[:-1]), "only a head may have nothing of its own"
+    decoder = SMALL["layers"] if isinstance(model, EncoderDecoder) else 0
+    layers = {"NPLM": 1, "BagOfWords": 1, "Albert": 1}.get(type(model).__name__, SMALL["layers"])
+    assert len(depths) == 1 + layers + decoder + 1
+
+
+def test_a_layer_depends_on_the_depths_below_it(model: Any) -> None:
+    """What the first of two blocks gives is a function of the embeddings and that block alone."""
+    if len(model.layers(**inputs_of(model))) < 3:
+        pytest.skip("it has one layer")
+    model.layers(**inputs_of(model))[1].square().sum().backward()
+    reached = [any(p.grad is not None and bool(p.grad.any()) for p in depth) for depth in model.depths()]
+    assert reached[:2] == [True, True]
+    assert not any(reached[2:])
+
+
+@pytest.mark.parametrize("name", LINEAGE)
+def test_the_lineage_says_what_each_can_do(name: str) -> None:
+    model = make(name)
+    offered = {each.name for each in ABILITIES.values() if ability(model, each.kind) is not None}
+    assert offered == set(LINEAGE[name].does)
+    assert (name in PREDICT_NEXT) == ("next token" in offered)
+
+
+@pytest.mark.parametrize("name", LINEAGE)
+def test_no_method_exists_only_to_refuse(name: str) -> None:
+    """Who asks for an ability looks for names, so a name must mean that it can be done."""
+    cls = load_class(name)
+    for attribute in dir(cls):
+        found = inspect.getattr_static(cls, attribute)
+        function = found.fget if isinstance(found, property) else found
+        if not inspect.isfunction(function) or not function.__module__.startswith("lmlab."):
+            continue
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function))).body
+        assert isinstance(tree, ast.FunctionDef)
+        body = [each for each in tree.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
+        assert not (body and isinstance(body[0], ast.Raise)), f"{cls.__name__}.{attribute} only raises"
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_lengths_are_accepted_by_every_forward(name: str) -> None:
+    model = make(name)
+    extra = {"source": tokens(3, 9)} if isinstance(model, EncoderDecoder) else {}
+    hidden = model(tokens(3, 9), **extra, lengths=LENGTHS).hidden
+    assert hidden.shape[:2] == (3, 9)
+    assert model.vocabulary == VOCABULARY

@@ -1,0 +1,210 @@
+"""A run directory is self-contained: it resumes with what it holds, and knows its text wherever it is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import lmlab
+from lmlab import run
+from lmlab.checkpoint import read_tensors, write_json, write_manifest
+from lmlab.recipe import make_recipe, read_recipe
+from lmlab.tokenizers import Tokenizer, train
+
+TEXT = "".join(f"line {i} of {i * 7 % 11} says that {i % 13} is not {i * i % 17}.\n" for i in range(300))
+TRAIN = {"budget": "6steps", "batch": 2, "window": 16, "save_seconds": 0}
+TINY = {"width": 16, "heads": 2, "layers": 1}
+
+
+@pytest.fixture
+def text(tmp_path: Path) -> Path:
+    path = tmp_path / "book.txt"
+    path.write_text(TEXT)
+    return path
+
+
+@pytest.fixture
+def pairs(tmp_path: Path) -> Path:
+    path = tmp_path / "pairs.tsv"
+    path.write_text("".join(f"say {i} and {i % 7}\tsage {i} und {i % 7}\n" for i in range(80)))
+    return path
+
+
+def recipe(text: Any, kind: str = "gpt2", **groups: Any) -> Any:
+    values = {"data": {"text": str(text)}, "model": {"kind": kind, **TINY}, "tokenizer": {"spec": "bpe:300"}}
+    return make_recipe({**values, "train": TRAIN, **groups})
+
+
+def after(steps: int) -> Any:
+    calls = iter(range(1000))
+    return lambda: next(calls) >= steps
+
+
+def make_old(path: Path) -> dict[str, Any]:
+    """Rewrite the recipe of a run as version 0.2 wrote it: all settings of all kinds of data, and no fingerprint."""
+    values = json.loads((path / "recipe.json").read_text())
+    new = values["data"]
+    sides = [f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")]
+    old = {"alpha": 0.7, "documents": "file", "longest": 250, "ratio": None, "languages": None}
+    old |= dict.fromkeys(("text", "valid", "test", *sides))
+    old |= {name: value for name, value in new.items() if name in old or name == "split"}
+    for part in ("valid", "test"):
+        if isinstance(new[part], dict) and new["kind"] == "pairs":
+            old |= {part: None} | {f"{part}_{side}": files for side, files in new[part].items()}
+    if new["kind"] == "languages":
+        old["text"] = [f"{name}={file}" for name, files in new["text"].items() for file in files]
+    values["data"] = old
+    del values["encoder_sha256"]
+    write_json(path / "recipe.json", values)
+    write_manifest(path)
+    return values
+
+
+def weights(path: Path) -> bytes:
+    return (path / "last" / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", ["text", "languages", "pairs"])
+def test_runs_of_version_0_2_load_score_and_resume(kind: str, text: Path, pairs: Path, tmp_path: Path) -> None:
+    data = {
+        "text": {"text": str(text), "documents": "lines"},
+        "languages": {"text": [f"en={text}", f"de={pairs}"], "alpha": 0.3},
+        "pairs": {"pairs": str(pairs), "valid_pairs": str(pairs), "longest": 60},
+    }[kind]
+    model = "transformer" if kind == "pairs" else "gpt2"
+    made = recipe(text, model, data=data)
+    assert made.data.kind == kind
+    run.start(made, tmp_path / "whole")
+    run.start(made, tmp_path / "old", interrupted=after(3))
+    old = make_old(tmp_path / "old")
+    assert len(old["data"]) == 18
+    assert "kind" not in old["data"]
+    again, fingerprint = read_recipe(tmp_path / "old")
+    assert again.data.model_copy(update={"given": None}) == made.data.absolute().model_copy(update={"given": None})
+    assert fingerprint == old["text_sha256"]
+    run.resume(tmp_path / "old")
+    assert weights(tmp_path / "old") == weights(tmp_path / "whole")
+    if kind != "pairs":
+        assert lmlab.load(tmp_path / "old").score(TEXT[:200]).nats > 0
+    assert run.held_out(tmp_path / "old") == run.held_out(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("literal", [False, True])
+@pytest.mark.parametrize("kind", ["gpt2", "bert"])
+def test_resuming_needs_no_tokenizer_file(
+    kind: str, literal: bool, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where a text contains a special token, written out, which is no special token there."""
+    if literal:
+        text.write_text(TEXT.replace("not 1", "[MASK] 1"))
+    train("bpe:300", [TEXT]).save(tmp_path / "tokenizer.json")
+    objective = {"pairs": "none"} if kind == "bert" else {}
+    made = recipe(text, kind, tokenizer={"spec": str(tmp_path / "tokenizer.json")}, objective=objective)
+    run.start(made, tmp_path / "whole")
+    run.start(made, tmp_path / "part", interrupted=after(3))
+    (tmp_path / "tokenizer.json").unlink()
+    monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "another cache"))
+    run.resume(tmp_path / "part")
+    assert weights(tmp_path / "part") == weights(tmp_path / "whole")
+
+
+def test_resuming_needs_no_origin(text: Path, pairs: Path, tmp_path: Path) -> None:
+    tokenizers = {"spec": "bpe:300", "source": "characters"}
+    data = {"pairs": str(pairs)}
+    run.start(recipe(text, "transformer", data=data, tokenizer=tokenizers), tmp_path / "origin")
+    values = {"data": data, "model": {"kind": "transformer"}, "train": TRAIN, "origin": str(tmp_path / "origin")}
+    run.start(make_recipe(values), tmp_path / "whole")
+    run.start(make_recipe(values), tmp_path / "part", interrupted=after(3))
+    shutil.rmtree(tmp_path / "origin")
+    run.resume(tmp_path / "part")
+    assert weights(tmp_path / "part") == weights(tmp_path / "whole")
+
+
+def test_a_run_finds_its_text_from_anywhere(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    run.start(recipe("book.txt"), tmp_path / "run", interrupted=after(3))
+    data = json.loads((tmp_path / "run" / "recipe.json").read_text())["data"]
+    assert data["text"] == [str(text)]
+    assert data["given"] == ["book.txt"]
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    run.resume("../run")
+    assert "book.txt: " in (tmp_path / "run" / "README.md").read_text(), "the card names the text as the user did"
+    assert str(text) not in (tmp_path / "run" / "README.md").read_text()
+
+
+def test_a_text_that_has_moved(text: Path, tmp_path: Path) -> None:
+    run.start(recipe(text), tmp_path / "run", interrupted=after(3))
+    moved, other = tmp_path / "moved.txt", tmp_path / "other.txt"
+    text.rename(moved)
+    other.write_text(TEXT.upper())
+    with pytest.raises(ValueError, match=r"run learns from .*book\.txt, which is not there any more.*--text NEW"):
+        run.resume(tmp_path / "run")
+    before = (tmp_path / "run" / "recipe.json").read_bytes()
+    with pytest.raises(ValueError, match=r"other\.txt is not the text that .*run learns from"):
+        run.resume(tmp_path / "run", texts={"text": [str(other)]})
+    assert (tmp_path / "run" / "recipe.json").read_bytes() == before
+    assert run.resume(tmp_path / "run", texts={"text": [str(moved)]}).progress.ended == "budget"
+    assert read_recipe(tmp_path / "run")[0].data.named == [str(moved)]
+    assert run.held_out(tmp_path / "run")
+
+
+def test_the_vocabulary_grows_with_another_objective(text: Path, pairs: Path, tmp_path: Path) -> None:
+    run.start(recipe(text, "transformer", data={"pairs": str(pairs)}), tmp_path / "origin")
+    values = {
+        "data": {"text": str(text), "documents": "lines"},
+        "model": {"kind": "transformer"},
+        "objective": {"kind": "denoising"},
+        "train": {**TRAIN, "rate": 1e-9},
+        "origin": str(tmp_path / "origin"),
+    }
+    with pytest.warns(UserWarning, match=r"vocabulary of .*origin grows by 2 special tokens"):
+        run.start(make_recipe(values), tmp_path / "grown")
+    old, new = (Tokenizer.load(tmp_path / name / "tokenizer.json") for name in ("origin", "grown"))
+    assert new.vocabulary == old.vocabulary + 2
+    before, now = (read_tensors(tmp_path / name / "model.safetensors") for name in ("origin", "grown"))
+    assert {name for name in now if now[name].shape != before[name].shape} == {
+        name for name in now if now[name].shape[0] == new.vocabulary
+    }
+    for name, tensor in now.items():
+        assert float((tensor[: len(before[name])] - before[name]).abs().max()) < 1e-6, name
+    run.resume(tmp_path / "grown", settings={"budget": "8steps"})
+    config = json.loads((tmp_path / "grown" / "config.json").read_text())
+    assert config["model"]["vocabulary"] == new.vocabulary
+
+
+def test_a_source_vocabulary_is_for_pairs(text: Path, pairs: Path, tmp_path: Path) -> None:
+    tokenizers = {"spec": "bpe:300", "source": "characters"}
+    run.start(recipe(text, "transformer", data={"pairs": str(pairs)}, tokenizer=tokenizers), tmp_path / "origin")
+    values = {"data": {"text": str(text)}, "model": {"kind": "transformer"}, "objective": {"kind": "denoising"}}
+    with pytest.raises(ValueError, match="origin has a vocabulary of its own for the source, which only pairs have"):
+        make_recipe({**values, "origin": str(tmp_path / "origin")})
+
+
+@pytest.mark.parametrize("there", [False, True])
+def test_nothing_half_made_is_left(there: bool, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = recipe(text)
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise ValueError("the first step fails")
+
+    monkeypatch.setattr("lmlab.objectives.causal.Causal.loss", fail)
+    if there:
+        (tmp_path / "run").mkdir()
+    with pytest.raises(ValueError, match="the first step fails"):
+        run.start(made, tmp_path / "run")
+    assert (tmp_path / "run").exists() == there
+    assert not there or not [entry for entry in (tmp_path / "run").iterdir() if not entry.name.startswith(".")]
+
+
+def test_a_model_without_the_head_that_is_asked_for_leaves_nothing(text: Path, tmp_path: Path) -> None:
+    made = recipe(
+        text, "bert", model={"kind": "bert", **TINY, "pairs": False}, data={"text": str(text), "documents": "lines"}
+    )
+    with pytest.raises(ValueError, match="pairs"):
+        run.start(made, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
