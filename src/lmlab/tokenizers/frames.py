@@ -28,6 +28,7 @@ from lmlab.tokenizers.tokenizer import ROLES, Tokenizer
 NEXT_TOKEN: Mapping[str, str] = {"tokens": "boundary a"}
 """The frame of what reads from left to right, and of whatever says nothing else."""
 FILE = "frame.json"
+"""What a run directory keeps its frame in."""
 
 Pieces = Sequence[Any] | NDArray[Any]
 """The ids of a text, or vectors."""
