@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.decoding.generate import generate
-from lmlab.decoding.sampling import Sampler
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.models.model import Model
 from peers import same_tokens, same_weights
 from timing import make_parser, print_rows, take_turns
@@ -58,11 +58,13 @@ def bare_loop(model: nn.Module, prompt: Tensor) -> Tensor:
 def contestants(row: str, batch: int) -> dict[str, Callable[[], Tensor]]:
     ours, theirs = models(row)
     prompt = torch.randint(ROWS[row][4], (batch, PROMPT))
-    greedy = Sampler(temperature=0)
+    drawing = {"tokens": NEW, "pick": Sampler(Sampling(temperature=0))}
     options = {"max_new_tokens": NEW, "min_new_tokens": NEW, "do_sample": False}
     mask = torch.ones_like(prompt)
     return {
-        "lmlab": lambda: torch.stack(list(generate(ours, prompt, tokens=NEW, pick=greedy)), 1),
+        "lmlab": lambda: (
+            torch.tensor([[drawn.token for drawn in step] for step in generate(ours, prompt, **drawing)]).T
+        ),
         "transformers generate": lambda: theirs.generate(prompt, attention_mask=mask, **options)[:, PROMPT:],
         "transformers bare loop": lambda: bare_loop(theirs, prompt),
     }

@@ -23,8 +23,8 @@ from typing import Any
 
 from lmlab import load
 from lmlab.cli.bars import counting
-from lmlab.metrics.bleu import translation_metrics
 from lmlab.language_model import LanguageModel
+from lmlab.metrics.bleu import translation_metrics
 from lmlab.training.averaging import average
 from lmlab.training.resume import kept_checkpoints
 from study import clock, need, trained

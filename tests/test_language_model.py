@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +12,8 @@ import pytest
 import torch
 
 import lmlab
+from lmlab.decoding.generate import generate
+from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.scoring import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.tokenizers import Tokenizer
@@ -87,9 +91,6 @@ def test_streaming_gives_what_decoding_at_once_gives(make_run, kind, spec):
     pieces = list(lm.stream("the cat", **options))
     text = "".join(piece[0] for piece in pieces)
     assert text == lm.generate("the cat", **options)
-
-    from lmlab.decoding.generate import generate
-    from lmlab.decoding.sampling import Sampler, Sampling
 
     ids = lm.tokenizer.encode("the cat")
     prompt = torch.tensor([[lm.tokenizer.boundary, *ids]])
@@ -242,3 +243,87 @@ def test_scores_agree_with_scoring_the_ids(make_run):
     (nats,) = score_tokens(lm.model, ids, boundary=lm.tokenizer.boundary)
     assert lm.score(TEXT[:300]).nats == pytest.approx(nats.sum())
     assert Tokenizer.load(lm.path / "tokenizer.json").decode(ids[0]) == TEXT[:300]
+
+
+# Roles
+
+
+def test_a_text_is_the_same_alone_and_in_company(make_run):
+    """Two prompts, greedily, side by side and each by itself: the same tokens and reasons, the same surprisals."""
+    for kind in KINDS:
+        lm = lmlab.load(make_run(kind, "characters"))
+        prompts = [lm.frame.row(a=lm.tokenizer.encode(text))["tokens"] for text in ("the cat", "a dog a")]
+        options = {"tokens": 30, "pick": Sampler(Sampling(temperature=0)), "boundary": lm.tokenizer.boundary, "top": 2}
+        together = [drawn for step in generate(lm.model, torch.tensor(prompts), **options) for drawn in step]
+        for row, prompt in enumerate(prompts):
+            alone = [drawn for (drawn,) in generate(lm.model, torch.tensor([prompt]), **options)]
+            side = [drawn for drawn in together if drawn.row == row]
+            assert [(drawn.token, drawn.ended) for drawn in alone] == [(drawn.token, drawn.ended) for drawn in side]
+            assert [drawn.nats for drawn in alone] == pytest.approx([drawn.nats for drawn in side], rel=1e-4)
+            assert [[token for token, _ in drawn.top] for drawn in alone] == [
+                [token for token, _ in drawn.top] for drawn in side
+            ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("spec", SPECS)
+def test_what_is_written_has_the_surprisals_of_its_score(make_run, kind, spec):
+    lm = lmlab.load(make_run(kind, spec))
+    steps = list(lm.writer.write("the", sampling=Sampling(seed=2, temperature=0.7), tokens=8, top=3))
+    written = [each for (each,) in steps]
+    assert "".join(each.text for each in written) == lm.generate("the", tokens=8, seed=2, temperature=0.7)
+    ids = lm.tokenizer.encode("the")
+    tokens = [each.drawn.token for each in written if each.drawn.ended != "boundary"]
+    (nats,) = score_tokens(lm.model, [[*ids, *tokens]], boundary=lm.tokenizer.boundary)
+    found = [each.drawn.nats for each in written][: len(tokens)]
+    assert found == pytest.approx(nats[len(ids) :].tolist(), rel=1e-3, abs=1e-5)
+    assert [each.drawn.ended for each in written[:-1]] == [""] * (len(written) - 1)
+    assert written[-1].drawn.ended in ("boundary", "length")
+    assert all(len(each.drawn.top) == 3 for each in written)
+
+
+def test_a_stop_string_is_why_a_text_ends(make_run):
+    lm = lmlab.load(make_run("ngram", "characters"))
+    whole = lm.generate("the", tokens=60, seed=1)
+    stop = whole[10:13]
+    written = [each for (each,) in lm.writer.write("the", sampling=Sampling(seed=1), tokens=60, stop=stop)]
+    assert written[-1].drawn.ended == "stop"
+    assert "".join(each.text for each in written) == whole[: whole.index(stop)]
+    several = list(lm.writer.write("the", sampling=Sampling(seed=1), tokens=60, samples=4, stop="."))
+    reasons = [each.drawn.ended for step in several for each in step if each.drawn.ended]
+    assert len(reasons) == 4
+    assert "stop" in reasons
+
+
+def test_the_first_sample_is_the_same_however_many_there_are(make_run):
+    for kind in KINDS:
+        lm = lmlab.load(make_run(kind, "characters"))
+        assert lm.generate("the", tokens=25, seed=4) == lm.generate("the", tokens=25, samples=3, seed=4)[0]
+
+
+def test_no_tokens_are_no_text(make_run):
+    lm = lmlab.load(make_run("ngram"))
+    assert lm.generate("the", tokens=0) == ""
+    assert lm.generate("the", tokens=0, samples=2) == ["", ""]
+
+
+def test_roles_are_there_where_the_model_can(make_run):
+    lm = lmlab.load(make_run("gpt2"))
+    assert lm.writer.model is lm.model
+    assert not lm.scorer.rule.pseudo
+    assert lm.embedder.whole(["the cat"], "mean").shape == (1, 16)
+    for role in ("filler", "translator"):
+        with pytest.raises(ValueError, match=r"GPT2 predicts the next token .* but has nothing that"):
+            getattr(lm, role)
+
+
+def test_a_run_may_say_what_stands_around_its_texts(make_run, tmp_path):
+    plain = lmlab.load(make_run("gpt2", "characters"))
+    folder = tmp_path / "framed"
+    shutil.copytree(plain.path, folder)
+    plain.frame.save(folder)
+    framed = lmlab.load(folder)
+    assert framed.frame == plain.frame
+    assert framed.score("the cat").nats == plain.score("the cat").nats
+    replace(plain.frame, specials={"tokens": {"boundary": plain.tokenizer.encode("t")[0]}}).save(folder)
+    assert lmlab.load(folder).next("", top=9) != plain.next("", top=9)

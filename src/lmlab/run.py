@@ -19,6 +19,7 @@ from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.training.card import describe_quality, model_card
 from lmlab.training.costs import Cost, second_opinion
@@ -84,6 +85,7 @@ def start(
             corpus.tokenizer.save(path / "tokenizer.json")
             if corpus.source_tokenizer is not None:
                 corpus.source_tokenizer.save(path / "source_tokenizer.json")
+            _frame(recipe, corpus, config).save(path / FILE)
             write_config(path, recipe.kind, config.model_dump())
             write_recipe(path, Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint))
             write_manifest(path)
@@ -104,9 +106,20 @@ def _roles(recipe: Recipe) -> tuple[str, ...]:
     return roles
 
 
+def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame:
+    """What stands around the texts of a run, which it keeps as `frame.json`."""
+    return make_frame(
+        load_class(recipe.kind).FRAME,
+        corpus.tokenizer,
+        corpus.source_tokenizer,
+        start=getattr(config, "start", None),
+        backwards=bool(recipe.objective.get("reverse_source")),
+    )
+
+
 def _is_fresh(path: Path) -> bool:
     """Whether a folder is empty, or holds only what a run that was killed at its very start has left there."""
-    begun = {"tokenizer.json", "source_tokenizer.json", "config.json"}
+    begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
     return path.is_dir() and all(entry.name in begun or entry.name.startswith(".") for entry in path.iterdir())
 
 

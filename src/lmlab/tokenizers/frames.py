@@ -28,6 +28,7 @@ from lmlab.tokenizers.tokenizer import ROLES, Tokenizer
 NEXT_TOKEN: Mapping[str, str] = {"tokens": "boundary a"}
 """The frame of what reads from left to right, and of whatever says nothing else."""
 FILE = "frame.json"
+"""What a run directory keeps its frame in."""
 
 Pieces = Sequence[Any] | NDArray[Any]
 """The ids of a text, or vectors."""
@@ -270,21 +271,31 @@ class Frame:
 def frame_of(
     model: object, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None = None, *, backwards: bool = False
 ) -> Frame:
-    """The frame that a model was made for (its class says it: FRAME), with the tokens of its tokenizers.
-
-    `backwards` is whether the source is read from its last token to the first. A config may have a `start` of its own,
-    the token with which targets begin; else they begin with the boundary.
-    """
+    """The frame that a model was made for: its class says it (FRAME), its config may have a `start` of its own."""
     templates: Mapping[str, str] = getattr(type(model), "FRAME", NEXT_TOKEN)
+    start: int | None = getattr(getattr(model, "config", None), "start", None)
+    return make_frame(templates, tokenizer, source_tokenizer, start=start, backwards=backwards)
+
+
+def make_frame(
+    templates: Mapping[str, str],
+    tokenizer: Tokenizer,
+    source_tokenizer: Tokenizer | None = None,
+    *,
+    start: int | None = None,
+    backwards: bool = False,
+) -> Frame:
+    """Templates with the tokens of the tokenizers that they go with.
+
+    `start` is the token with which targets begin, if it is not the boundary; `backwards` is whether the source is read
+    from its last token to the first. What a tokenizer has no token for is told when it is needed.
+    """
     specials: dict[str, dict[str, int]] = {}
-    for name in templates:
+    for name, template in templates.items():
         own = source_tokenizer or tokenizer if name == "source" else tokenizer
-        start = getattr(getattr(model, "config", None), "start", None)
-        specials[name] = {"boundary": own.boundary, "start": own.boundary if start is None else start}
-        for role in ROLES:
-            if own.has_role(role):
-                specials[name][role] = own.role(role)
-        specials[name] = {key: specials[name][key] for key in _names(templates[name]) if key in specials[name]}
+        known = {"boundary": own.boundary, "start": own.boundary if start is None else start}
+        known |= {role: own.role(role) for role in ROLES if own.has_role(role)}
+        specials[name] = {special: known[special] for special in _names(template) if special in known}
     reversed_inputs = ("source",) if backwards and "source" in templates else ()
     return Frame(templates=dict(templates), specials=specials, backwards=reversed_inputs)
 

@@ -21,7 +21,7 @@ LONGEST = 64
 _WORDS = re.compile(r"\s*\S+|\s+")
 
 
-class Memory:
+class WordMemory:
     """Encodes texts word by word through `encode`, which is asked only for words that are new."""
 
     def __init__(self, encode: Callable[[Sequence[str]], list[list[int]]]) -> None:

@@ -25,7 +25,7 @@ from lmlab.tokenizers.engines import (
     word_engine,
     wordpiece_engine,
 )
-from lmlab.tokenizers.remembering import Memory
+from lmlab.tokenizers.remembering import WordMemory
 
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
@@ -249,11 +249,11 @@ class Tokenizer:
         return table
 
     @cached_property
-    def _memory(self) -> Memory | None:
+    def _memory(self) -> WordMemory | None:
         """Where pieces never reach over white space, words can be encoded one by one and remembered."""
         empty = models.BPE()
         known = [byte_level_engine(empty), *(wordpiece_engine(empty, cased=cased) for cased in (True, False))]
-        return Memory(self._encode_afresh) if any(map(self._cuts_as, known)) else None
+        return WordMemory(self._encode_afresh) if any(map(self._cuts_as, known)) else None
 
     def _encode_afresh(self, texts: Sequence[str]) -> list[list[int]]:
         encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)

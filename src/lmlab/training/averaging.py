@@ -16,7 +16,7 @@ from torch import Tensor
 from lmlab.checkpoint import DamagedError, read_tensors, write_bytes, write_json, write_manifest, write_tensors
 from lmlab.training.resume import kept_checkpoints
 
-COPIED = ("config.json", "tokenizer.json", "source_tokenizer.json", "recipe.json")
+COPIED = ("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json")
 
 
 def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
