@@ -29,7 +29,7 @@ LAYERS = {
     "objectives": {"config", "metrics", "layers", "models", "data", "tokenizers"},
     "checkpoint": {"config", "layers", "models", "tokenizers"},
     "decoding": {"config", "bits", "progress", "layers", "models", "tokenizers"},
-    "analysis": {"config", "progress", "pages", "layers", "models", "tokenizers"},
+    "analysis": {"config", "progress", "pages", "layers", "models", "tokenizers", "decoding"},
     "interop": {"config", "layers", "estimation", "models", "tokenizers", "checkpoint"},
     "costs": {"config", "layers", "models", "objectives", "tokenizers"},
     "training": {
@@ -100,22 +100,10 @@ def place(path: Path) -> str:
     return path.relative_to(ROOT).with_suffix("").parts[0]
 
 
-def imports(path: Path, *, typing: bool = False) -> set[str]:
-    """Modules of lmlab that a file imports while it runs (imports for type checking alone do not count)."""
-    tree = ast.parse(path.read_text())
-    skipped: set[ast.AST] = set()
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.If)
-            and isinstance(node.test, ast.Name)
-            and node.test.id == "TYPE_CHECKING"
-            and not typing
-        ):
-            skipped.update(inner for statement in node.body for inner in ast.walk(statement))
+def imports(path: Path) -> set[str]:
+    """Modules of lmlab that a file imports, those for type checking alone too: a type is a dependency as well."""
     found = set()
-    for node in ast.walk(tree):
-        if node in skipped:
-            continue
+    for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[0] == "lmlab":
             found.add(node.module)
             found.update(f"{node.module}.{alias.name}" for alias in node.names)

@@ -125,3 +125,14 @@ def test_lengths_are_accepted_by_every_forward(name: str) -> None:
     hidden = model(tokens(3, 9), **extra, lengths=LENGTHS).hidden
     assert hidden.shape[:2] == (3, 9)
     assert model.vocabulary == VOCABULARY
+
+
+@pytest.mark.parametrize("name", ["gpt2", "bert", "electra", "bart"])
+def test_a_compiled_forward_is_one_graph(name: str) -> None:
+    """Lengths, and whether somebody watches, must not be looked at inside it."""
+    model = make(name)
+    extra = {"source": tokens(3, 9), "target_lengths": LENGTHS} if isinstance(model, EncoderDecoder) else {}
+    found = torch.compile(model, fullgraph=True, backend="eager")(tokens(3, 9), **extra, lengths=LENGTHS).hidden
+    real = torch.arange(9) < LENGTHS[:, None]
+    expected = model(tokens(3, 9), **extra, lengths=LENGTHS).hidden
+    torch.testing.assert_close(found[real], expected[real], atol=1e-5, rtol=1e-5)

@@ -8,51 +8,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor, nn
+from lineage_models import BOUNDARY, NETWORKS, PREDICT_NEXT, VOCABULARY, make, tokens
 
 from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_tensors
-from lmlab.config import build
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
 
-VOCABULARY = 23
-BOUNDARY = 0
-SMALL: dict[str, Any] = {
-    "width": 16,
-    "hidden": 16,
-    "heads": 2,
-    "layers": 2,
-    "window": 24,
-    "memory": 24,
-    "order": 3,
-    "dropout": 0.0,
-}
-SMALL |= {"tricks": "pre"}
-NAMES = [name for name, system in LINEAGE.items() if system.does[0] == "next token"]
-NEURAL = [name for name in NAMES if name != "ngram"]
+NEURAL = [name for name in PREDICT_NEXT if name in NETWORKS]
 
 
-def make(name: str, **changes: Any) -> Any:
-    """A tiny model of any system: the settings of SMALL that it has."""
-    cls = load_class(name)
-    fields = cls.Config.model_fields
-    values = {**next(iter(cls.SIZES.values())), "vocabulary": VOCABULARY, **SMALL, "boundary": BOUNDARY, **changes}
-    config = build(cls.Config, {key: value for key, value in values.items() if key in fields}, where="model")
-    torch.manual_seed(0)
-    if issubclass(cls, nn.Module):
-        return cls(config).eval()
-    stream = np.random.default_rng(0).integers(0, VOCABULARY, 400).astype(np.uint16)
-    return cls.fit(stream, config=config)
-
-
-def tokens(*shape: int, seed: int = 1) -> Tensor:
-    return torch.randint(0, VOCABULARY, shape, generator=torch.Generator().manual_seed(seed))
-
-
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=PREDICT_NEXT)
 def model(request: pytest.FixtureRequest) -> PredictsNext:
     return make(request.param)
 

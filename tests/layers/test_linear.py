@@ -127,3 +127,17 @@ def test_what_is_left_alone() -> None:
         prepare(model)
     assert learning.prepared is None
     assert double.prepared is None
+
+
+@onednn
+def test_weights_that_moved_are_not_prepared_any_more() -> None:
+    """`model.to(...)` puts other memory behind the same parameter, and its version does not tell."""
+    layer = Linear(24, 40).eval()
+    prepare(layer)
+    assert layer.prepared is not None
+    assert layer.prepared.fits(layer.weight)
+    layer.weight.data = 2 * layer.weight.data
+    assert not layer.prepared.fits(layer.weight)
+    with torch.no_grad():
+        x = torch.randn(3, 24)
+        torch.testing.assert_close(layer(x), F.linear(x, layer.weight, layer.bias), atol=1e-5, rtol=1e-5)

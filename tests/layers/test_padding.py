@@ -96,9 +96,9 @@ def test_a_few_queries_are_answered_as_all_are() -> None:
         chosen = texts.choose(packed, at)
         assert torch.equal(chosen, x[every, at])
         whole = texts.unpack(layer(packed, texts))[every, at]
-        torch.testing.assert_close(layer.ask(chosen, packed, texts), whole, atol=1e-6, rtol=1e-5)
+        torch.testing.assert_close(layer.attend_from(chosen, packed, texts), whole, atol=1e-6, rtol=1e-5)
     whole = layer(x, NoPadding())[every, at]
-    torch.testing.assert_close(layer.ask(x[every, at], x, NoPadding()), whole, atol=1e-6, rtol=1e-5)
+    torch.testing.assert_close(layer.attend_from(x[every, at], x, NoPadding()), whole, atol=1e-6, rtol=1e-5)
 
 
 def test_a_compiled_graph_does_not_look_at_lengths(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from lmlab.layers.watching import watching
 from lmlab.models.model import NextTokenModel
 
 
@@ -17,23 +18,13 @@ def gradient_by_distance(model: NextTokenModel, tokens: Tensor) -> Tensor:
     """
     if tokens.dim() != 2 or tokens.shape[1] < 2:
         raise ValueError(f"tokens of shape {tuple(tokens.shape)}: give [B, T+1] with T of at least 1")
-    embedding = model.get_submodule("embedding")
-    seen: list[Tensor] = []
-
-    def watch(module: nn.Module, given: tuple[Tensor, ...], embedded: Tensor) -> Tensor:
-        watched = embedded.detach().requires_grad_()
-        seen.append(watched)
-        return watched
-
     was_training = model.training
-    hook = embedding.register_forward_hook(watch)
     try:
-        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False):
+        with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), watching(model, "embedding") as seen:
             hidden = model.eval()(tokens[:, :-1]).hidden[:, -1]
             loss = model.nll(hidden, tokens[:, -1]).sum()
-            gradient = torch.autograd.grad(loss, seen)[-1]  # [B, T, D]
+            (gradient,) = torch.autograd.grad(loss, seen["embedding"][-1])  # [B, T, D]
     finally:
-        hook.remove()
         model.train(was_training)
     length = tokens.shape[1] - 1
     norms: Tensor = torch.linalg.vector_norm(gradient[:, -length:], dim=-1)

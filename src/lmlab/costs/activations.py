@@ -15,8 +15,8 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from lmlab.layers.recurrent import Layer
-from lmlab.models.abilities import Detects, FillsBlanks, ability, require
-from lmlab.models.model import EncoderDecoder, EncoderModel, Filler, Model, detach_state
+from lmlab.models.abilities import Detects, FillsBlanks, WritesTarget, ability, require
+from lmlab.models.model import Filler, Model, detach_state
 
 SHORT = (2, 4, 8)
 """Tokens in the short rows from which the memory of a recurrent net is reckoned."""
@@ -68,16 +68,16 @@ class Activations:
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
             state = detach_state(model(tokens, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
-            if isinstance(model, EncoderDecoder):
+            if ability(model, WritesTarget) is not None:
                 model(tokens, source=tokens)
-            elif isinstance(model, EncoderModel):
+            elif ability(model, FillsBlanks) is not None:
                 fill_blanks(model, tokens, blanks=max(1, round(self._predicted * window)))
             else:
                 model(tokens, state=state)
         return float(sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in known))
 
 
-def fill_blanks(model: EncoderModel, tokens: Tensor, *, blanks: int) -> None:
+def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
     """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
     filler = require(model, FillsBlanks)
     assert isinstance(filler, Filler)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import nn
@@ -14,8 +14,8 @@ from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED, Published
 from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, load_class
-from lmlab.models.abilities import FillsBlanks, require
-from lmlab.models.model import EncoderDecoder, EncoderModel, Model
+from lmlab.models.abilities import FillsBlanks, WritesTarget, ability
+from lmlab.models.model import EncoderModel, Model
 from lmlab.objectives import load_objective
 from lmlab.tokenizers import parse
 
@@ -81,7 +81,7 @@ def _from_file(
     with torch.device("meta"):
         model = create(name, {**settings, **known}, size=size).train()
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
-        left = create(name, {**settings, **known, **bare}, size=size) if isinstance(model, EncoderModel) else model
+        left = create(name, {**settings, **known, **bare}, size=size) if bare else model
     length = min(window or model.window or SEGMENT, model.window or window or SEGMENT)
     mean = length
     if cls.OBJECTIVE["kind"] == "seq2seq":
@@ -105,7 +105,7 @@ def _from_file(
         predicted=predicted,
         forward_flops=_forward_flops(model, mean, predicted),
         activations=Activations(model, length, predicted=predicted),
-        unit="pair of a source and a target token" if isinstance(model, EncoderDecoder) else "token",
+        unit="token" if ability(model, WritesTarget) is None else "pair of a source and a target token",
         published=paper if as_published else None,
     )
 
@@ -141,9 +141,10 @@ def _blocks(model: Model) -> list[int]:
 
 def _forward_flops(model: Model, window: int, predicted: float) -> float:
     """Of training, per token; models that fill blanks compute scores, and most of the last layer, only at these."""
-    if not isinstance(model, EncoderModel):
+    filler = ability(model, FillsBlanks)
+    if filler is None:
         return model.flops(window)
-    return model.flops(window, predicted) + predicted * require(model, FillsBlanks).head_flops()
+    return cast(EncoderModel, model).flops(window, predicted) + predicted * filler.head_flops()
 
 
 def _from_shape(

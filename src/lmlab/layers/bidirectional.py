@@ -31,7 +31,7 @@ class BidirectionalAttention(nn.Module):
         """x [B, T, D], or packed [N, D], of the given texts -> the same shape."""
         return cast(Tensor, self.projection(padding.each_text(self._attend, self.query_key_value(x))))
 
-    def ask(self, chosen: Tensor, x: Tensor, padding: Padding) -> Tensor:
+    def attend_from(self, chosen: Tensor, x: Tensor, padding: Padding) -> Tensor:
         """The same where only the chosen places [B, K, D] of the texts ask -> [B, K, D]; not for `causal`."""
         weight, bias, width = self.query_key_value.weight, self.query_key_value.bias, self.width
         queries, keys_values = linear(chosen, weight[:width], bias[:width]), linear(x, weight[width:], bias[width:])

@@ -14,7 +14,7 @@ from torch import Tensor
 
 Attend = Callable[[Tensor, Tensor | None], Tensor]
 """A function of texts [B, T, ·] and of a mask that broadcasts to [B, H, T, T], or None."""
-AskAll = Callable[[Tensor, Tensor, Tensor | None], Tensor]
+AttendFrom = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 """A function of queries [B, K, ·], of the texts [B, T, ·] that they ask, and of a mask for [B, H, K, T], or None."""
 
 
@@ -44,7 +44,7 @@ class Padding:
         """What was worked on, at the places `at` [B, K] of each row -> [B, K, D]."""
         return choose(x, at)
 
-    def each_query(self, function: AskAll, queries: Tensor, x: Tensor) -> Tensor:
+    def each_query(self, function: AttendFrom, queries: Tensor, x: Tensor) -> Tensor:
         """A function of queries [B, K, ·] and of the texts that they ask, on all of them -> [B, K, ·]."""
         return function(queries, x, None)
 
@@ -67,7 +67,7 @@ class PaddingMask(Padding):
     def each_text(self, function: Attend, x: Tensor) -> Tensor:
         return function(x, self.mask[:, None, None])
 
-    def each_query(self, function: AskAll, queries: Tensor, x: Tensor) -> Tensor:
+    def each_query(self, function: AttendFrom, queries: Tensor, x: Tensor) -> Tensor:
         return function(queries, x, self.mask[:, None, None])
 
 

@@ -89,7 +89,7 @@ class Block(nn.Module):
             x = self.attention_norm(x + self.dropout(self.attention(x, padding)))
         else:
             chosen = padding.choose(x, at)
-            x = self.attention_norm(chosen + self.dropout(self.attention.ask(chosen, x, padding)))
+            x = self.attention_norm(chosen + self.dropout(self.attention.attend_from(chosen, x, padding)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 

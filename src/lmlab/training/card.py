@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters
@@ -10,14 +11,30 @@ from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
+from lmlab.training.settings import TrainConfig
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
-    from lmlab.recipe import Recipe
+
+
+class Described(Protocol):
+    """What the card tells of a recipe."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def model(self) -> Mapping[str, Any]: ...
+
+    @property
+    def train(self) -> TrainConfig: ...
 
 
 def model_card(
-    recipe: Recipe,
+    recipe: Described,
     corpus: Corpus,
     progress: Progress,
     *,

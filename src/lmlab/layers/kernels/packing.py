@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from lmlab.layers.padding import AskAll, Attend, NoPadding, Padding, PaddingMask, has_padding
+from lmlab.layers.padding import Attend, AttendFrom, NoPadding, Padding, PaddingMask, has_padding
 from lmlab.layers.watching import is_watched
 
 
@@ -46,7 +46,7 @@ class PackedByLength(Padding):
         rank[self.places] = torch.arange(len(self.places), device=rank.device)
         return x[rank.view(batch, longest).gather(1, at)]
 
-    def each_query(self, function: AskAll, queries: Tensor, x: Tensor) -> Tensor:
+    def each_query(self, function: AttendFrom, queries: Tensor, x: Tensor) -> Tensor:
         asking = torch.split(queries[self.order], [rows for rows, _ in self.groups])
         answers = torch.cat([function(some, texts, None) for some, texts in zip(asking, self._texts(x), strict=True)])
         return torch.empty_like(answers).index_copy(0, self.order, answers)
