@@ -244,7 +244,6 @@ def test_what_differs_is_said_in_words(book: Path, tmp_path: Path) -> None:
     assert set(tell_changes(before, now)) == {
         "models was ngram,nplm,gpt2, now ngram,gpt2",
         "tokenizer of gpt2 was bpe:300, now bytes",
-        "tokenizer of nplm was bpe:300, now not given",
         "size was tiny, now not given",
         "sweep was off, now on",
         "split was 0.8,0.1,0.1, now 0.6,0.2,0.2",

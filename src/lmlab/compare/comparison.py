@@ -15,7 +15,7 @@ from lmlab.compare.contests import contests_of
 from lmlab.compare.leaderboard import Board, make_board, read_entries, read_rankings, to_csv
 from lmlab.compare.plan import Conditions, Refusal, plan
 from lmlab.compare.plots import all_charts
-from lmlab.compare.ranking import answers
+from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
 from lmlab.pages import charts
@@ -113,7 +113,7 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     write_json(folder / "leaderboard.json", board)
     passages: dict[tuple[str, str], Passage] = {}
     for record in [*reversed(results.records.values()), *added]:
-        for contest in contests_of(record["system"]):
+        for contest in (each for each in contests_of(record["system"]) if entered(record, each)):
             name = record["name"] if "added" in record else record["system"]
             passages[contest.name, name] = answers(record, contest)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())

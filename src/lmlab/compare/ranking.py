@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.compare.arena import Results
-from lmlab.compare.contests import Contest
+from lmlab.compare.contests import Contest, contest_of
 from lmlab.compare.records import Entry, Record, last_doubling, mean_costs, mean_curve
 from lmlab.compare.statistics import Bootstrap, tied_groups
 
@@ -48,7 +48,7 @@ def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Resul
     runs = {
         name: [answers(record, contest) for record in records]
         for name, records in every.items()
-        if contest.has(records[0]["system"])
+        if entered(records[0], contest)
     }
     test = contest.test(results.tests)
     sizes = contest.sizes(test)
@@ -80,6 +80,11 @@ def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Resul
         ],
         {"kind": test.unit, "count": len(sizes), "bytes": int(test.sizes.sum())},
     )
+
+
+def entered(record: Record, contest: Contest) -> bool:
+    """Whether a run was measured in a contest."""
+    return contest is contest_of(record["system"]) or contest.name in record.get("also", {})
 
 
 def answers(record: Record, contest: Contest) -> Record:
