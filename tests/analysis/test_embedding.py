@@ -26,8 +26,7 @@ SHAPE: dict[str, Any] = {"width": 24, "heads": 3, "layers": 3, "window": 40, "dr
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(0)
 
 

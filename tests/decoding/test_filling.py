@@ -19,6 +19,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models.model import EncoderModel, ModelConfig, Output
 from lmlab.tokenizers import Tokenizer, train
 from standins import TEXT, random_model
+from tolerances import of_blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 ROLES = ("pad", "cls", "sep", "mask")
@@ -26,8 +27,7 @@ SHAPE: dict[str, Any] = {"width": 24, "heads": 3, "layers": 2, "window": 40, "dr
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(0)
 
 
@@ -123,7 +123,8 @@ def test_one_blank_is_the_same_jointly(small: LanguageModel) -> None:
     assert [each.tokens for each in alone.fillings] == [each.tokens for each in joint.fillings]
     for filling, candidate in zip(alone.fillings, alone.blanks[0], strict=True):
         assert filling.tokens == (candidate.token,)
-        assert filling.joint == pytest.approx(filling.independent) == pytest.approx(candidate.probability)
+        assert filling.independent == pytest.approx(candidate.probability, rel=of_blocks(2, width=12))
+        assert filling.joint == pytest.approx(candidate.probability, rel=of_blocks(2, width=12))
 
 
 class Cities(EncoderModel):

@@ -44,11 +44,6 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def compute(model: Any, tokens: torch.Tensor, *, theirs: bool) -> torch.Tensor:
     """The main output of a model of either side."""
     if hasattr(model.config, "decoder_layers"):

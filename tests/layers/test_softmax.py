@@ -12,8 +12,6 @@ from torch import nn
 from lmlab.layers import softmax
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax, default_cutoffs, linear_cross_entropy
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(params=[1, 3, 100])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
