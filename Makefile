@@ -1,12 +1,13 @@
 # make demo   compare eight systems on the built-in corpus: a leaderboard and a report
 # make test   run the tests
+# make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
 # make check  lint, format and types
 # Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup setup-dev demo test check format clean
+.PHONY: setup setup-dev demo test test-portable check format clean
 
 setup: .venv/.core
 setup-dev: .venv/.dev
@@ -27,6 +28,9 @@ demo: setup
 
 test: setup-dev
 	$(BIN)/python -m pytest -n 2
+
+test-portable: setup-dev
+	PYTHON=$(BIN)/python .ci/portable
 
 check: setup-dev
 	$(BIN)/ruff check .

@@ -1,14 +1,15 @@
-"""What several tests share: one thread (tests run side by side), and the way to the shared data."""
+"""What several tests share: one thread, unless more are asked for from outside, and the way to the shared data."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # tests run side by side
 
 DATA = Path(os.environ.get("LMLAB_DATA", Path(__file__).parents[2] / "shared" / "data"))
 
@@ -16,6 +17,14 @@ DATA = Path(os.environ.get("LMLAB_DATA", Path(__file__).parents[2] / "shared" / 
 @pytest.fixture(autouse=True, scope="session")
 def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["LMLAB_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _threads_as_asked_for() -> Iterator[None]:
+    """A test that changes the number of threads, and leaves it so, would take it from all that follow."""
+    yield
+    if (torch := sys.modules.get("torch")) is not None:
+        assert torch.get_num_threads() == int(os.environ["OMP_NUM_THREADS"])
 
 
 @pytest.fixture(scope="session")

@@ -18,6 +18,7 @@ from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import Tokenizer, train
 from standins import TEXT, random_model
+from tolerances import of_blocks
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 
@@ -26,8 +27,7 @@ SHAPE: dict[str, Any] = {"width": 24, "heads": 3, "layers": 3, "window": 40, "dr
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(0)
 
 
@@ -396,10 +396,11 @@ def test_a_text_that_is_too_long_is_named_or_cut(tokenizer: Tokenizer) -> None:
         lm.embed(texts)
     found = lm.embed(texts, truncate=True)[1]
     assert found.tokens == ["the", "cat", "sat", "on"]
-    np.testing.assert_allclose(found.vectors, lm.embed("the cat sat on")[0].vectors, atol=1e-6)
+    rounding = of_blocks(SHAPE["layers"], width=SHAPE["width"])
+    np.testing.assert_allclose(found.vectors, lm.embed("the cat sat on")[0].vectors, atol=rounding)
     assert not found.word_vectors()[4:].any()
     cut = lm.embed(texts, truncate=True, pool="cls")[1]
-    np.testing.assert_allclose(cut, lm.embed("the cat sat on", pool="cls")[0], atol=1e-6)
+    np.testing.assert_allclose(cut, lm.embed("the cat sat on", pool="cls")[0], atol=rounding)
 
 
 @pytest.mark.parametrize("given", ["lats", "sum", "sum:", "sum:x", "-4:", "concat:1:2:3", "mean:1,", "", "1.5"])

@@ -12,8 +12,6 @@ from lmlab.models.lstm import LSTM
 from lmlab.models.nplm import NPLM
 from lmlab.models.rnn import RNN
 
-torch.set_num_threads(1)
-
 
 def some_tokens(length: int) -> Tensor:
     return torch.randint(11, (4, length), generator=torch.Generator().manual_seed(1))

@@ -27,7 +27,6 @@ SYSTEMS = [name for name, system in LINEAGE.items() if system.does[0] == "blanks
 
 @pytest.fixture(params=SYSTEMS)
 def model(request: pytest.FixtureRequest) -> Any:
-    torch.set_num_threads(1)
     cls = load_class(request.param)
     values = {**cls.SIZES["tiny"], "vocabulary": VOCABULARY, **SMALL}
     known = {key: value for key, value in values.items() if key in cls.Config.model_fields}

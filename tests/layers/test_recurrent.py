@@ -10,8 +10,6 @@ from torch import nn
 
 from lmlab.layers.recurrent import Connections, ElmanLayer, GRULayer, Layer, LSTMLayer, Stack
 
-torch.set_num_threads(1)
-
 LAYERS: list[type[Layer]] = [ElmanLayer, GRULayer, LSTMLayer]
 TORCH = {ElmanLayer: nn.RNNCell, GRULayer: nn.GRUCell, LSTMLayer: nn.LSTMCell}
 

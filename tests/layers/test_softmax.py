@@ -13,8 +13,6 @@ from lmlab.layers.kernels import cross_entropy
 from lmlab.layers.kernels.cross_entropy import linear_cross_entropy
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax, default_cutoffs
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(params=[1, 3, 100])
 def chunk(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:

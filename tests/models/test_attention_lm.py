@@ -27,8 +27,7 @@ RUNGS = [
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(4)
 
 

@@ -30,7 +30,6 @@ JOINED = {
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(1)
 
 

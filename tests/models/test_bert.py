@@ -30,8 +30,7 @@ transformers = pytest.importorskip("transformers")
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(1)
 
 

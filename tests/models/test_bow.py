@@ -8,8 +8,6 @@ import torch
 
 from lmlab.models.bow import BagOfWords
 
-torch.set_num_threads(1)
-
 
 def make(**values: Any) -> BagOfWords:
     torch.manual_seed(0)

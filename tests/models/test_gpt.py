@@ -12,8 +12,7 @@ from lmlab.models.gpt import GPT, GPTConfig
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(3)
 
 

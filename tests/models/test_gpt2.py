@@ -19,8 +19,7 @@ from lmlab.models.model import reorder_state
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(1)
 
 

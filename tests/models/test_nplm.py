@@ -9,8 +9,6 @@ import torch
 
 from lmlab.models.nplm import NPLM
 
-torch.set_num_threads(1)
-
 
 def make(**values: Any) -> NPLM:
     torch.manual_seed(0)

@@ -14,8 +14,6 @@ from lmlab.models.lstm import LSTM
 from lmlab.models.model import detach_state, reorder_state
 from lmlab.models.rnn import RNN
 
-torch.set_num_threads(1)
-
 MODELS: list[type[RNN]] = [RNN, GRU, LSTM]
 SMALL = {"vocabulary": 23, "width": 8, "hidden": 8, "layers": 2}
 VARIANTS: list[dict[str, Any]] = [

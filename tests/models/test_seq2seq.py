@@ -21,7 +21,6 @@ CELLS: dict[str, type[Any]] = {"rnn": nn.RNNCell, "gru": nn.GRUCell, "lstm": nn.
 
 @pytest.fixture(autouse=True)
 def _seed() -> None:
-    torch.set_num_threads(1)
     torch.manual_seed(1)
 
 

@@ -16,8 +16,7 @@ from lmlab.models.transformer_xl import TransformerXL, TransformerXLConfig
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> None:
-    torch.set_num_threads(1)
+def _seed() -> None:
     torch.manual_seed(5)
 
 

@@ -22,7 +22,6 @@ from lmlab.objectives.objective import IGNORE
 from lmlab.objectives.seq2seq import Seq2Seq, Seq2SeqConfig, reverse, smoothed_nll
 from losses import loss_of, mean_of
 
-torch.set_num_threads(1)
 B = 9
 RAW = PairRows(
     source=np.array([[1, 2, 3, B], [4, 5, B, B]]),

@@ -44,7 +44,7 @@ def test_every_candidate_is_drawn_with_its_fate(seed):
         assert ("best" in classes) == (node.id in tree.best_path)
         assert classes[1:] == edges[node.id].get("class").split()[1:]
         (total,) = [text.text for text in nodes[node.id].iter(f"{SVG}text") if text.get("class") == "total"]
-        assert float(total.replace("−", "-")) == pytest.approx(node.total, abs=0.005)
+        assert float(total.replace("−", "-")) == pytest.approx(node.total, abs=0.0051)
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -28,10 +27,6 @@ KINDS = {
 
 def command(*arguments: str) -> list[str]:
     return [sys.executable, "-c", "from lmlab.cli import main; main()", *arguments]
-
-
-def environment() -> dict[str, str]:
-    return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -59,18 +54,16 @@ def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_killed_and_resumed_is_bit_identical(kind: str, text: Path, tmp_path: Path) -> None:
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     arguments = ["train", kind, str(text), *SETTINGS, *KINDS[kind]]
-    subprocess.run(command(*arguments, "-o", str(whole)), check=True, capture_output=True, env=environment())
+    subprocess.run(command(*arguments, "-o", str(whole)), check=True, capture_output=True)
 
-    process = subprocess.Popen(command(*arguments, "-o", str(killed)), stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(command(*arguments, "-o", str(killed)), stderr=subprocess.PIPE)
     wait_for(lambda: (killed / "last" / "progress.json").is_file(), process)
     time.sleep(0.15)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (killed / "README.md").exists(), "it was killed half-way"
 
-    resumed = subprocess.run(
-        command("train", "--resume", str(killed)), capture_output=True, text=True, env=environment()
-    )
+    resumed = subprocess.run(command("train", "--resume", str(killed)), capture_output=True, text=True)
     assert resumed.returncode == 0, resumed.stderr
     for name in ("model.safetensors", "last/model.safetensors"):
         assert (whole / name).read_bytes() == (killed / name).read_bytes()
@@ -83,7 +76,7 @@ def test_killed_and_resumed_is_bit_identical(kind: str, text: Path, tmp_path: Pa
 def test_interrupt_saves_and_exits_130(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
@@ -95,12 +88,10 @@ def test_interrupt_saves_and_exits_130(text: Path, tmp_path: Path) -> None:
 def test_second_trainer_is_told_who_holds_the_run(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
-    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+    process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
-        second = subprocess.run(
-            command("train", "--resume", str(run)), capture_output=True, text=True, env=environment()
-        )
+        second = subprocess.run(command("train", "--resume", str(run)), capture_output=True, text=True)
         assert second.returncode == 2
         assert f"process {process.pid}" in second.stderr
     finally:
