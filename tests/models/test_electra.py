@@ -181,3 +181,15 @@ def test_flops_as_torch_counts_them() -> None:
         model.generator(tokens)
         require(model, Detects).detect(tokens=tokens)
     assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())
+
+
+@pytest.mark.parametrize("size", ["tiny", "small"])
+def test_narrow_sizes_begin_with_larger_weights(size: str) -> None:
+    """lmlab's own with N(0, 1 / inputs), the paper's with N(0, 0.02²); the tables of vectors always with the latter."""
+    model = create("electra", {"vocabulary": 97, "layers": 2}, size=size)
+    assert isinstance(model, Electra)
+    for module in model.modules():
+        if isinstance(module, nn.Linear) and module.weight.numel() >= 1000:
+            wanted = module.in_features**-0.5 if size == "tiny" else 0.02
+            assert module.weight.std().item() == pytest.approx(wanted, rel=0.15)
+    assert model.main.embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)

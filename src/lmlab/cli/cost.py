@@ -171,6 +171,8 @@ def _print(result: Estimate, trial_rows: int | None) -> None:
     console.print(_memory_table(result))
     if published is not None:
         console.print(f"Published: {_published(result)}", soft_wrap=True)
+    for line in _footnotes(result):
+        console.print(line, style="dim", soft_wrap=True)
     console.print("Every assumption is in docs/guides/costs.md; --json gives all figures.", style="dim")
 
 
@@ -213,6 +215,16 @@ def _price_rows(result: Estimate, trial_rows: int | None) -> list[tuple[str, str
         ),
         ("money", f"${_readable(dollars)}" if dollars is not None else "?", price or "give --price-per-hour"),
     ]
+
+
+def _footnotes(result: Estimate) -> list[str]:
+    """Where the hardware's figures are from, and which of them are from nowhere."""
+    lines = [f"Hardware: {result.hardware_from}."]
+    if result.price_from:
+        lines.append(f"Price: {result.price_from}{'; no quotation' if result.price_from != 'given' else ''}.")
+    if result.assumptions:
+        lines.append(f"Without a source: {result.assumptions}.")
+    return lines
 
 
 def _time_from(result: Estimate) -> str:

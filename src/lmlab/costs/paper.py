@@ -75,6 +75,9 @@ class Estimate(NamedTuple):
     energy_from: str
     grid: Grid
     price_per_hour: float | None
+    price_from: str  # who says so; empty where there is no price
+    hardware_from: str  # who says so of peak, memory and watts
+    assumptions: str  # which figures of the hardware nobody says; empty where there are none
     memory: Mapping[str, Memory]  # by strategy: single, ddp, fsdp
 
     @property
@@ -124,6 +127,9 @@ class Estimate(NamedTuple):
             "grid_source": self.grid.source,
             "dollars": self.dollars,
             "price_per_hour": self.price_per_hour,
+            "price_from": self.price_from,
+            "hardware_from": self.hardware_from,
+            "hardware_assumptions": self.assumptions,
             "memory": {name: {**part._asdict(), "total": part.total} for name, part in self.memory.items()},
             "device_memory": self.device_memory,
             "published": published._asdict() if published is not None else None,
@@ -164,7 +170,9 @@ def estimate(
             f"{published.hours:g} h x {cluster.devices} {cluster.device.name} x {cluster.device.peak:.2g} FLOP/s, "
             f"the way of {published.source}"
         )
+    price_from, assumptions = "given" if price_per_hour is not None else "", ""
     if speed is not None:
+        hardware_from = "measured in a trial here"
         cluster_name, devices, peak, capacity, half = speed.machine, 1, speed.peak, speed.memory, False
         training, validation = tokens / speed.tokens_per_second, validation_tokens / speed.validation_tokens_per_second
         seconds, joules = training + validation, (training + validation) * speed.watts
@@ -179,8 +187,10 @@ def estimate(
         seconds, validation = counted / (devices * peak * utilisation), 0.0
         joules = seconds * devices * cluster.device.watts * HOST * PUE
         energy_from = f"{cluster.device.watts:g} W per device x {HOST:g} (host) x {PUE:g} (PUE)"
+        hardware_from = cluster.device.source
+        assumptions = cluster.device.assumptions_but(*(["price"] if price_per_hour is not None else []))
         if price_per_hour is None:
-            price_per_hour = cluster.device.price
+            price_per_hour, price_from = cluster.device.price, cluster.device.price_source
     return Estimate(
         design=design,
         tokens=tokens,
@@ -201,6 +211,9 @@ def estimate(
         energy_from=energy_from,
         grid=find_grid(country),
         price_per_hour=price_per_hour,
+        price_from=price_from,
+        hardware_from=hardware_from,
+        assumptions=assumptions,
         memory=needed_memory(design, batch=batch, devices=devices, moments=moments, half=half),
     )
 

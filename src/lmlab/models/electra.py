@@ -5,6 +5,7 @@ Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar, Literal, cast
 
@@ -29,6 +30,9 @@ class ElectraConfig(EncoderConfig):
         description="size of the token vectors, which both parts share; by default the discriminator's width",
     )
     generator: float = Field(0.25, gt=0, le=1, description="width, heads and inner units of the generator, as a share")
+    initial: Literal["published", "scaled"] = Field(
+        "published", description="weights of the layers at first: N(0, 0.02²), or N(0, 1 / inputs) for narrow models"
+    )
     parts: Literal["both", "discriminator", "generator"] = Field(
         "both", description="what there is: pre-training needs both, its result is the discriminator"
     )
@@ -81,6 +85,16 @@ class Discriminator(FactorisedEncoder):
         return self.judge(self(**inputs).hidden)
 
 
+def initialise_scaled(module: nn.Module) -> None:
+    """N(0, 1 / inputs) for the weights of a layer, so that what it gives is as large as what it gets.
+
+    0.02 suits widths near 768. At 64 it makes all that a place gets from its neighbours vanish beside its own vector;
+    detecting is comparing the two, so that there is next to no gradient to begin with.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+
+
 class Electra(EncoderModel):
     """Generator and discriminator, which share their token, position and segment vectors (section 3.2).
 
@@ -90,14 +104,14 @@ class Electra(EncoderModel):
 
     Config: ClassVar[type[ModelConfig]] = ElectraConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {**Bert.SIZES["tiny"], "embedding_width": 32, "generator": 0.5},
-        "mini": {**Bert.SIZES["small"], "embedding_width": 64, "generator": 0.5},
+        "tiny": {**Bert.SIZES["tiny"], "embedding_width": 32, "generator": 0.5, "initial": "scaled"},
+        "mini": {**Bert.SIZES["small"], "embedding_width": 64, "generator": 0.5, "initial": "scaled"},
         "small": {"width": 256, "heads": 4, "layers": 12, "window": 512, "embedding_width": 128, "generator": 0.25},
         "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "generator": 1 / 3},
         "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "generator": 0.25},
     }
     DEFAULT_SIZE: ClassVar[str] = "mini"  # the paper's `small` is no small model on a CPU
-    TRAINING: ClassVar[dict[str, Any]] = {**Bert.TRAINING, "rate": 1e-3}  # the discriminator learns nothing at 2e-3
+    TRAINING: ClassVar[dict[str, Any]] = Bert.TRAINING
     TUNED_WIDTH: ClassVar[int | None] = Bert.TUNED_WIDTH
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "replaced"}
     TOKENIZER: ClassVar[str] = "wordpiece:4096"
@@ -120,6 +134,8 @@ class Electra(EncoderModel):
             self.generator.segments = self.discriminator.segments
             assert self.generator.output is not None, "two parts have heads"
             self.generator.output.softmax.weight = cast(nn.Parameter, self.discriminator.embedding.weight)
+        if config.initial == "scaled":
+            self.apply(initialise_scaled)
 
     @property
     def window(self) -> int:
