@@ -150,12 +150,15 @@ def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:
     assert lmlab("compare", "book.txt", "--models", "lstm", "--budget", "10flops", *FAST, "-o", "alone").code == 1
 
 
-def test_the_demo_ends_with_the_leaderboard_and_the_longer_run(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.data.corpora import corpus
-    from lmlab.data.reading import documents
+def test_the_demo_ends_with_the_leaderboard_and_the_longer_run(
+    lmlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    from lmlab.data.reading import builtin
 
-    for module in (corpus, documents):
-        monkeypatch.setattr(module, "builtin_documents", lambda: [("a", lines(500))])
+    kept = tmp_path / "kept"
+    monkeypatch.setattr(builtin, "cache_folder", lambda: kept)
+    monkeypatch.setattr(builtin, "_without_repetition", lambda documents: [("a", lines(500))])
+    monkeypatch.setattr(builtin, "_sources", lambda folder: [])
     said = lmlab("demo", "-o", "shown", "--budget", "1step")
     assert said.code == 0, said.err
     for name in ("ngram", "bow", "nplm", "rnn", "lstm", "attention-lm", "gpt2", "transformer-xl"):
