@@ -119,7 +119,8 @@ class Counting:
             nats = found.values["nats"] if alone else found.loss
             progress.best_bits = bits = bits_per_byte(nats, split.bytes_per_token(text_alone=alone))
             line |= {"valid_loss": found.loss, "valid_bits_per_byte": bits, "valid_nats": found.values["nats"]}
-        line |= {"best": True, "cost": {**cost._asdict(), "grams": self.grid.grams(cost.joules)}}
+        spent = {**cost._asdict(), "training_joules": cost.joules, "grams": self.grid.grams(cost.joules)}
+        line |= {"best": True, "cost": spent}
         parameters = count_parameters(model)
         tag = price_tag(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
         lines = [line, {"step": 1, **units, **tag}]

@@ -48,7 +48,7 @@ def write_record(folder: Path, name: str, record: Record) -> None:
 def spent(progress: Progress, recipe: Recipe) -> dict[str, float]:
     """What training took, by the names in `COSTS`; joules of training alone besides, where the run metered them."""
     cost = Cost(*progress.cost)
-    alone = Cost(*getattr(progress, "training_cost", (0.0, 0.0, 0.0)))
+    alone = Cost(*progress.training_cost)
     whole = alone.seconds > 0 and math.isclose(alone.seconds, progress.seconds, rel_tol=0.01)  # from the first step on
     return {
         "tokens": progress.tokens,

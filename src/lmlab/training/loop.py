@@ -107,7 +107,9 @@ def train(
     def log(values: dict[str, Any]) -> None:
         cost = Cost(*progress.cost)
         rate = progress.tokens / progress.seconds if progress.seconds else 0.0
-        so_far = {**cost._asdict(), "grams": grid.grams(cost.joules), "tokens_per_second": rate}
+        alone = Cost(*progress.training_cost).joules  # validation and checkpoints left out
+        so_far = {**cost._asdict(), "training_joules": alone, "grams": grid.grams(cost.joules)}
+        so_far["tokens_per_second"] = rate
         line = {"step": progress.step, **progress.units, "flops": progress.flops, **values, "cost": so_far}
         if keeper is not None:
             keeper.log(line, progress)
@@ -205,6 +207,7 @@ def train(
             method=meter.method,
             grid=grid,
         )
+        tag["cost"]["training_joules"] = Cost(*progress.training_cost).joules
         keeper.log({"step": progress.step, **progress.units, **tag}, progress)
     save()
     step.close()
