@@ -22,7 +22,7 @@ class Padding:
     """How the padding of rows [B, T] is dealt with; as it stands, there is none."""
 
     mask: Tensor | None = None
-    """[B, T], False at padding; None where there is none."""
+    """[B, T], False at padding; None where attention meets none."""
 
     def pack(self, padded: Tensor) -> Tensor:
         """[B, T, ...] -> what is worked on."""

@@ -16,7 +16,7 @@ from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.model import ModelConfig
 
 
-class AlbertConfig(BertConfig, FactorisedConfig):
+class AlbertConfig(FactorisedConfig, BertConfig):
     """The size of an ALBERT."""
 
     gelu: Literal["exact", "tanh"] = Field("tanh", description="x Φ(x), or its approximation by tanh")
