@@ -65,6 +65,36 @@ def test_an_ngram_that_was_killed_is_counted_again(lmlab, tmp_path: Path) -> Non
     assert (tmp_path / "run" / "model.safetensors").read_bytes() == weights
 
 
+def test_a_run_whose_text_has_moved_is_told_where_it_is(lmlab, tmp_path: Path) -> None:
+    assert lmlab("train", "gpt2", "book.txt", "-o", "run", *TINY).code == 0
+    (tmp_path / "book.txt").rename(tmp_path / "moved.txt")
+    (tmp_path / "other.txt").write_text(TEXT[:-1])
+    lost = lmlab("train", "--resume", "run", "--budget", "4steps")
+    assert lost.code == 2
+    assert "run learns from" in lost.err
+    assert "book.txt, which is not there any more" in lost.err
+    other = lmlab("train", "--resume", "run", "--text", "other.txt", "--budget", "4steps")
+    assert "other.txt is not the text that run learns from" in other.err
+    found = lmlab("train", "--resume", "run", "--text", "moved.txt", "--budget", "4steps", "--country", "SE")
+    assert found.code == 0, found.err
+    recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())
+    assert recipe["data"]["text"] == [str(tmp_path / "moved.txt")]
+    assert recipe["train"]["country"] == "SE"
+
+
+def test_pairs_that_have_moved(lmlab, tmp_path: Path) -> None:
+    for name in ("s", "t", "vs", "vt"):
+        (tmp_path / name).write_text("".join(f"{name} {i} {i % 7}\n" for i in range(60)))
+    sides = ("--source", "s", "--target", "t", "--valid-source", "vs", "--valid-target", "vt")
+    assert lmlab("train", "transformer", *sides, "-o", "run", *TINY).code == 0
+    for name in ("s", "vs"):
+        (tmp_path / name).rename(tmp_path / f"new-{name}")
+    lost = lmlab("train", "--resume", "run", "--budget", "4steps")
+    assert "--source NEW --target NEW" in lost.err
+    found = lmlab("train", "--resume", "run", "--budget", "4steps", "--source", "new-s", "--valid-source", "new-vs")
+    assert found.code == 0, found.err
+
+
 def test_ngrams_go_through_arpa_files(lmlab, tmp_path: Path) -> None:
     assert lmlab("train", "ngram", "book.txt", "-o", "run", "--tokenizer", "words", "--size", "tiny").code == 0
     assert lmlab("convert", "run", "run.arpa").code == 0
@@ -114,6 +144,15 @@ def test_list(lmlab) -> None:
         (["train", "gpt2", "book.txt", "-o", "book.txt"], "not a run directory"),
         (["train", "--resume", "run"], "nothing to resume"),
         (["train", "--resume", "run", "--size", "tiny"], "only --budget"),
+        (["train", "--resume", "run", "--seed", "3"], "--seed cannot go with --resume"),
+        (["train", "--resume", "run", "--split", "0.8,0.2"], "--split cannot go with --resume"),
+        (["train", "--resume", "run", "--documents", "lines"], "--documents cannot go with --resume"),
+        (["train", "--resume", "run", "--overwrite"], "--overwrite cannot go with --resume"),
+        (["train", "--resume", "run", "--set", "model.layers=3"], "--set model.… cannot go with --resume"),
+        (["train", "gpt2", "--text", "book.txt", "-o", "run"], "--text says with --resume where a text is now"),
+        (["train", "gpt2", "book.txt", "-o", "run", "--set", "data.alpha=0.3"], "alpha belongs to languages"),
+        (["train", "gpt2", "book.txt", "-o", "run", "--set", "data.documnts=lines"], "did you mean 'documents'?"),
+        (["train", "gpt2", "book.txt", "-o", "run", "--source-tokenizer", "bytes"], "which only pairs have"),
         (["train", "--recipe", "missing.toml", "-o", "run"], "missing.toml does not exist"),
         (["train", "--recipe", "book.txt", "-o", "run"], "not readable as TOML"),
         (["score", "missing", "book.txt"], "missing does not exist"),

@@ -84,9 +84,8 @@ def test_recipes_parse(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("LMLAB_DATA", str(tmp_path))
     monkeypatch.setenv("LMLAB_PAIRS", str(tmp_path / "pairs.tsv"))
     recipe = make_recipe(read_toml(path))
-    assert recipe.data.kind == (
-        "pairs" if recipe.kind in ("transformer", "seq2seq") or path.stem == "multi30k-bart" else "text"
-    )
+    translates = ("multi30k-bart", "multi30k-seq2seq", "multi30k-transformer")
+    assert recipe.data.kind == ("pairs" if path.stem in translates else "text")
     assert all(name.startswith(str(tmp_path)) for name in recipe.data.named)
 
 

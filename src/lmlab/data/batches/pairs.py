@@ -34,7 +34,7 @@ class PairBatches:
         limit = min(tokens, tokens if longest is None else longest)
         kept = np.flatnonzero(np.maximum(source, target) <= limit)
         if len(kept) < len(source):
-            _tell(len(source) - len(kept), len(source), limit)
+            _warn_of_dropped(len(source) - len(kept), len(source), limit)
         self._source, self._target = (np.asarray(side.tokens) for side in (data.source, data.target))
         self._starts = [np.asarray(side.documents)[kept] for side in (data.source, data.target)]
         self._lengths = [source[kept], target[kept]]
@@ -67,7 +67,7 @@ class PairBatches:
     def plan(self, total_steps: int | None) -> None: ...
 
 
-def _tell(dropped: int, total: int, limit: int) -> None:
+def _warn_of_dropped(dropped: int, total: int, limit: int) -> None:
     if dropped == total:
         raise ValueError(
             f"all {total:,} pairs have more than {limit} tokens on a side, the most that a row may have; "
