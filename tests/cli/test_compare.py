@@ -97,10 +97,10 @@ def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:
 
 
 def test_the_demo_ends_with_the_leaderboard_and_the_longer_run(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.data.corpora import corpus
+    from lmlab.data.corpora import text
     from lmlab.data.reading import documents
 
-    for module in (corpus, documents):
+    for module in (text, documents):
         monkeypatch.setattr(module, "builtin_documents", lambda: [("a", lines(500))])
     said = lmlab("demo", "-o", "shown", "--budget", "1step")
     assert said.code == 0, said.err

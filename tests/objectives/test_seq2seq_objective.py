@@ -185,7 +185,7 @@ def test_a_small_transformer_learns_a_dictionary(tmp_path: Path) -> None:
         judged, _ = objective.loss(model, objective.batch(loader.batch(0)))
     right, count = judged.measures["accuracy"]
     assert int(right) == count
-    assert objective.flops(model, loader) == pytest.approx(model.flops(3) * loader.targets_per_step)
+    assert objective.flops(model, loader) == pytest.approx(model.flops(3) * loader.units_per_step["targets"])
 
 
 def test_settings_are_bounded() -> None:
