@@ -155,7 +155,7 @@ def test_each_part_says_what_it_cannot_do() -> None:
         require(alone, Detects)
     discriminator = make(parts="discriminator")
     assert discriminator.generator is None
-    with pytest.raises(ValueError, match=r"nothing that predicts masked tokens .* it detects replaced tokens"):
+    with pytest.raises(ValueError, match=r"detects replaced tokens.*has nothing that predicts masked tokens"):
         filler(discriminator)
 
 
