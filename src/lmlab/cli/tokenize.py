@@ -29,8 +29,8 @@ def tokenize(
         list[str],
         typer.Argument(
             metavar="RUN|SPEC... TEXT",
-            help="One or more run directories, tokenizer.json files, folders with GPT-2's or BERT's files, or specs such "
-            "as bpe:4096 (with --train); then the text, or '-' for standard input.",
+            help="One or more run directories, tokenizer.json files, folders with GPT-2's or BERT's files, or specs "
+            "such as bpe:4096 (with --train); then the text, or '-' for standard input.",
         ),
     ],
     file: Annotated[str | None, typer.Option(help="Read the text from this file, in place of TEXT.")] = None,
@@ -138,27 +138,29 @@ def _show_several(cuttings: Sequence[tuple[str, Cutting]], console: Console) -> 
     from rich.table import Table
     from rich.text import Text
 
-    table = Table("tokenizer", box=None, padding=(0, 2, 0, 0))
+    cuts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    cuts.add_column(overflow="fold", max_width=32)
+    cuts.add_column(overflow="fold")
+    figures = Table("tokenizer", box=None, padding=(0, 2, 0, 0))
     for column in ("types", "tokens", "bytes/token", "unknown", "lossless"):
-        table.add_column(column, justify="right", no_wrap=True)
-    table.add_column("pieces", overflow="fold")
+        figures.add_column(column, justify="right", no_wrap=True)
     for name, cutting in cuttings:
         pieces = Text()
         for number, token in enumerate(cutting.tokens[:MOST_SHOWN]):
+            pieces.append("" if console.color_system or not number else "|")
             pieces.append(_label(token), style=_style(cutting, token, number))
-            pieces.append("" if console.color_system else "|")
-        if len(cutting.ids) > MOST_SHOWN:
-            pieces.append("…")
-        table.add_row(
+        pieces.append("…" if len(cutting.ids) > MOST_SHOWN else "")
+        cuts.add_row(Text(name), pieces)
+        figures.add_row(
             Text(name),
             f"{cutting.tokenizer.vocabulary:,}",
             f"{len(cutting.ids):,}",
             f"{cutting.bytes_per_token:.2f}" if cutting.ids else "–",
             f"{cutting.unknown:,}",
             "yes" if cutting.lossless else "no",
-            pieces,
         )
-    console.print(table)
+    console.print(cuts)
+    console.print(figures)
     console.print(f"{cuttings[0][1].bytes:,} bytes, {cuttings[0][1].words:,} words")
 
 
