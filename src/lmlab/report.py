@@ -38,6 +38,8 @@ CHARACTERS_SCORED = 30_000
 """Of the held-out text; a masked model, which takes a forward pass for each token, is shown the passage alone."""
 PIECES = 80
 """Tokens that show how the tokenizer cuts."""
+END = "■"
+"""The end of a target, which is predicted too."""
 SOURCE_LETTERS = 160
 PATHS = ("text", "valid", "test", "source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
 
@@ -186,7 +188,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
     rows = model.translator.target_rows(targets[:SENTENCES])
     passages = []
     for source, row, surprisals in zip(sources, rows, nats, strict=False):
-        pieces = [model.tokenizer.show(token) for token in row[1:]]
+        pieces = [*map(model.tokenizer.show, row[1:-1]), END]
         bits = (surprisals / math.log(2)).tolist()
         passages.append({"source": source, "pieces": list(zip(pieces, bits, strict=True))})
     total, count = sum(float(each.sum()) for each in nats), sum(map(len, nats))

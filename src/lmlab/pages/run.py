@@ -40,12 +40,16 @@ def make_page(facts: Facts) -> str:
     )
     return fill_page(
         "run.html",
-        title=escape(f"{facts['run']}: {facts['kind']}"),
+        title=escape(_name(facts)),
         tab_rules=parts.tab_rules(len(AXES)),
-        headline=escape(f"{facts['run']}: {facts['kind']}{_quality(facts)}"),
+        headline=escape(_name(facts) + _quality(facts)),
         lead=_lead(facts),
         sections="\n".join(section for section in sections if section),
     )
+
+
+def _name(facts: Facts) -> str:
+    return str(facts["run"]) if facts["run"] == facts["kind"] else f"{facts['run']}: {facts['kind']}"
 
 
 def _quality(facts: Facts) -> str:
@@ -167,7 +171,7 @@ def _samples(facts: Facts) -> str:
             "What the model writes from held-out sources, found by beam search. In the matrix each row shows which "
             "source tokens the model attended to before it wrote that token (mean over the heads of the last block)."
         )
-        return _section("What it writes from a source", how, f'<div class="cards">{cards}</div>')
+        return _section("What it writes from a source", how, f'<div class="cards wide">{cards}</div>')
     return ""
 
 
@@ -224,8 +228,8 @@ def _tokenizer(facts: Facts) -> str:
 
 
 def _visible(piece: str) -> str:
-    """A piece with signs for its white space; a line may break after it."""
-    return escape(piece.replace(" ", "·").replace("\\n", "⏎")) + "<wbr>"
+    """A piece with signs for its white space; a line ends where the text does, and may break after any piece."""
+    return escape(piece.replace(" ", "·")).replace("\\n", "⏎\n") + "<wbr>"
 
 
 def _changes(facts: Facts) -> str:
