@@ -41,6 +41,9 @@ PIECES = 80
 END = "■"
 """The end of a target, which is predicted too."""
 SOURCE_LETTERS = 160
+TARGET_TOKENS = 40
+"""What is written from a longer source is not shown, and how a longer target was aligned is not drawn."""
+HELD_OUT, OTHER_TEXT = "held-out text", "the text given with --file"
 PATHS = ("text", "valid", "test", "source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
 
 
@@ -69,6 +72,7 @@ def gather_facts(run: str | Path, *, texts: Sequence[str] | None = None, device:
     score = attempt("surprisal", lambda: _surprisal(model, held))
     return {
         "run": run.resolve().name,
+        "text": OTHER_TEXT if texts else HELD_OUT,
         **_about(run, model),
         "validation": attempt("validation", lambda: _validation(lines)),
         "held_out": score and score["figures"],
@@ -159,7 +163,7 @@ def _surprisal(model: LanguageModel, held: HeldOut) -> Facts:
         return _target_surprisal(model, held.pairs)
     pseudo = model.scorer.rule.pseudo
     if not any(text.strip() for text in held.texts):
-        raise ValueError("there is no held-out text to score")
+        raise ValueError("there is no text to score")
     test = make_test_text(held.texts, prompt=None)
     if pseudo:
         document, start, end = test.passage
@@ -209,7 +213,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
 def _samples(model: LanguageModel, held: HeldOut) -> Facts:
     """What the model makes of held-out text, in the way that it is made for."""
     if ability(model.model, WritesTarget) is not None:
-        return {"translations": _translations(model, held)}
+        return {"translations" if held.pairs else "reconstructions": _translations(model, held)}
     if ability(model.model, PredictsNext) is not None:
         return {"continuations": _continuations(model, held.texts)}
     if ability(model.model, FillsBlanks) is not None:
@@ -241,7 +245,7 @@ def _fillings(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
     clozes = dict.fromkeys(make_cloze(part) for part in _parts(texts, CLOZES))
     found = [{**cloze._asdict(), **fill_cloze(model, cloze.text)} for cloze in clozes if cloze.text]
     if not found:
-        raise ValueError("there is no held-out sentence whose words could be masked")
+        raise ValueError("there is no sentence whose words could be masked")
     return found
 
 
@@ -256,14 +260,14 @@ def _translations(model: LanguageModel, held: HeldOut) -> list[Facts]:
         if cloze.text
     ]
     if not pairs:
-        raise ValueError("there is no held-out sentence to write from")
+        raise ValueError("there is no sentence to write from")
     pairs = [pair for pair in pairs if 0 < len(pair[0].strip()) <= SOURCE_LETTERS][:SENTENCES] or list(pairs[:1])
     sources = [source for source, _ in pairs]
     written = [each[0] if each else None for each in model.translator.translate(sources)]
     found: list[Facts] = []
     for (source, reference), translation in zip(pairs, written, strict=True):
         fact: Facts = {"source": source, "text": translation.text if translation else "", "reference": reference}
-        if translation is not None:
+        if translation is not None and len(translation.tokens) <= TARGET_TOKENS:
             with suppress(ValueError):  # a decoder without attention aligns nothing
                 fact["alignment"] = model.alignments(source, [translation])[0]._asdict()
         found.append(fact)

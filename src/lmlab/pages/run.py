@@ -55,7 +55,7 @@ def _name(facts: Facts) -> str:
 def _quality(facts: Facts) -> str:
     held, valid = facts["held_out"], facts["validation"] or {}
     if held is not None:
-        return f", {held['bits_per_byte']:.3f} {'pseudo-' * held['pseudo']}bits per byte on held-out text"
+        return f", {held['bits_per_byte']:.3f} {'pseudo-' * held['pseudo']}bits per byte on {facts['text']}"
     if "bits_per_byte" in valid:
         return f", {valid['bits_per_byte']:.3f} bits per byte on validation text"
     return f", loss {valid['loss']:.3f} on validation text" if valid else ""
@@ -93,7 +93,7 @@ def _figures(facts: Facts) -> str:
     if held := facts["held_out"]:
         pseudo = "pseudo-" * held["pseudo"]
         whole = "" if held["bytes"] >= held["of_bytes"] else f" of {parts.size(held['of_bytes'])}"
-        what = f"{pseudo}bits per byte, {parts.size(held['bytes'])}{whole} of held-out text"
+        what = f"{pseudo}bits per byte, {parts.size(held['bytes'])}{whole} of {escape(facts['text'])}"
         tiles.append((f"{held['bits_per_byte']:.3f}", what + ("; lossy tokenizer" if held["lossy"] else "")))
         if held["perplexity"] is not None:
             tiles.append((f"{held['perplexity']:,.1f}", f"{pseudo}perplexity per token there"))
@@ -117,6 +117,11 @@ def _figures(facts: Facts) -> str:
         )
     if held and held["lossy"]:
         notes.append("The tokenizer loses part of the text, so bits per byte flatter the model.")
+    if held and facts["text"] != "held-out text":
+        notes.append(
+            "Samples and scores are of a text that was given for this report. If the model was trained on it, they say "
+            "how well it remembers, not how well it predicts."
+        )
     after = f'<p class="after">{" ".join(notes)}</p>' if notes else ""
     return _section("Results and cost", "", f'<div class="figures">{shown}</div>{after}')
 
@@ -146,7 +151,7 @@ def _curve(facts: Facts) -> str:
 
 
 def _samples(facts: Facts) -> str:
-    samples = facts["samples"] or {}
+    samples, text = facts["samples"] or {}, escape(facts["text"])
     if found := samples.get("continuations"):
         cards = "".join(
             f"<article><small>temperature {each['temperature']:g}</small>{continued(each['prompt'], each['text'])}"
@@ -154,22 +159,23 @@ def _samples(facts: Facts) -> str:
             for each in found
         )
         how = (
-            "The model goes on from words of held-out text. The lower the temperature, the more it keeps to what it "
-            "finds most probable."
+            f"The model goes on from words of {text}. The lower the temperature, the more it keeps to what it finds most "
+            "probable."
         )
         return _section("What it writes", how, f'<div class="cards">{cards}</div>')
     if found := samples.get("blanks"):
         cards = "".join(f"<article>{filled(each, each['filled'], each['sample'])}</article>" for each in found)
         how = (
-            "Words of held-out sentences were masked, and the model predicts them from both sides. Underlined: what "
+            f"Words in sentences of {text} were masked, and the model predicts them from both sides. Underlined: what "
             "stood there; red: something else. Below, what stood there and the most probable tokens."
         )
         return _section("What it puts in place of masked words", how, f'<div class="cards">{cards}</div>')
-    if found := samples.get("translations"):
+    if found := samples.get("translations") or samples.get("reconstructions"):
         cards = "".join(_translation(each) for each in found)
+        given = "held-out sources" if "translations" in samples else f"sentences of {text} with words left out"
         how = (
-            "What the model writes from held-out sources, found by beam search. In the matrix each row shows which "
-            "source tokens the model attended to before it wrote that token (mean over the heads of the last block)."
+            f"What the model writes from {given}, found by beam search. In the matrix each row shows which source tokens "
+            "the model attended to before it wrote that token (mean over the heads of the last block)."
         )
         return _section("What it writes from a source", how, f'<div class="cards wide">{cards}</div>')
     return ""
@@ -177,7 +183,7 @@ def _samples(facts: Facts) -> str:
 
 def _translation(fact: Facts) -> str:
     told = "".join(
-        f"<dt>{name}</dt><dd{kind}>{escape(fact[key])}</dd>"
+        f"<dt>{name}</dt><dd{kind}>{escape(fact[key]) if fact[key].strip() else '(white space alone)'}</dd>"
         for name, key, kind in (
             ("source", "source", ""),
             ("model", "text", " class=written"),
@@ -200,7 +206,11 @@ def _surprisal(facts: Facts) -> str:
         bits = sum(bits for _, bits in passage["pieces"])
         total = f"<small>{bits:,.1f} bits in {len(passage['pieces'])} pieces</small>"
         cards.append(f'{source}{total}<pre class="heat">{surprisal.to_html(passage["pieces"])}</pre>')
-    what = "The reference translation of each source" if "source" in passages[0] else "A passage of held-out text"
+    what = (
+        "The reference translation of each source"
+        if "source" in passages[0]
+        else f"A passage of {escape(facts['text'])}"
+    )
     how = (
         f"{what}, token by token: the stronger the colour, the less the model expected it. Point at a token to see its "
         "surprisal, −log₂ P, in bits."
@@ -223,7 +233,7 @@ def _tokenizer(facts: Facts) -> str:
         f"<span{' class=unknown' if unknown else ''}>{_visible(piece)}</span>"
         for piece, unknown in told.get("pieces", [])
     )
-    cut = f'<h3>How it splits held-out text</h3><pre class="pieces">{pieces}</pre>' if pieces else ""
+    cut = f'<h3>How it splits {escape(facts["text"])}</h3><pre class="pieces">{pieces}</pre>' if pieces else ""
     return _section("Tokenizer", "", f"<dl>{parts.facts(shown)}</dl>{cut}")
 
 
