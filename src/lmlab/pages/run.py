@@ -159,8 +159,8 @@ def _samples(facts: Facts) -> str:
             for each in found
         )
         how = (
-            f"The model goes on from words of {text}. The lower the temperature, the more it keeps to what it finds most "
-            "probable."
+            f"The model goes on from words of {text}. The lower the temperature, the more it keeps to what it finds "
+            "most probable."
         )
         return _section("What it writes", how, f'<div class="cards">{cards}</div>')
     if found := samples.get("blanks"):
@@ -174,8 +174,8 @@ def _samples(facts: Facts) -> str:
         cards = "".join(_translation(each) for each in found)
         given = "held-out sources" if "translations" in samples else f"sentences of {text} with words left out"
         how = (
-            f"What the model writes from {given}, found by beam search. In the matrix each row shows which source tokens "
-            "the model attended to before it wrote that token (mean over the heads of the last block)."
+            f"What the model writes from {given}, found by beam search. In the matrix each row shows which source "
+            "tokens the model attended to before it wrote that token (mean over the heads of the last block)."
         )
         return _section("What it writes from a source", how, f'<div class="cards wide">{cards}</div>')
     return ""
