@@ -185,7 +185,7 @@ def test_changes_on_the_way_are_told(runs: Path, tmp_path: Path) -> None:
     from lmlab.pages.run import make_page
 
     facts = gather_facts(runs / "ngram")
-    assert "one set of settings from start to end" in make_page(facts)
+    assert "No change of settings is recorded" in make_page(facts)
     assert "step: 3, budget: 9steps" in make_page({**facts, "changes": [{"step": 3, "budget": "9steps"}]})
 
 

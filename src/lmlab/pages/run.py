@@ -246,7 +246,7 @@ def _changes(facts: Facts) -> str:
     if facts["changes"] is None:
         return ""
     if not facts["changes"]:
-        return _section("What was changed on the way", "", "<p>Nothing: one set of settings from start to end.</p>")
+        return _section("What was changed on the way", "", "<p>No change of settings is recorded.</p>")
     items = "".join(
         f"<li>{escape(', '.join(f'{name}: {value}' for name, value in change.items()))}</li>"
         for change in facts["changes"]
