@@ -50,15 +50,15 @@ class Conditions(Config):
     """What is the same for all; kept in `conditions.json`, so that a comparison can be gone on with."""
 
     data: AnyData
-    systems: list[str] = Field(min_length=1, description="names of the lineage")
-    budget: str = Field(description="what each system may spend on training")
-    tokenizers: dict[str, str] = Field(description="of each system")
-    size: str | None = Field(None, description="preset of every system")
+    systems: list[str] = Field(min_length=1, description="names of the models")
+    budget: str = Field(description="training budget of each model")
+    tokenizers: dict[str, str] = Field(description="tokenizer of each model")
+    size: str | None = Field(None, description="size preset of every model")
     match: str | None = Field(None, description="parameters, or parameters=N")
-    seeds: list[int] = Field([0], min_length=1, description="each system is trained once with each")
-    sweep: bool = Field(False, description="choose each learning rate by three short runs")
-    prompt: str | None = Field(None, description="what samples go on from; by default words of the test text")
-    train: dict[str, Any] = Field(default_factory=dict, description="settings of training, for all alike")
+    seeds: list[int] = Field([0], min_length=1, description="random seeds; each model is trained once with each")
+    sweep: bool = Field(False, description="learning-rate sweep: choose each rate by three short runs")
+    prompt: str | None = Field(None, description="prompt of the samples; by default words of the test text")
+    train: dict[str, Any] = Field(default_factory=dict, description="training settings, the same for all")
 
 
 class Entrant(NamedTuple):

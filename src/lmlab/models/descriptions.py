@@ -25,7 +25,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "predicts the next token",
             "lmlab generate, lmlab next and lmlab score",
             "ngram, lstm or gpt2",
-            "They predict the next token, from left to right",
+            "Causal language models: they predict the next token, from left to right",
             ('lmlab generate {run} "Once upon a time"', "lmlab score {run} FILE"),
         ),
         Description(
@@ -33,15 +33,15 @@ DESCRIPTIONS: dict[str, Description] = {
             "predicts masked tokens (fills blanks)",
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
-            "They predict masked tokens: they fill blanks, knowing the text on both sides",
+            "Masked language models: they predict masked tokens from the text on both sides",
             ('lmlab fill {run} "this is a [MASK]"', "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
             "target text",
-            "writes a target text from a source",
+            "writes a target text from a source (encoder–decoder)",
             "lmlab translate and lmlab evaluate",
             "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
-            "They write a target text from a source",
+            "Encoder–decoders: they write a target text from a source text",
             ("lmlab translate {run} FILE", "lmlab evaluate {run} --source … --target …"),
             "train it on pairs (lmlab train {name} --source … --target … -o RUN), and compare translations with: "
             "lmlab evaluate RUN --source … --target …",
@@ -50,14 +50,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "replaced tokens", "detects replaced tokens", "lmlab embed", "electra", "They detect replaced tokens"
         ),
         Description(
-            "pairs", "judges sentence pairs (NSP, SOP)", "training", "bert or albert", "They judge sentence pairs"
+            "pairs",
+            "classifies sentence pairs (NSP, SOP)",
+            "training",
+            "bert or albert",
+            "They classify sentence pairs",
         ),
         Description(
             "vectors",
-            "gives vectors of its layers",
+            "gives contextual vectors (embeddings) from its layers",
             "lmlab embed",
             "lstm, gpt2 or bert",
-            "They give vectors",
+            "They give contextual vectors",
         ),
     )
 }
