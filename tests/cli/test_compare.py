@@ -126,7 +126,7 @@ def test_the_list_tells_what_each_predicts(lmlab) -> None:
 def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Far too short.\n" * 40)
     for words, message in (
-        (["book.txt", "--models", "gtp2"], "unknown system 'gtp2'; did you mean 'gpt2'"),
+        (["book.txt", "--models", "gtp2"], "unknown model 'gtp2'; did you mean 'gpt2'"),
         (["book.txt", "--models", "gpt2,bart"], "bart writes a target text from a source"),
         (["book.txt", "--budget", "soon"], "budget 'soon' is not understood"),
         (["book.txt", "--set", "model.width=3"], "for training alone"),

@@ -36,7 +36,7 @@ def test_systems_by_name_and_by_what_they_predict() -> None:
     assert not set(left_to_right) & set(MASKED)
     assert choose_systems("masked, gpt2") == [*MASKED, "gpt2"]
     assert set(choose_systems("all,masked")) == set(COMPARED)
-    with pytest.raises(ValueError, match="unknown system 'lsmt'; did you mean 'lstm'"):
+    with pytest.raises(ValueError, match="unknown model 'lsmt'; did you mean 'lstm'"):
         choose_systems("ngram,lsmt")
     for twice in ("gpt2,gpt2", "masked,bert"):
         with pytest.raises(ValueError, match="once"):

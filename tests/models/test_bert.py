@@ -224,7 +224,7 @@ def test_pair_head_and_what_it_needs() -> None:
         judge_pairs(make(pairs=False), hidden)
     with pytest.raises(ValueError, match="no pooler"):
         make(pairs=False, pooler=False).pool(hidden)
-    with pytest.raises(ValueError, match=r"model\.pairs = True: the sentence-pair head reads the pooler"):
+    with pytest.raises(ValueError, match=r"model\.pairs = True: the sentence-pair head needs the pooler"):
         build(BertConfig, {"vocabulary": 9, "pooler": False, "pairs": True}, where="model")
 
 

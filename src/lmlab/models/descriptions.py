@@ -10,6 +10,8 @@ class Description(NamedTuple):
 
     name: str  # in the lineage, in leaderboards
     does: str  # "it …"
+    model: str  # what such a model is: "it is …"
+    verb: str  # "it cannot …"
     uses: str  # the verbs for it
     systems: str  # some that have it
     title: str  # over the systems that are known for it
@@ -23,6 +25,8 @@ DESCRIPTIONS: dict[str, Description] = {
         Description(
             "next token",
             "predicts the next token",
+            "a causal (left-to-right) language model",
+            "continue plain text",
             "lmlab generate, lmlab next and lmlab score",
             "ngram, lstm or gpt2",
             "Causal language models: they predict the next token, from left to right",
@@ -31,6 +35,8 @@ DESCRIPTIONS: dict[str, Description] = {
         Description(
             "blanks",
             "predicts masked tokens (fills blanks)",
+            "a masked language model",
+            "predict masked tokens",
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
             "Masked language models: they predict masked tokens from the text on both sides",
@@ -38,7 +44,9 @@ DESCRIPTIONS: dict[str, Description] = {
         ),
         Description(
             "target text",
-            "writes a target text from a source (encoder–decoder)",
+            "writes a target text from a source",
+            "an encoder–decoder",
+            "write a target text from a source",
             "lmlab translate and lmlab evaluate",
             "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
             "Encoder–decoders: they write a target text from a source text",
@@ -47,18 +55,28 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab evaluate RUN --source … --target …",
         ),
         Description(
-            "replaced tokens", "detects replaced tokens", "lmlab embed", "electra", "They detect replaced tokens"
+            "replaced tokens",
+            "detects replaced tokens",
+            "a replaced-token detector",
+            "detect replaced tokens",
+            "lmlab embed",
+            "electra",
+            "They detect replaced tokens",
         ),
         Description(
             "pairs",
             "classifies sentence pairs (NSP, SOP)",
+            "a sentence-pair classifier",
+            "classify sentence pairs (NSP, SOP)",
             "training",
             "bert or albert",
             "They classify sentence pairs",
         ),
         Description(
             "vectors",
-            "gives contextual vectors (embeddings) from its layers",
+            "gives contextual vectors (embeddings)",
+            "an encoder without a prediction head",
+            "give contextual vectors (embeddings)",
             "lmlab embed",
             "lstm, gpt2 or bert",
             "They give contextual vectors",

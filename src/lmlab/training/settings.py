@@ -83,7 +83,7 @@ class TrainConfig(Config):
     compile: bool = Field(False, description="use torch.compile; if that fails, training continues without it")
     country: str | None = Field(
         None,
-        description="country of the electricity, for CO2e (SE, DE, US …); by default LMLAB_COUNTRY, or the world average",
+        description="country of the electricity, for CO2e (SE, DE …); by default LMLAB_COUNTRY, or the world average",
     )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 

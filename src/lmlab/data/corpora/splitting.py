@@ -26,7 +26,7 @@ def check_shares(shares: Sequence[float]) -> dict[str, float]:
         or not values[0]
     ):
         raise ValueError(
-            f"split {tuple(shares)} is not allowed; give the fractions for training, validation and test, which sum to 1, "
+            f"split {tuple(shares)} is not allowed; give fractions for train, validation and test that sum to 1, "
             "for instance 0.9, 0.05, 0.05"
         )
     return {name: value for name, value in zip(NAMES, values, strict=False) if value > 0}
