@@ -120,7 +120,7 @@ NEXT_TOKEN = Contest(
         unit="bits per byte",
         curve="bits per byte",
         leaderboard="A language model predicts how probable the next token is. <b>Bits per byte</b> is its "
-        "cross-entropy on held-out text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction, and 2 "
+        "cross-entropy on held-out text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
         "would compress the text to a quarter. The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training. Lower is better; a curve that falls further left "
         "is cheaper. A dashed line is a model that was measured only once, such as an n-gram.",
