@@ -112,7 +112,7 @@ def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.Monk
     assert "ngram predicts the held-out text: " in left
     assert " best" not in left, "there is nobody to be better than"
     assert "roberta" not in left
-    assert "roberta fills blanks: " in right
+    assert "roberta predicts masked tokens: " in right
     assert "Compare masked systems with each other only" in right
 
 

@@ -125,7 +125,7 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
         (["gpt2", "--hardware", "a1000x8"], "did you mean 'a100'"),
         (["gpt2", "--country", "Swedn"], "did you mean 'sweden'"),
         (["gpt2", "--tokens", "-5"], "above zero"),
-        (["gpt2", "--batch", "0"], "at least one row"),
+        (["gpt2", "--batch", "0"], "at least 1"),
         (["gpt2", "--vocabulary", "1"], "at least 2"),
         (["gpt2", "--utilisation", "2"], "at most 1"),
         (["gpt2", "--price-per-hour", "-1"], "price per hour"),
@@ -134,7 +134,7 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
         (["gpt3", "--hardware", "this"], "no file"),
         (["bert", "--size", "110M"], "unknown size '110M' of bert"),
         (["bert", "--hardware", "this", "--vocabulary", "6"], "no room for words"),
-        (["ngram"], "counted, not trained"),
+        (["ngram"], "cannot be computed in advance"),
         (["lstm", "--hardware", "this", "--utilisation", "0.3"], "leave it out"),
     ],
 )
