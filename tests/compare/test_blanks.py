@@ -171,8 +171,8 @@ def test_the_report_says_why_and_has_charts_of_their_own(masked: Published) -> N
         figure = f"<b>{entry['pseudo_bits_per_byte']:.3f}</b>"
         assert figure in second
         assert figure not in first
-    assert "nats per blank (validation)" in second
-    assert "nats per blank (validation)" not in first
+    assert "nats per masked token (validation)" in second
+    assert "nats per masked token (validation)" not in first
     plots = {path.stem for path in (masked.report.parent / "plots").glob("*.svg")}
     assert {"blanks-curve-tokens", "blanks-cost-joules"} <= plots
     assert len(re.findall(r'id="([^"]+)"', page)) == len(set(re.findall(r'id="([^"]+)"', page)))

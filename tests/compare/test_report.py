@@ -86,7 +86,7 @@ def test_the_page_says_what_matters(done: Published) -> None:
         assert note in text
     assert done.board["conditions"]["text_sha256"] in text
     assert "do not count towards the budget" in text
-    assert "same scores again" in text
+    assert "gives the same scores on the same machine" in text
 
 
 def test_text_cannot_break_out(book: Path, tmp_path: Path) -> None:
@@ -192,12 +192,12 @@ def test_headline_and_verdict_know_ties() -> None:
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     masked = ranked([], predicts="blanks", masked_accuracy=0.314)
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
-    assert "31% of the hidden tokens at the first try" in verdict(masked)
-    assert "shrunk" not in verdict(masked)
+    assert "31% of the masked tokens correctly" in verdict(masked)
+    assert "would compress" not in verdict(masked)
     tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
-    assert headline(tied) == "a and b lead in filling blanks: 2.000 bits per byte of pseudo-log-likelihood."
+    assert headline(tied) == "a and b lead in predicting masked tokens: 2.000 bits per byte of pseudo-log-likelihood."
     alone = masked._replace(entries=masked.entries[:1])
-    assert headline(alone) == "a fills blanks: 2.000 bits per byte of pseudo-log-likelihood.", "alone, it is not best"
+    assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", "alone, it is not best"
     assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No system could be trained and scored."
 
 
@@ -264,4 +264,4 @@ def test_the_page_says_what_validation_took(done: Published) -> None:
 
 
 def test_a_lossy_score_promises_no_compression() -> None:
-    assert "shrunk" not in verdict(ranked([], lossy=True))
+    assert "would compress" not in verdict(ranked([], lossy=True))
