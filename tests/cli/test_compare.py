@@ -113,12 +113,12 @@ def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.Monk
     assert " best" not in left, "there is nobody to be better than"
     assert "roberta" not in left
     assert "roberta predicts masked tokens: " in right
-    assert "Compare masked systems with each other only" in right
+    assert "Compare masked models only with each other" in right
 
 
 def test_the_list_tells_what_each_predicts(lmlab) -> None:
     out = lmlab("list").out
-    places = [out.index(title) for title in ("predict the next token", "fill blanks, knowing", "write a target text")]
+    places = [out.index(title) for title in ("predict the next token", "predict masked tokens from", "write a target text")]
     assert places[0] < out.index("gpt2") < places[1] < out.index("roberta") < places[2] < out.index("bart ")
     assert "--set objective.KEY=VALUE" in lmlab("list", "bert").out
 

@@ -197,8 +197,10 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
     assert headline(tied) == "a and b lead in predicting masked tokens: 2.000 bits per byte of pseudo-log-likelihood."
     alone = masked._replace(entries=masked.entries[:1])
-    assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", "alone, it is not best"
-    assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No system could be trained and scored."
+    assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", (
+        "alone, it is not best"
+    )
+    assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No model could be trained and scored."
 
 
 def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:

@@ -202,8 +202,8 @@ def test_length_filters_report_what_they_dropped(tmp_path: Path, cache: Path) ->
     assert decoded(corpus, corpus.train) == [texts[0], texts[2]]
     assert corpus.dropped == {"long": 2, "ratio": 1}
     messages = " ".join(str(warning.message) for warning in caught)
-    assert "2 of 5 training pairs were left out: more than 10 tokens on a side" in messages
-    assert "1 of 5 training pairs were left out: one side more than 3 times" in messages
+    assert "2 of 5 training pairs were skipped: more than 10 tokens on a side" in messages
+    assert "1 of 5 training pairs were skipped: one side more than 3 times" in messages
     assert "both in train and in valid" in messages
     assert corpus.valid is not None
     assert decoded(corpus, corpus.valid) == texts, "what a model is judged on stays whole"
