@@ -118,7 +118,9 @@ def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.Monk
 
 def test_the_list_tells_what_each_predicts(lmlab) -> None:
     out = lmlab("list").out
-    places = [out.index(title) for title in ("predict the next token", "predict masked tokens from", "write a target text")]
+    places = [
+        out.index(title) for title in ("predict the next token", "predict masked tokens from", "write a target text")
+    ]
     assert places[0] < out.index("gpt2") < places[1] < out.index("roberta") < places[2] < out.index("bart ")
     assert "--set objective.KEY=VALUE" in lmlab("list", "bert").out
 
