@@ -42,7 +42,7 @@ def test_the_users_rate_and_width_go_before() -> None:
 @pytest.mark.parametrize(
     ("data", "message"),
     [
-        ({"pairs": "pairs.tsv", "valid": "valid.txt"}, "valid is plain text, and this learns from pairs"),
+        ({"pairs": "pairs.tsv", "valid": "valid.txt"}, "valid is plain text, but this run trains on pairs"),
         ({"pairs": "pairs.tsv", "test": "test.txt"}, "give test_source and test_target"),
         ({"text": "book.txt", "valid_source": "a", "valid_target": "b"}, "valid_source belongs to pairs"),
         ({"text": "book.txt", "test_pairs": "pairs.tsv"}, "test_pairs belongs to pairs"),

@@ -1,10 +1,10 @@
-"""lmlab, the laboratory for language models. Nothing heavy is imported before it is used."""
+"""lmlab: train and compare language models. Nothing heavy is imported before it is used."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 __all__ = ["LanguageModel", "load"]
 
 if TYPE_CHECKING:

@@ -25,7 +25,9 @@ class TokenizerConfig(Config):
     """How text becomes tokens."""
 
     spec: str = Field("bpe:4096", description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file")
-    source: str | None = Field(None, description="the same for a translator's source; none: one vocabulary for both")
+    source: str | None = Field(
+        None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
+    )
 
 
 class Recipe(Config):
@@ -34,10 +36,10 @@ class Recipe(Config):
     data: AnyData
     tokenizer: TokenizerConfig = TokenizerConfig()
     kind: str
-    model: dict[str, Any] = Field(description="settings of the model, its preset already filled in")
-    objective: dict[str, Any] = Field({"kind": "causal"}, description="the pre-training variant and its settings")
+    model: dict[str, Any] = Field(description="settings of the model, including those of its preset")
+    objective: dict[str, Any] = Field({"kind": "causal"}, description="training objective and its settings")
     train: TrainConfig = TrainConfig()
-    origin: str | None = Field(None, description="a run with whose weights and tokenizer this one begins")
+    origin: str | None = Field(None, description="run whose weights and tokenizer this one starts from")
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:

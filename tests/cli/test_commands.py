@@ -117,7 +117,7 @@ def test_list(lmlab) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["train", "gpt3", "book.txt", "-o", "run"], "unknown system 'gpt3'; did you mean 'gpt'?"),
+        (["train", "gpt3", "book.txt", "-o", "run"], "unknown model 'gpt3'; did you mean 'gpt'?"),
         (["train", "gpt2", "book.txt"], "give -o RUN"),
         (["train", "gpt2", "-o", "run"], "give MODEL and TEXT"),
         (["train"], "give MODEL and TEXT"),

@@ -133,8 +133,8 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
         (["gpt2", "--set", "data.text=a"], "unknown group"),
         (["gpt3", "--hardware", "this"], "no file"),
         (["bert", "--size", "110M"], "unknown size '110M' of bert"),
-        (["bert", "--hardware", "this", "--vocabulary", "6"], "no room for words"),
-        (["ngram"], "counted, not trained"),
+        (["bert", "--hardware", "this", "--vocabulary", "6"], "tokens are special"),
+        (["ngram"], "cannot be computed in advance"),
         (["lstm", "--hardware", "this", "--utilisation", "0.3"], "leave it out"),
     ],
 )

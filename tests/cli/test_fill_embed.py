@@ -172,7 +172,7 @@ def test_what_embed_refuses(runs: Path, tmp_path: Path) -> None:
     assert "it is binary" in refused("embed", runs / "bert", tmp_path / "binary", *out)
     assert "allowed: cls, mean, max" in refused("embed", runs / "bert", "-", *out, "--pool", "median", input="a")
     assert "allowed: last, first" in refused("embed", runs / "bert", "-", *out, "--layers", "lats", input="a")
-    assert "nothing that gives vectors" in refused("embed", runs / "ngram", "-", *out, input="a")
+    assert "cannot give contextual vectors" in refused("embed", runs / "ngram", "-", *out, input="a")
     long = "a\n" + "cat " * 20
     assert "text 2 has 20 tokens" in refused("embed", runs / "bert", "-", *out, input=long)
     assert not (tmp_path / "out.npy").exists()
@@ -196,4 +196,4 @@ def test_the_score_of_a_masked_model_is_called_pseudo(runs: Path) -> None:
     assert sum(each["bits"] for each in values["surprisals"]) == pytest.approx(expected.nats / math.log(2), rel=1e-5)
     left_to_right = printed("score", runs / "gpt2", "--text", "the cat sat .")
     assert "pseudo" not in left_to_right
-    assert "nothing that predicts the next token" in refused(*arguments, "--mix", runs / "bert")
+    assert "cannot continue plain text" in refused(*arguments, "--mix", runs / "bert")

@@ -93,7 +93,7 @@ def test_without_a_verb_there_is_help(run_command) -> None:
         (["lists"], "No such command 'lists'. Did you mean 'list'?"),
         (["--verison"], "No such option"),
         (["list", "--all"], "No such option"),
-        (["list", "gpt3"], "unknown system 'gpt3'; did you mean 'gpt'?"),
+        (["list", "gpt3"], "unknown model 'gpt3'; did you mean 'gpt'?"),
         (["list", "gpt2", "bert"], "unexpected extra argument"),
     ],
 )

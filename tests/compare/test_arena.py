@@ -175,7 +175,7 @@ def test_a_failing_system_does_not_take_the_others_down(book: Path, tmp_path: Pa
 def test_when_all_fail_the_report_says_so(book: Path, tmp_path: Path) -> None:
     done = compare(small(book, budget="10flops", models="lstm,gpt2"), tmp_path / "hopeless")
     assert {entry["status"] for entry in done.board["entries"]} == {"failed"}
-    assert "No system could be trained" in done.report.read_text()
+    assert "No model could be trained" in done.report.read_text()
 
 
 def test_several_seeds_make_one_entry(book: Path, tmp_path: Path) -> None:

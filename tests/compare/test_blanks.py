@@ -65,7 +65,7 @@ def test_they_are_ranked_apart_by_pseudo_log_likelihood(masked: Published) -> No
         assert entry["low"] <= entry["pseudo_bits_per_byte"] <= entry["high"]
         assert entry["status"] == "ok"
     assert all("pseudo_bits_per_byte" not in entry for entry in board["entries"])
-    assert "Compare masked systems with each other only" in board["blanks_ranking"]["why"]
+    assert "Compare masked models only with each other" in board["blanks_ranking"]["why"]
     assert board["blanks_ranking"]["why"] in board["notes"]
     compared = {name for each in board["blanks_ranking"]["differences"] for name in (each["better"], each["worse"])}
     assert compared == {"bert", "roberta", "electra"}
@@ -165,14 +165,14 @@ def test_the_csv_keeps_them_in_columns_of_their_own(masked: Published) -> None:
 def test_the_report_says_why_and_has_charts_of_their_own(masked: Published) -> None:
     page = masked.report.read_text()
     assert "Not comparable with left-to-right scores" in page
-    assert "Leaderboard of masked systems" in page
+    assert "Leaderboard of masked models" in page
     first, second = page.split('<div class="apart">')
     for entry in masked.board["blanks"]:
         figure = f"<b>{entry['pseudo_bits_per_byte']:.3f}</b>"
         assert figure in second
         assert figure not in first
-    assert "nats per blank (validation)" in second
-    assert "nats per blank (validation)" not in first
+    assert "nats per masked token (validation)" in second
+    assert "nats per masked token (validation)" not in first
     plots = {path.stem for path in (masked.report.parent / "plots").glob("*.svg")}
     assert {"blanks-curve-tokens", "blanks-cost-joules"} <= plots
     assert len(re.findall(r'id="([^"]+)"', page)) == len(set(re.findall(r'id="([^"]+)"', page)))
@@ -266,7 +266,7 @@ def test_a_masked_run_from_elsewhere_joins_the_masked_table(masked: Published, b
     assert entry["curve"]
     assert [entry["name"] for entry in done.board["entries"]] == ["ngram"]
     run.start(make_recipe({**recipe, "tokenizer": {"spec": "bytes"}}), tmp_path / "bytes")
-    with pytest.raises(ValueError, match="bytes, is not that of the other masked systems, and the finer the tokens"):
+    with pytest.raises(ValueError, match="bytes, is not that of other masked models, and the smaller the tokens"):
         add([tmp_path / "bytes"], folder)
 
 

@@ -183,7 +183,7 @@ def test_settings_and_windows_change_a_design() -> None:
     assert describe("transformer").mean_window == 30 < describe("transformer").window == 64
     with pytest.raises(ValueError, match="did you mean 'layers'"):
         describe("bert", settings={"layer": 2})
-    with pytest.raises(ValueError, match="leave it out"):
+    with pytest.raises(ValueError, match="omit this setting"):
         describe("electra", settings={"parts": "discriminator"})
 
 

@@ -46,4 +46,4 @@ def test_a_given_price_is_no_assumption_and_a_trial_has_no_data_sheet() -> None:
     assert (given.price_from, given.assumptions) == ("given", "")
     speed = Speed("here", 1000.0, 3000.0, 16.0, 1e11, 8e9, "CPU seconds x 8 W")
     tried = estimate(describe("gpt2", size="tiny"), tokens=1e6, speed=speed)
-    assert (tried.hardware_from, tried.price_from, tried.assumptions) == ("measured in a trial here", "", "")
+    assert (tried.hardware_from, tried.price_from, tried.assumptions) == ("measured on this machine", "", "")

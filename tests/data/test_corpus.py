@@ -80,7 +80,7 @@ def test_all_of_the_text_is_there_once(text: Path, cache: Path, tokenizer: str, 
         assert list(part.texts()) == documents_of(corpus, part)
         assert part.text_path.stat().st_size == part.bytes
         assert 0 < part.bytes / len("".join(LINES)) < 0.1
-    with pytest.raises(ValueError, match="not kept"):
+    with pytest.raises(ValueError, match="not stored in the run"):
         list(corpus.train.texts())
 
 
@@ -266,7 +266,7 @@ def test_warnings_are_told_again_from_the_cache(tmp_path: Path, cache: Path) -> 
 
 def test_a_test_text_in_the_training_text_is_told(text: Path, tmp_path: Path, cache: Path) -> None:
     (tmp_path / "copy.txt").write_bytes(text.read_bytes())
-    with pytest.warns(TextWarning, match="both in train and in test"):
+    with pytest.warns(TextWarning, match="in both the training and the test text"):
         prepare_text([text], test=[tmp_path / "copy.txt"], tokenizer="bytes", cache=cache)
 
 

@@ -18,7 +18,7 @@ def test_the_vocabulary_has_the_size_asked_for() -> None:
     assert sorted(blanks.role(name) for name in ROLES) == [46, 47, 48, 49]
     assert describe_pieces(blanks).special[46:].all()
     assert made_up_tokenizer(3).vocabulary == 3
-    with pytest.raises(ValueError, match="no room for words beside 6 special tokens"):
+    with pytest.raises(ValueError, match="6 tokens are special"):
         made_up_tokenizer(6, roles=ROLES)
 
 

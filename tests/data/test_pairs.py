@@ -95,7 +95,7 @@ def test_parts_are_disjoint_whole_and_near_their_shares(files: tuple[Path, Path]
     assert [len(part) for part in found] == [42, 12, 6]
     assert sorted(pair for part in found for pair in part) == sorted(zip(SOURCES, TARGETS, strict=True))
     assert list(corpus.test.texts()) == found[2]
-    with pytest.raises(ValueError, match="not kept"):
+    with pytest.raises(ValueError, match="not stored in the run"):
         list(corpus.train.texts())
 
 
@@ -202,9 +202,9 @@ def test_length_filters_report_what_they_dropped(tmp_path: Path, cache: Path) ->
     assert decoded(corpus, corpus.train) == [texts[0], texts[2]]
     assert corpus.dropped == {"long": 2, "ratio": 1}
     messages = " ".join(str(warning.message) for warning in caught)
-    assert "2 of 5 training pairs were left out: more than 10 tokens on a side" in messages
-    assert "1 of 5 training pairs were left out: one side more than 3 times" in messages
-    assert "both in train and in valid" in messages
+    assert "2 of 5 training pairs were skipped: more than 10 tokens on a side" in messages
+    assert "1 of 5 training pairs were skipped: one side more than 3 times" in messages
+    assert "in both the training and the valid pairs" in messages
     assert corpus.valid is not None
     assert decoded(corpus, corpus.valid) == texts, "what a model is judged on stays whole"
     with pytest.raises(ValueError, match="all 5 training pairs"):
@@ -316,7 +316,7 @@ def test_a_text_that_changes_meanwhile_is_told(
         ({"pairs": "x", "target": "y"}, "give one or the other"),
         ({"pairs": "missing.tsv"}, "missing.tsv does not exist"),
         ({"pairs": []}, "no file was given"),
-        ({"pairs": "builtin"}, "no parallel text"),
+        ({"pairs": "builtin"}, "has no translations"),
         ({"pairs": "x", "longest": 0}, "longest = 0 is not allowed"),
         ({"pairs": "x", "ratio": 0.5}, r"ratio = 0\.5 is not allowed"),
         ({"pairs": "x", "languages": ["en"]}, "give two keys"),

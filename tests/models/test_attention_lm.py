@@ -133,7 +133,7 @@ def test_gradients_reach_every_parameter(rung: dict[str, object]) -> None:
 
 
 def test_a_stack_needs_the_tricks() -> None:
-    with pytest.raises(ValueError, match=r"model\.tricks = 'none': a stack of layers needs"):
+    with pytest.raises(ValueError, match=r"model\.tricks = 'none': several layers need"):
         build(AttentionLMConfig, {"vocabulary": 9, "layers": 2, "tricks": "none"}, where="model")
     with pytest.raises(ValueError, match=r"model\.tricks = 'none'"):
         build(AttentionLMConfig, {"vocabulary": 9, "layers": 2}, where="model")

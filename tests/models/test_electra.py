@@ -151,11 +151,11 @@ def test_each_part_says_what_it_cannot_do() -> None:
     hidden = alone(tokens).hidden
     assert hidden.shape == (2, 5, 12)
     assert filler(alone).logits(hidden).shape == (2, 5, 97)
-    with pytest.raises(ValueError, match="nothing that detects replaced tokens"):
+    with pytest.raises(ValueError, match="cannot detect replaced tokens"):
         require(alone, Detects)
     discriminator = make(parts="discriminator")
     assert discriminator.generator is None
-    with pytest.raises(ValueError, match=r"detects replaced tokens.*has nothing that predicts masked tokens"):
+    with pytest.raises(ValueError, match=r"is a replaced-token detector; it cannot predict masked tokens"):
         filler(discriminator)
 
 
@@ -165,7 +165,7 @@ def test_the_generator_needs_whole_heads() -> None:
 
 
 def test_both_parts_need_their_heads() -> None:
-    with pytest.raises(ValueError, match=r"model\.parts = 'both': the two parts are there to be trained"):
+    with pytest.raises(ValueError, match=r"model\.parts = 'both': training both parts needs their heads"):
         build(ElectraConfig, {"vocabulary": 9, "head": False}, where="model")
     model = make(parts="discriminator", head=False)
     assert ability(model, Detects) is None

@@ -81,7 +81,7 @@ def test_operations_per_token() -> None:
 
 
 def test_boundary_outside_the_vocabulary() -> None:
-    with pytest.raises(ValueError, match="below the vocabulary of 13"):
+    with pytest.raises(ValueError, match="below the vocabulary size, 13"):
         make(boundary=13)
 
 

@@ -180,7 +180,7 @@ def test_operations_per_token() -> None:
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"tied": True, "softmax": "adaptive"}, "cannot be tied"),
+        ({"tied": True, "softmax": "adaptive"}, "cannot share the embedding matrix"),
         ({"cutoffs": [3]}, "cutoffs are for the adaptive softmax"),
         ({"dropout": 1.0}, "dropout"),
         ({"layers": 0}, "layers"),

@@ -223,9 +223,9 @@ def test_published_size() -> None:
 
 
 def test_what_does_not_fit_is_explained() -> None:
-    with pytest.raises(ValueError, match="one width, not 10 and 8"):
+    with pytest.raises(ValueError, match="equal width, not 10 and 8"):
         make(attention="dot", encoder_hidden=5)
-    with pytest.raises(ValueError, match="cannot be shared by two directions"):
+    with pytest.raises(ValueError, match="cannot be split between two directions"):
         make(hidden=7)
     with pytest.raises(ValueError, match="choose an attention"):
         make(attention="none", feeding=True)

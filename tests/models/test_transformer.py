@@ -229,7 +229,7 @@ def test_what_cannot_be_said_is_explained() -> None:
     model = make()
     with pytest.raises(ValueError, match="5 heads do not divide the width 24"):
         make(heads=5)
-    with pytest.raises(ValueError, match="needs the source"):
+    with pytest.raises(ValueError, match="needs a source"):
         model(torch.zeros(1, 3, dtype=torch.long))
     assert ability(model, PredictsNext) is None
     with pytest.raises(ValueError, match="lengths from 0 to 4"):

@@ -244,7 +244,7 @@ def test_a_small_bart_learns_to_restore_words(tmp_path: Path) -> None:
 
 def test_bart_is_the_default_and_something_must_be_damaged() -> None:
     assert DenoisingConfig() == DenoisingConfig(infill=0.3, permute=True, mask=0.0, delete=0.0, rotate=0.0)
-    with pytest.raises(ValueError, match="no damage is done"):
+    with pytest.raises(ValueError, match="no noising function is active"):
         objective()
     with pytest.raises(ValueError, match=r"objective\.infill = 1\.2"):
         objective(infill=1.2)

@@ -281,7 +281,7 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
 
 
 def test_settings_that_cannot_be(pieces_of: Tokenizer, data: Split) -> None:
-    with pytest.raises(ValueError, match=r"mask_share = 0\.8 and random_share = 0\.3 are more than 1 together"):
+    with pytest.raises(ValueError, match=r"mask_share = 0\.8 and random_share = 0\.3 sum to more than 1"):
         create_objective({"kind": "masked", "random_share": 0.3}, pieces_of)
     with pytest.raises(ValueError, match=r"objective\.share = 0"):
         create_objective({"kind": "masked", "share": 0}, pieces_of)

@@ -102,7 +102,7 @@ def carry_out(
     check_corpora(corpora, conditions)
     entrants, failures = plan(conditions, corpora)
     if not entrants:
-        raise ValueError("no system can take part:\n" + "\n".join(failure.reason for failure in failures))
+        raise ValueError("no model can be trained:\n" + "\n".join(failure.reason for failure in failures))
     tests = read_tests(conditions, corpora)
     description = describe_conditions(conditions, corpora, folder, part=tests.part)
     watcher.ready(entrants, failures)
@@ -240,7 +240,7 @@ def _sweep(
         cost = spent(progress, recipe)
         tried.append({"rate": rate, "valid_loss": loss, "valid_bits_per_byte": bits, "training": cost})
     if all(found["valid_loss"] is None for found in tried):
-        raise ValueError("none of the learning rates of the sweep leads anywhere; give a lower --set train.rate")
+        raise ValueError("training failed with every learning rate of the sweep; give a lower --set train.rate")
     return tried
 
 

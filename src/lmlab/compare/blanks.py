@@ -29,11 +29,11 @@ MOST = 2**16
 MEASURES = ("pair_accuracy", "detection_accuracy", "original_share")
 """What an objective may measure besides, on validation text; the last is what a detector gets that never suspects."""
 WHY = (
-    "Systems that fill blanks are ranked apart. They guess a token from the text on both sides of it, while the others "
-    "know only what stands before. Their bits per byte come from the pseudo-log-likelihood (Salazar et al. 2020): each "
-    "token in turn is hidden and guessed from all others. That is not the probability of the text, it is usually much "
-    "lower than any left-to-right score, and no file could be compressed with it. Compare masked systems with each "
-    "other only."
+    "Masked language models are ranked separately. They predict a token from the text on both sides, while causal "
+    "models see only the text before it. Their bits per byte come from the pseudo-log-likelihood (Salazar et al. "
+    "2020): each token in turn is masked and predicted from all others. That is not the probability of the text, it is "
+    "usually much lower than any left-to-right score, and it is no compression rate. Compare masked models only with "
+    "each other."
 )
 
 
@@ -143,7 +143,7 @@ def hidden_cell(entry: Entry) -> str:
     if entry.get("masked_accuracy") is None:
         return ""
     surprise = f"{entry['masked_perplexity']:,.1f}" if entry["masked_perplexity"] is not None else "–"
-    return f"{entry['masked_accuracy']:.1%} right<small>perplexity {surprise}</small>"
+    return f"{entry['masked_accuracy']:.1%} correct<small>perplexity {surprise}</small>"
 
 
 def besides_cell(entry: Entry) -> str:
@@ -151,7 +151,7 @@ def besides_cell(entry: Entry) -> str:
     if "pair_accuracy" in entry:
         return f"{entry['pair_accuracy']:.0%} of pairs<small>chance 50%</small>"
     if "detection_accuracy" in entry:
-        return f"{entry['detection_accuracy']:.1%} detected<small>blindly {entry['original_share']:.1%}</small>"
+        return f"{entry['detection_accuracy']:.1%} detected<small>baseline {entry['original_share']:.1%}</small>"
     return ""
 
 
@@ -165,20 +165,21 @@ def tell_blanks(tests: Tests, units: Mapping[str, Any], ranked: Sequence[Entry])
         + (
             "the whole test text"
             if share == 1
-            else f"{part:,} of the {whole:,} bytes of the test text ({share:.0%}), beginnings of documents from all "
-            "over it"
+            else f"{part:,} of the {whole:,} bytes of the test text ({share:.0%}), the beginnings of documents "
+            "throughout it"
         )
-        + f", the same for all masked systems. Masked perplexity and accuracy are those of {SHARE:.0%} of the tokens "
-        "of the whole test text, each hidden behind [MASK], the same for all. All read the same tokenizer, because the "
-        "finer the tokens, the easier a hidden one is to guess from what stands beside it."
+        + f", the same for all masked models. Masked perplexity and accuracy are measured on {SHARE:.0%} of the tokens "
+        "of the whole test text, replaced by [MASK], the same for all. All use the same tokenizer, because the "
+        "smaller the tokens, the easier it is to predict a masked one from its neighbours."
     )
     if any("pair_accuracy" in entry or "detection_accuracy" in entry for entry in ranked):
         yield (
-            "Accuracies on sentence pairs and on replaced tokens are of validation text. Each system is asked another "
-            "question there, so they rank nobody. Half of the sentence pairs are right, so chance is 50%."
+            "Accuracies of the auxiliary objectives (NSP/SOP, replaced-token detection) are on validation text. They "
+            "are different tasks, so they are not used for ranking. Half of the sentence pairs are correct, so chance "
+            "is 50%."
         )
     for detector in (entry["kind"] for entry in ranked if "replaced tokens" in find(entry["kind"]).does):
         yield (
-            f"{detector} has two parts: its generator, the smaller one, fills the blanks here. Its detector, which is "
-            "what one keeps of it, is measured by how many replaced tokens it finds."
+            f"{detector} has two parts: its generator, the smaller one, predicts the masked tokens here. Its "
+            "discriminator, which is used after pre-training, is measured by how many replaced tokens it detects."
         )

@@ -65,7 +65,7 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
     with hold(folder):
         results = reread(conditions, folder)
         if not results.records:
-            raise ValueError(f"no system of {folder} has been scored yet; go on with: lmlab compare --resume {folder}")
+            raise ValueError(f"no model of {folder} has been scored yet; resume with: lmlab compare --resume {folder}")
         added = {record["name"]: record for record in read_added(results, folder)}
         for path in runs:
             names = {entrant.system for entrant in results.entrants} | {entrant.name for entrant in results.entrants}
@@ -89,7 +89,9 @@ def reread(conditions: Conditions, folder: Path) -> Results:
     corpora = prepare_corpora(conditions, Unwatched())
     description = read_json(folder / CONDITIONS)
     if next(iter(corpora.values())).text_fingerprint != description["text_sha256"]:
-        raise ValueError(f"the text of {folder} has changed since the comparison was made, so nothing can join it")
+        raise ValueError(
+            f"the text of {folder} has changed since the comparison was made, so nothing can be added to it"
+        )
     entrants, failures = plan(conditions, corpora)
     records = {each.name: found for each in entrants if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}

@@ -93,7 +93,7 @@ class Contest:
 
     @property
     def of_systems(self) -> str:
-        """` of masked systems`, where there is something to tell apart."""
+        """` of masked models`, where there is something to tell apart."""
         return f" of {self.words.systems}" if self.words.systems else ""
 
 
@@ -119,18 +119,18 @@ NEXT_TOKEN = Contest(
         column="bits/byte",
         unit="bits per byte",
         curve="bits per byte",
-        leaderboard="A language model tells how probable the next piece of text is. <b>Bits per byte</b> is how "
-        "surprised it was by the held-out text, per byte: 8 is no idea at all, 0 is knowing it beforehand, and 2 would "
-        "shrink the text to a quarter. The whisker is the 95% interval.",
-        curves="Bits per byte on validation text while each system learns. The lower the line, the better; the further "
-        "left it falls, the cheaper. A dashed line is a system that was counted or measured once.",
-        costs="Each system where it ended.",
+        leaderboard="A language model predicts how probable the next token is. <b>Bits per byte</b> is its "
+        "cross-entropy on held-out text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
+        "would compress the text to a quarter. The whisker is the 95% confidence interval.",
+        curves="Validation loss in bits per byte during training. Lower is better; a curve that falls further left "
+        "is cheaper. A dashed line is a model that was measured only once, such as an n-gram.",
+        costs="Each model at the end of its training.",
         shown="What they write",
-        samples="Each goes on from the same words, drawn with temperature 0.8 from the best 95%.",
-        surprising="What surprises them",
-        passages="The same held-out passage, read by each. The stronger the colour, the more bits a token cost; point "
-        "at one to see how many.",
-        matrix="How many bits per byte the system on the left is better than the one above.",
+        samples="Each model continues the same prompt (temperature 0.8, top-p 0.95).",
+        surprising="Surprisal of each token",
+        passages="The same held-out passage for each model. The stronger the colour, the higher the surprisal, "
+        "−log₂ P(token); point at a token to see it in bits.",
+        matrix="How many bits per byte the model on the left is better than the one above.",
     ),
 )
 BLANKS = Contest(
@@ -144,45 +144,44 @@ BLANKS = Contest(
     curve="valid_loss",
     fields=("masked_perplexity", "masked_accuracy", *blanks.MEASURES),
     columns={
-        "blanks right": ("masked_accuracy", "{:.1%}"),
-        "per blank": ("masked_perplexity", "{:,.1f}"),
-        "pairs right": ("pair_accuracy", "{:.0%}"),
+        "accuracy": ("masked_accuracy", "{:.1%}"),
+        "perplexity": ("masked_perplexity", "{:,.1f}"),
+        "NSP/SOP": ("pair_accuracy", "{:.0%}"),
         "detected": ("detection_accuracy", "{:.1%}"),
     },
-    cells={"hidden tokens": blanks.hidden_cell, "besides": blanks.besides_cell},
-    one_tokenizer="the finer the tokens, the more of a word still stands beside the one that is hidden, so a "
-    "pseudo-log-likelihood says more about the tokenizer than about the model; give all masked systems the same one",
-    verdict=lambda entry: f"It guesses {entry['masked_accuracy']:.0%} of the hidden tokens at the first try.",
+    cells={"masked tokens": blanks.hidden_cell, "auxiliary": blanks.besides_cell},
+    one_tokenizer="the smaller the tokens, the more of a word is still visible beside the masked one, so a "
+    "pseudo-log-likelihood depends more on the tokenizer than on the model; give all masked models the same one",
+    verdict=lambda entry: f"It predicts {entry['masked_accuracy']:.0%} of the masked tokens correctly.",
     show=lambda entry, board: samples.filled(board["cloze"], entry["filled"], entry["sample"]),
     notes=blanks.tell_blanks,
     words=Words(
-        systems="masked systems",
-        do="fill blanks",
-        does="fills blanks",
-        leading=" in filling blanks",
+        systems="masked models",
+        do="predict masked tokens",
+        does="predicts masked tokens",
+        leading=" in predicting masked tokens",
         score="pseudo bits per byte",
         column="pseudo b/B",
         unit="bits per byte of pseudo-log-likelihood",
-        curve="nats per blank",
-        apart="filling blanks · ranked apart",
+        curve="nats per masked token",
+        apart="masked language models · ranked separately",
         why=blanks.WHY,
         not_with="Not comparable with left-to-right scores.",
-        leaderboard="A masked system guesses a hidden token from the text on both sides. <b>Pseudo bits per byte</b> "
-        "is how surprised it is by each token of held-out text when it knows all others; the whisker is the 95% "
-        "interval. <b>Hidden tokens</b>: 15% of the test text is hidden at once, the same for all, and guessed. "
-        "<b>Besides</b>: what else a system learns to tell, sentence pairs or replaced tokens, on validation text.",
-        curves="Nats per blank on validation text while each system learns: how surprised it is by what was hidden, in "
-        "rows and with blanks as it makes them in training. The lower the line, the better; the further left it falls, "
-        "the cheaper.",
-        costs="Each system where it ended, in pseudo bits per byte.",
+        leaderboard="A masked language model predicts a masked token from the text on both sides. <b>Pseudo bits per "
+        "byte</b> is its pseudo-log-likelihood: the surprisal of each held-out token, given all others; the whisker is "
+        "the 95% confidence interval. <b>Masked tokens</b>: accuracy and perplexity where 15% of the test text is "
+        "masked at once, the same for all. <b>Auxiliary</b>: accuracy of the auxiliary objective (NSP/SOP, or "
+        "replaced-token detection) on validation text.",
+        curves="Validation cross-entropy (nats per masked token) during training, with masks as in training. Lower "
+        "is better; a curve that falls further left is cheaper.",
+        costs="Each model at the end of its training, in pseudo bits per byte.",
         shown="What they fill in",
-        samples="The same sentence of held-out text with the same blanks. In the blanks: what each finds likeliest, "
-        "underlined where it is what stood there. Below: what stood there, and the likeliest tokens, each blank by "
-        "itself.",
-        surprising="What surprises them, though they know both sides",
-        passages="The same held-out passage, each token hidden in turn. The stronger the colour, the more bits it "
-        "cost; point at one to see how many.",
-        matrix="How many pseudo bits per byte the system on the left is better than the one above.",
+        samples="The same held-out sentence with the same masks, filled with the most probable tokens (underlined "
+        "where correct). Below: the original token, and the most probable ones, for each mask independently.",
+        surprising="Surprisal of each token, given both sides",
+        passages="The same held-out passage, each token masked in turn. The stronger the colour, the higher the "
+        "surprisal; point at a token to see it in bits.",
+        matrix="How many pseudo bits per byte the model on the left is better than the one above.",
     ),
 )
 CONTESTS: dict[str, Contest] = {each.name: each for each in (NEXT_TOKEN, BLANKS)}
@@ -195,8 +194,8 @@ def contests_of(system: str) -> list[Contest]:
         return found
     known = DESCRIPTIONS[does[0]]
     raise ValueError(
-        f"{system} {known.does}, so it has no score on plain text and cannot be compared here; "
-        + (known.instead.format(name=system) or f"what it is for: {known.uses}")
+        f"{system} {known.does}, so it has no score on plain text and lmlab compare cannot rank it; "
+        + (known.instead.format(name=system) or f"use it with {known.uses}")
     )
 
 

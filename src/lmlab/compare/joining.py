@@ -99,7 +99,7 @@ def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapp
     for contest in contests_of(system):
         if contest.one_tokenizer:
             raise ValueError(
-                f"{path} cannot join: its tokenizer, {tokenizer.spec}, is not that of the other {contest.words.systems}"
+                f"{path} cannot be added: its tokenizer, {tokenizer.spec}, is not that of other {contest.words.systems}"
                 f", and {contest.one_tokenizer}"
             )
     loses = ""
@@ -109,8 +109,8 @@ def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapp
         loses = "the comparison's tokenizer"
     if loses:
         raise ValueError(
-            f"{path} cannot join: its tokenizer is not the comparison's, and {loses} loses part of the text, so that "
-            "the scores would be of different texts. With different tokenizers, all of them must be lossless "
+            f"{path} cannot be added: its tokenizer is not the comparison's, and {loses} is lossy, so the scores would "
+            "not be of the same text. With different tokenizers, all of them must be lossless "
             "(bpe, unigram, bytes)"
         )
 
@@ -147,8 +147,8 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
         share = shared_lines(test.texts, documents)
     if share > MOST_SHARED:
         raise ValueError(
-            f"{path} cannot join: {share:.0%} of the test text stands in its training text too, so its score would "
-            "flatter it; train it on a text without these documents, or compare on another --test text"
+            f"{path} cannot be added: {share:.0%} of the test text is also in its training text, so its score would be "
+            "too good; train it on a text without these documents, or compare on another --test text"
         )
     return Provenance(
         f"trained on another text, in which {share:.1%} of the long lines of the test text were found", False

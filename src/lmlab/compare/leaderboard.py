@@ -62,7 +62,7 @@ def _read(contest: Contest, board: Board) -> Ranking:
 def headline(ranking: Ranking) -> str:
     """The result in one sentence; of one system alone it does not say that it is the best."""
     if not ranking.ranked:
-        return "No system could be trained and scored."
+        return "No model could be trained and scored."
     first, words = ranking.ranked[0], ranking.contest.words
     measure = f"{ranking.score(first):.3f} {words.unit}"
     if len(ranking.ranked) == 1:
@@ -81,10 +81,10 @@ def verdict(ranking: Ranking) -> str:
     said = [ranking.contest.verdict(best)]
     rest = [entry for entry in ranking.ranked if entry["name"] not in leaders]
     if len(leaders) > 1:
-        said.append("Between the leaders the test text cannot tell.")
+        said.append("The difference between the leaders is not statistically significant.")
     if rest:
         margin = abs(ranking.score(rest[0]) - ranking.score(best))
-        said.append(f"{rest[0]['name']} comes next, {margin:.3f} behind {best['name']}: more than chance explains.")
+        said.append(f"{rest[0]['name']} comes next, {margin:.3f} behind {best['name']}: a significant difference.")
     return " ".join(said)
 
 

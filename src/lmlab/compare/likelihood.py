@@ -33,8 +33,8 @@ def summarise_next_token(records: Sequence[Record], *, same_tokens: bool) -> Ent
 def tell_compression(entry: Entry) -> str:
     """What bits per byte mean: a code for the text as short as that, unless the tokenizer has lost part of it."""
     if entry.get("lossy"):
-        return "Its tokenizer loses part of the text, so the score flatters it and promises no compression."
-    return f"With it, the text could be shrunk to {entry['bits_per_byte'] / 8:.0%} of its size."
+        return "Its tokenizer is lossy: part of the text is lost, so the score is too good and is no compression rate."
+    return f"With an arithmetic coder it would compress the text to {entry['bits_per_byte'] / 8:.0%} of its size."
 
 
 def perplexity(nats: float) -> float | None:
@@ -61,7 +61,7 @@ def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgres
     """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
     score = model.score(test.texts, progress=progress)
     if not math.isfinite(score.nats):
-        raise ValueError("the model gives some token of the test text no probability at all, so it has no score")
+        raise ValueError("the model gives a token of the test text the probability 0, so it has no score")
     bits: list[NDArray[np.float64]] = []
     for text, starts, nats in zip(test.texts, test.starts, score.token_nats, strict=True):
         if len(starts) == 1:

@@ -63,7 +63,7 @@ def match_width(system: str, values: Mapping[str, Any], *, target: int) -> dict[
     settings, count = min((at(low), at(high)), key=lambda found: abs(found[1] - target))
     if abs(count - target) > TOLERANCE * target:
         raise ValueError(
-            f"{system} cannot be given {target:,} parameters: its nearest width, {settings['width']}, has {count:,} "
+            f"{system} cannot have {target:,} parameters: its nearest width, {settings['width']}, has {count:,} "
             f"({count / target - 1:+.0%}); choose another number (--match parameters=N) or another --size"
         )
     return settings

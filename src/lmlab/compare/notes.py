@@ -17,7 +17,7 @@ FALLING = 0.005
 DISTURBED = 1.3
 """Ratio of processor shares from which on a comparison in time is suspected of having been disturbed."""
 SHORT_TEST = 20_000
-ADDED = "† marks runs that were added: they were trained elsewhere, with a budget of their own."
+ADDED = "† marks runs that were added with --add: they were trained separately, with their own budget."
 
 
 def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequence[Record]) -> list[str]:
@@ -42,21 +42,20 @@ def _of_budget(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator
     unit = parse_budget(conditions["budget"]).unit
     if unit == "seconds":
         yield (
-            "A budget in time is noisy by nature: how many steps fit depends on the machine and on what else it does. "
-            "Repeat it before you believe a close result, or give the budget in tokens or FLOPs."
+            "A time budget is not reproducible: the number of steps depends on the machine and on its other load. "
+            "Repeat a close result before you rely on it, or give the budget in tokens or FLOPs."
         )
         yield from disturbed(entries)
     else:
         yield (
-            f"With a budget in {unit} the same command with the same seed gives the same scores again, on the same "
-            "machine."
+            f"With a budget in {unit}, the same command with the same seed gives the same scores on the same machine."
         )
     if any(not trains(system) for system in conditions["systems"]):
         yield (
-            "An n-gram counts. It reads the text once"
-            + (", as much of it as the budget in tokens allows" if unit in ("tokens", "epochs") else "")
-            + ", and then it is done: a larger budget gives it nothing more, while the networks go on learning. "
-            "Its FLOPs are not counted (it adds up whole numbers), its parameters are the numbers that it stores."
+            "An n-gram model is counted in one pass over the text"
+            + (" (as much of it as the token budget allows)" if unit in ("tokens", "epochs") else "")
+            + ": a larger budget does not improve it further, while the neural networks keep learning. "
+            "Its FLOPs are not counted (it only adds integers); its parameters are the numbers that it stores."
         )
 
 
@@ -68,8 +67,8 @@ def _of_heading(ranking: Ranking) -> Iterator[str]:
         what = "ranking" if len(ranking.ranked) > 1 else "score"
         yield (
             f"With a larger budget the {what}{ranking.contest.of_systems} may change. In the second half of the "
-            f"budget the curves were still falling: {falls} {ranking.contest.words.curve} (part of that is the "
-            "learning rate, which sinks towards the end)."
+            f"budget the validation loss was still falling: {falls} {ranking.contest.words.curve} (partly because of "
+            "the learning-rate decay)."
         )
 
 
@@ -79,31 +78,31 @@ def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str
     drawn = over[0][1] if over else "units"
     drawn += "".join(f" ({contest.words.systems}: {units})" for contest, units in over[1:] if units != over[0][1])
     yield (
-        f"Intervals (95%) and ties come from a paired bootstrap over {drawn} of the test text"
-        + (" (there are too few documents to draw from)" if "blocks" in drawn else "")
+        f"Confidence intervals (95%) and ties come from a paired bootstrap over {drawn} of the test text"
+        + (" (there are too few documents to resample)" if "blocks" in drawn else "")
         + (f" and over {len(seeds)} seeds" if len(seeds) > 1 else "")
         + "; p-values are corrected for the number of pairs (Holm)."
         + (
             ""
             if len(seeds) > 1
-            else " One seed each: the luck of a single training is not in the intervals (--seeds 3 would show it)."
+            else " One seed each: intervals do not include the variation between training runs (--seeds 3 does)."
         )
     )
     if any(len(ranking.ranked) > 1 and ranking.units["count"] < FEWEST_UNITS for ranking in rankings):
-        yield "The test text has too few parts to say which differences are real."
+        yield "The test text has too few parts for a significance test."
     size = results.tests.whole.sizes.sum()
     if size < SHORT_TEST:
-        yield f"The test text is short ({int(size):,} bytes), so intervals are wide."
+        yield f"The test text is short ({int(size):,} bytes), so the confidence intervals are wide."
 
 
 def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[str]:
     yield (
-        "Reading the text, training the tokenizer, validation, checkpoints and scoring are outside the budget for all "
-        "alike. "
+        "Reading the text, training the tokenizer, validation, checkpoints and scoring do not count towards the "
+        "budget. "
         + (
-            "Compiling counts: it happens in the first step."
+            "Compilation (torch.compile) counts: it happens in the first step."
             if conditions["train"].get("compile")
-            else "No system was compiled (torch.compile), so there is no compilation to count."
+            else "No model was compiled (torch.compile)."
         )
     )
     methods = sorted({entry["energy_method"] for entry in entries if entry["energy_method"]})
@@ -116,8 +115,8 @@ def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[
 def tell_basis(entries: Sequence[Entry]) -> str:
     """What the seconds and joules of a table are of."""
     if choose_basis(entry["training"] for entry in entries).alone:
-        return "Seconds and joules are those of training alone; validation and checkpoints come on top."
-    return "Seconds and joules are those of everything that a run did, validation and checkpoints included."
+        return "Seconds and joules are of training only, without validation and checkpoints."
+    return "Seconds and joules are of the whole run, including validation and checkpoints."
 
 
 def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[Record]) -> Iterator[str]:
@@ -125,37 +124,38 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
     conditions = results.description
     if conditions["sweep"]:
         yield (
-            f"{SWEEP_SHARE:.0%} of each budget went to three short runs with a third, all and three times the usual "
-            "learning rate; the best rate had the rest. Costs are the sum of all four; curves show the last."
+            f"Learning-rate sweep: {SWEEP_SHARE:.0%} of each budget went to three short runs with 1/3, 1 and 3 times "
+            "the default learning rate, the rest to the best of these rates. Costs are the sum of all four runs; "
+            "curves show the last one."
         )
     else:
-        yield "Learning rates are each family's defaults (docs/guides/comparing.md); --sweep tries others."
+        yield "Learning rates are the tuned defaults of each model (docs/guides/comparing.md); --sweep tries others."
     joined = {record["name"]: [record] for record in added}
     for ranking in rankings:
         names = [entry["name"] for entry in (*ranking.ranked, *ranking.apart)]
         runs = {name: joined.get(name, []) for name in names}
         if len(tokenizers_of(conditions, runs)) > 1:
             yield (
-                "The systems do not all read the same tokens, so only bits per byte are compared; perplexities per "
-                "token would mean different things."
+                "The models use different tokenizers, so only bits per byte are compared; perplexities per token "
+                "would not be comparable."
             )
         elif any(entry["lossy"] for entry in ranking.ranked):
             yield (
-                f"The tokenizer{ranking.contest.of_systems} loses part of the text. That "
-                "flatters bits per byte, for all alike: compare them with each other only, and perplexities with those "
-                "of the same tokenizer."
+                f"The tokenizer{ranking.contest.of_systems} is lossy: part of the text is lost, so bits per byte are "
+                "too low, for all alike. Compare them only with each other, and perplexities only with those of the "
+                "same tokenizer."
             )
     if conditions["matched_parameters"]:
         yield (
-            f"Every network was made as wide as {conditions['matched_parameters']:,} parameters allow, within 5%; an "
-            "n-gram cannot be sized so."
+            f"The width of every neural network was chosen to give {conditions['matched_parameters']:,} parameters, "
+            "within 5%; this is not possible for an n-gram model."
         )
 
 
 def _of_failures(results: Results, entries: Sequence[Entry]) -> Iterator[str]:
     known = {entry["kind"] for entry in entries}
     yield from (
-        f"{each.name} failed and is left out: {each.reason}" for each in results.failures if each.system in known
+        f"{each.name} failed and is not ranked: {each.reason}" for each in results.failures if each.system in known
     )
 
 
@@ -170,8 +170,8 @@ def disturbed(entries: Sequence[Entry]) -> list[str]:
         return []
     least, most = min(share, key=lambda name: share[name]), max(share, key=lambda name: share[name])
     return [
-        f"The machine was not equally free for all: {most} had {share[most]:.2f} processors on average, {least} "
-        f"{share[least]:.2f}. Some systems use more of them by nature; if other work was going on, repeat this."
+        f"Models did not get the same CPU time: {most} used {share[most]:.2f} cores on average, {least} "
+        f"{share[least]:.2f}. Some models can use more cores than others; if other programs were running, repeat this."
     ]
 
 
@@ -182,6 +182,6 @@ def overspent(entries: Sequence[Entry], budget: str) -> list[str]:
     over = [e for e in entries if spent.get(e["name"], 0.0) > amount * (1 + TOLERANCE)]
     return [
         f"{e['name']} took {spent[e['name']]:.3g} {unit}, {spent[e['name']] / amount - 1:.0%} over the budget: "
-        + ("one step takes too long for it." if trains(e["kind"]) else "counting the text once takes that long.")
+        + ("a single step takes longer than that." if trains(e["kind"]) else "one pass of counting takes that long.")
         for e in over
     ]

@@ -50,15 +50,15 @@ class Conditions(Config):
     """What is the same for all; kept in `conditions.json`, so that a comparison can be gone on with."""
 
     data: AnyData
-    systems: list[str] = Field(min_length=1, description="names of the lineage")
-    budget: str = Field(description="what each system may spend on training")
-    tokenizers: dict[str, str] = Field(description="of each system")
-    size: str | None = Field(None, description="preset of every system")
+    systems: list[str] = Field(min_length=1, description="names of the models")
+    budget: str = Field(description="training budget of each model")
+    tokenizers: dict[str, str] = Field(description="tokenizer of each model")
+    size: str | None = Field(None, description="size preset of every model")
     match: str | None = Field(None, description="parameters, or parameters=N")
-    seeds: list[int] = Field([0], min_length=1, description="each system is trained once with each")
-    sweep: bool = Field(False, description="choose each learning rate by three short runs")
-    prompt: str | None = Field(None, description="what samples go on from; by default words of the test text")
-    train: dict[str, Any] = Field(default_factory=dict, description="settings of training, for all alike")
+    seeds: list[int] = Field([0], min_length=1, description="random seeds; each model is trained once with each")
+    sweep: bool = Field(False, description="learning-rate sweep: choose each rate by three short runs")
+    prompt: str | None = Field(None, description="prompt of the samples; by default words of the test text")
+    train: dict[str, Any] = Field(default_factory=dict, description="training settings, the same for all")
 
 
 class Entrant(NamedTuple):
@@ -95,7 +95,7 @@ def make_conditions(
 ) -> Conditions:
     """Conditions as the command line gives them; everything that can be known to be wrong is found here."""
     if "-" in text:
-        raise ValueError("a comparison reads its text more than once: save standard input to a file, and name that")
+        raise ValueError("a comparison reads its text more than once: save standard input to a file and give the file")
     systems = choose_systems(models)
     parse_budget(budget)
     if match is not None:
@@ -132,9 +132,7 @@ def choose_systems(text: str) -> list[str]:
         contests_of(word)
         names.append(word)
     if not names or len(set(names)) < len(names):
-        raise ValueError(
-            f"--models {text}: name each system once, with commas between them, or write {' or '.join(groups)}"
-        )
+        raise ValueError(f"--models {text}: name each model once, separated by commas, or write {' or '.join(groups)}")
     return names
 
 
@@ -145,7 +143,7 @@ def choose_tokenizers(systems: Sequence[str], given: Sequence[str]) -> dict[str,
         name, equals, spec = text.partition("=")
         if equals and name in LINEAGE:
             if name not in systems:
-                raise ValueError(f"--tokenizer {text}: {name} takes no part{suggest(name, systems)}")
+                raise ValueError(f"--tokenizer {text}: {name} is not in --models{suggest(name, systems)}")
             special[name] = _written(spec)
         else:
             common = text if text == "own" else _written(text)
@@ -162,7 +160,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
     share = conditions.data.split[2] if len(conditions.data.split) > 2 else 0.0
     if corpus.test is None:
         raise ValueError(
-            "no test text is held out, and systems are ranked by it; "
+            "no test text is held out, but models are ranked by it; "
             + (
                 "give --test besides --valid"
                 if getattr(conditions.data, "valid", None)
@@ -179,20 +177,20 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         )
     if conditions.sweep and corpus.valid is None:
         raise ValueError(
-            "--sweep chooses by validation text, and none is held out; give --split three shares, or --valid"
+            "--sweep needs validation text, and none is held out; give --split three fractions, or --valid"
         )
     for contest in CONTESTS.values():
         specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
         if len({corpora[spec].tokenizer.fingerprint for spec in specs.values()}) < 2:
             continue
         if contest.one_tokenizer:
-            raise ValueError(f"{' and '.join(specs)} would read different tokenizers: {contest.one_tokenizer}")
+            raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {contest.one_tokenizer}")
         for system, spec in specs.items():
             if corpora[spec].tokenizer.lossy:
                 raise ValueError(
-                    f"{system} would read {spec}, which loses part of the text (case, spacing or rare words), and "
-                    "other systems read another tokenizer: it would be scored on an easier text, and no score could be "
-                    "compared. Give all of them the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
+                    f"{system} would use {spec}, which is lossy (case, spacing or rare words are lost), and other "
+                    "models use another tokenizer: it would be scored on an easier text, so the scores would not be "
+                    "comparable. Give all models the same --tokenizer, or lossless ones (bpe:N, unigram:N, bytes)"
                 )
 
 

@@ -42,17 +42,17 @@ def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
     conditions = board["conditions"]
     text = conditions["text"]
     lead = (
-        f"{len(conditions['systems'])} systems learnt from the same {parts.size(text['train']['bytes'])} of text, each "
-        f"with the same budget of <b>{escape(_spaced(conditions['budget']))}</b>, and were then tested on "
-        f"{parts.size(text['test']['bytes'])} that none of them had seen."
+        f"{len(conditions['systems'])} models were trained on the same {parts.size(text['train']['bytes'])} of text, "
+        f"each with the same budget of <b>{escape(_spaced(conditions['budget']))}</b>, and were tested on "
+        f"{parts.size(text['test']['bytes'])} of held-out text."
     )
     if len(rankings) > 1:
-        lead += f" This is about those that {rankings[0].contest.words.do}."
+        lead += f" The first ranking is of those that {rankings[0].contest.words.do}."
     for ranking in rankings[1:]:
         names = join([entry["name"] for entry in ranking.entries])
         lead += (
-            f" Others {ranking.contest.words.do} ({escape(names)}): that is another question, so they are ranked "
-            "apart, further below."
+            f" Others {ranking.contest.words.do} ({escape(names)}): these scores are not comparable, so they are "
+            "ranked separately, further below."
         )
     return lead
 
@@ -73,25 +73,25 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
         "text": ", ".join(data["text"]),
-        "documents are": data["documents"],
+        "documents": data["documents"],
         **{
             f"{name} text": f"{part['documents']:,} documents, {part['bytes']:,} bytes, {part['words']:,} words"
             for name, part in text.items()
         },
         **({"pseudo-log-likelihood of": part} if in_part else {}),
-        "split": "texts of their own"
+        "split": "separate texts"
         if data["valid"] or data["test"]
         else ", ".join(f"{share:g}" for share in data["split"]),
         "tokenizer": tokenizer,
-        "budget of each system": conditions["budget"],
-        "size": conditions["size"] or "the default of each system",
+        "budget of each model": conditions["budget"],
+        "size": conditions["size"] or "the default of each model",
         "parameters": f"matched to {conditions['matched_parameters']:,}"
         if conditions["matched_parameters"]
-        else "as the size has them",
+        else "those of the size",
         "seeds": ", ".join(map(str, conditions["seeds"])),
-        "learning rates": "chosen by --sweep" if conditions["sweep"] else "defaults of each family",
+        "learning rates": "chosen by --sweep" if conditions["sweep"] else "defaults of each model",
         "other settings": ", ".join(f"train.{key}={value}" for key, value in conditions["train"].items()) or "none",
-        "fingerprint of the text": conditions["text_sha256"],
+        "SHA-256 of the text": conditions["text_sha256"],
     }
 
 
@@ -113,7 +113,7 @@ def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, s
         about_curves=words.curves,
         curves=_tabs(f"{contest.name} curves", curves)
         if curves
-        else "<p>No validation text was held out, so there are no curves.</p>",
+        else "<p>There is no validation text, so there are no learning curves.</p>",
         heading=_heading(ranking),
         about_costs=words.costs,
         costs=_tabs(f"{contest.name} costs", costs),
@@ -155,9 +155,9 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
     leading = ranking.leaders if ranked else []
     own = {name: cell for name, cell in contest.cells.items() if any(cell(entry) for entry in ranked)}
     basis = choose_basis(entry["training"] for entry in ranked)
-    of = "of training" if basis.alone else "with validation"
+    of = "(training)" if basis.alone else "(with validation)"
     score = f"{contest.words.score}: {contest.better} is better"
-    head = ["", "system", score, "", *own, "parameters", "tokens read", f"time {of}", f"energy {of}, CO2e"]
+    head = ["", "model", score, "", *own, "parameters", "training tokens", f"time {of}", f"energy {of}, CO2e"]
     rows = []
     for rank, entry in enumerate(ranked, start=1):
         interval = f"{entry['low']:.3f} – {entry['high']:.3f}" if entry["low"] is not None else ""
@@ -174,7 +174,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
             f"<td>{_energy(entry['training'], basis)}</td>",
         ]
         rows.append(f'<tr class="{"lead" if entry["name"] in leading else ""}">{"".join(cells)}</tr>')
-    rows += [_left_out(each["name"], "ranked apart", each["reason"], len(head) - 2) for each in ranking.apart]
+    rows += [_left_out(each["name"], "not ranked", each["reason"], len(head) - 2) for each in ranking.apart]
     rows += [
         _left_out(entry["name"], "failed", entry["error"], len(head) - 2)
         for entry in ranking.entries
@@ -220,11 +220,11 @@ def _ties(ranking: Ranking) -> str:
     if ranking.ties:
         groups = "; ".join(" = ".join(escape(name) for name in group) for group in ranking.ties)
         return (
-            f"<p><b>Ties:</b> {groups}. Within such a group the test text cannot tell which is better; all other "
-            "differences are larger than chance explains.</p>"
+            f"<p><b>Ties:</b> {groups}. Within such a group no difference is statistically significant; all other "
+            "differences are.</p>"
         )
     if ranking.differences and all(each["real"] for each in ranking.differences):
-        return "<p>Every difference in this ranking is larger than chance explains.</p>"
+        return "<p>Every difference in this ranking is statistically significant.</p>"
     return ""
 
 
@@ -237,10 +237,10 @@ def _heading(ranking: Ranking) -> str:
         for gain, name in sorted(gains, reverse=True)
     ]
     return (
-        f"<p><b>Where the curves are heading:</b> {ranking.contest.words.curve} gained in the second half of the "
-        f"training. Those with a large figure have the most to gain from a larger budget.</p>{parts.chips(items)}"
-        f"<p class=after>The dotted ends show where each would be with {AHEAD} times the budget, if every doubling "
-        "went on gaining what the last two did. That is a guess, not a measurement: only a longer run tells.</p>"
+        f"<p><b>Still improving?</b> Improvement in {ranking.contest.words.curve} over the second half of the "
+        f"training. A large number suggests that a larger budget would help.</p>{parts.chips(items)}"
+        f"<p class=after>The dotted ends extrapolate to {AHEAD} times the budget, assuming that every doubling "
+        "improves as much as the last two did. This is not a measurement.</p>"
     )
 
 
@@ -254,5 +254,5 @@ def _passage(pieces: Passage, score: str) -> str:
 def _matrix(ranking: Ranking) -> str:
     names = [entry["name"] for entry in ranking.ranked]
     if len(names) < 2:
-        return "<p>There is only one system, so there is nothing to compare it with.</p>" if names else ""
+        return "<p>There is only one model, so there is nothing to compare it with.</p>" if names else ""
     return parts.matrix(names, ranking.differences, unit=ranking.contest.words.score)

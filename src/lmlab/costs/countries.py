@@ -108,4 +108,4 @@ def find_grid(name: str | None = None) -> Grid:
     where = "" if name is not None else f" in {VARIABLE}"
     by_name = {grid.name.casefold(): grid.code for grid in GRIDS.values()}
     near = suggest(given.casefold(), by_name) if len(given) > 3 else suggest(given.upper(), GRIDS)
-    raise ValueError(f"no grid intensity is known for country {given!r}{where}{near}; WORLD is the world's average")
+    raise ValueError(f"no carbon intensity is known for country {given!r}{where}{near}; WORLD is the world average")

@@ -1,4 +1,4 @@
-"""What the sum on paper needs to know of a model: numbers that hold before anything is trained."""
+"""What a cost estimate needs to know of a model: numbers that are known before training."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def describe(
         return _from_file(name, size, dict(settings or {}), vocabulary, window)
     if name in SHAPES:
         return _from_shape(name, size, dict(settings or {}), vocabulary, window)
-    raise ValueError(f"unknown system {name!r}{suggest(name, [*LINEAGE, *SHAPES])}")
+    raise ValueError(f"unknown model {name!r}{suggest(name, [*LINEAGE, *SHAPES])}")
 
 
 def _from_file(
@@ -70,11 +70,13 @@ def _from_file(
     cls = load_class(name)
     if not issubclass(cls, nn.Module):
         raise ValueError(
-            f"{name} is counted, not trained: its parameters are the different n-grams of the text, which no sum on "
-            f"paper knows, and one pass takes seconds; try it: lmlab train {name} TEXT -o RUN"
+            f"{name}: the cost of an n-gram model cannot be computed in advance, because its parameters are the "
+            f"distinct n-grams of the text; counting takes seconds, so try it: lmlab train {name} TEXT -o RUN"
         )
     if settings.get("parts", "both") != "both":
-        raise ValueError(f"model.parts = {settings['parts']!r}: {name} is pre-trained with both parts; leave it out")
+        raise ValueError(
+            f"model.parts = {settings['parts']!r}: {name} is pre-trained with both parts; omit this setting"
+        )
     size = size or cls.DEFAULT_SIZE
     paper = PUBLISHED.get((name, size))
     known = _vocabularies(cls, paper, settings, vocabulary)

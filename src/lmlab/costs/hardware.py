@@ -116,6 +116,6 @@ def parse_hardware(text: str) -> Cluster:
     if cross and name in DEVICES:
         if count.isascii() and count.isdigit() and int(count) > 0:
             return Cluster(DEVICES[name], int(count))
-        raise ValueError(f"hardware {text!r}: {count!r} is no number of devices; write {name}x8")
+        raise ValueError(f"hardware {text!r}: {count!r} is not a number of devices; write {name}x8")
     wanted = name if count.isdigit() and not difflib.get_close_matches(given, DEVICES, cutoff=0.8) else given
-    raise ValueError(f"unknown hardware {text!r}{suggest(wanted, [*DEVICES, THIS])}; several are written a100x8")
+    raise ValueError(f"unknown hardware {text!r}{suggest(wanted, [*DEVICES, THIS])}; for several devices write a100x8")

@@ -1,4 +1,4 @@
-"""The sum on paper: from a design, a number of tokens and some hardware to memory, time, energy, CO2e and money."""
+"""Estimate training cost: memory, time, energy, CO2e and money of a design, a number of tokens and some hardware."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Estimate(NamedTuple):
     tokens_from: str
     batch: int
     counted_flops: float
-    training_flops: float  # as published where the run is the published one and its paper reckons in another way
+    training_flops: float  # as published where the run is the published one and its paper counts in another way
     flops_from: str
     hardware: str
     devices: int
@@ -70,7 +70,7 @@ class Estimate(NamedTuple):
     utilisation: float
     utilisation_from: str
     seconds: float  # of the whole run
-    validation_seconds: float  # of these; 0 where they are not foretold
+    validation_seconds: float  # of these; 0 where they are not estimated
     joules: float
     energy_from: str
     grid: Grid
@@ -158,7 +158,7 @@ def estimate(
     _check("utilisation", utilisation, above=0.0, to=1.0)
     _check("price per hour", price_per_hour, above=-1e-12)
     if batch < 1:
-        raise ValueError(f"batch {batch}: give at least one row")
+        raise ValueError(f"batch {batch}: give at least 1 (sequences per device)")
     published = design.published
     tokens, tokens_from, as_published = _tokens(design, tokens)
     counted = BACKWARD * design.forward_flops * tokens
@@ -168,16 +168,16 @@ def estimate(
         training_flops = published.seconds * cluster.devices * cluster.device.peak
         flops_from = (
             f"{published.hours:g} h x {cluster.devices} {cluster.device.name} x {cluster.device.peak:.2g} FLOP/s, "
-            f"the way of {published.source}"
+            f"as computed by {published.source}"
         )
     price_from, assumptions = "given" if price_per_hour is not None else "", ""
     if speed is not None:
-        hardware_from = "measured in a trial here"
+        hardware_from = "measured on this machine"
         cluster_name, devices, peak, capacity, half = speed.machine, 1, speed.peak, speed.memory, False
         training, validation = tokens / speed.tokens_per_second, validation_tokens / speed.validation_tokens_per_second
         seconds, joules = training + validation, (training + validation) * speed.watts
         utilisation = counted / training / peak
-        utilisation_from, energy_from = "measured in a trial here", f"measured in a trial here: {speed.method}"
+        utilisation_from, energy_from = "measured on this machine", f"measured on this machine: {speed.method}"
     else:
         own = hardware is None and published is not None and published.hardware is not None
         cluster = parse_hardware(hardware or (published.hardware if published else None) or HARDWARE)
@@ -239,7 +239,7 @@ def _utilisation(design: Design, cluster: Cluster, given: float | None, *, own: 
     published = design.published
     if own and published is not None and published.seconds and published.tokens:
         spent = published.seconds * cluster.devices * cluster.device.peak
-        return BACKWARD * design.forward_flops * published.tokens / spent, "what the published run reached"
+        return BACKWARD * design.forward_flops * published.tokens / spent, "utilisation of the published run"
     return UTILISATION, "assumed"
 
 

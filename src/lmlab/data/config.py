@@ -41,7 +41,7 @@ class DataConfig(Config):
     """Whether these are pairs of a source and a target text."""
 
     kind: str
-    split: list[float] = Field([0.9, 0.05, 0.05], description="shares of train, valid and test")
+    split: list[float] = Field([0.9, 0.05, 0.05], description="fractions for training, validation and test")
     given: list[str] | None = Field(
         None, description="the texts as they were named, where a run has made them absolute"
     )

@@ -31,20 +31,38 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.ngram:NGram",
             1998,
             "Chen & Goodman 1998",
-            "counts of n words, smoothed",
+            "smoothed n-gram counts",
             does=("next token",),
         ),
-        System("nplm", "lmlab.models.nplm:NPLM", 2003, "Bengio et al. 2003", "feed-forward net over n-1 embeddings"),
-        System("rnn", "lmlab.models.rnn:RNN", 2010, "Elman 1990, Mikolov et al. 2010", "simple recurrent net"),
-        System("bow", "lmlab.models.bow:BagOfWords", 2011, "running mean of embeddings", "any length, no order"),
-        System("lstm", "lmlab.models.lstm:LSTM", 2012, "Hochreiter & Schmidhuber 1997", "gated memory cells"),
-        System("gru", "lmlab.models.gru:GRU", 2014, "Cho et al. 2014", "update and reset gates"),
+        System(
+            "nplm",
+            "lmlab.models.nplm:NPLM",
+            2003,
+            "Bengio et al. 2003",
+            "feed-forward network over the embeddings of n-1 words",
+        ),
+        System("rnn", "lmlab.models.rnn:RNN", 2010, "Elman 1990, Mikolov et al. 2010", "simple recurrent network"),
+        System(
+            "bow",
+            "lmlab.models.bow:BagOfWords",
+            2011,
+            "continuous bag of words",
+            "mean of the word embeddings so far, ignores order",
+        ),
+        System(
+            "lstm",
+            "lmlab.models.lstm:LSTM",
+            2012,
+            "Hochreiter & Schmidhuber 1997",
+            "recurrent network with gated memory cells",
+        ),
+        System("gru", "lmlab.models.gru:GRU", 2014, "Cho et al. 2014", "recurrent network with update and reset gates"),
         System(
             "seq2seq",
             "lmlab.models.seq2seq:Seq2Seq",
             2015,
             "Sutskever et al. 2014, Bahdanau et al. 2015",
-            "recurrent encoder and decoder, with attention",
+            "recurrent encoder–decoder with attention, for translation",
             does=("target text", "vectors"),
         ),
         System(
@@ -52,23 +70,23 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.attention_lm:AttentionLM",
             2017,
             "Vaswani et al. 2017",
-            "the ladder: one attention layer up to a Transformer block",
+            "from one attention layer to a Transformer block, step by step",
         ),
         System(
             "transformer",
             "lmlab.models.transformer:Transformer",
             2017,
             "Vaswani et al. 2017",
-            "encoder and decoder of attention alone",
+            "Transformer encoder–decoder, for translation",
             does=("target text", "vectors"),
         ),
-        System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "post-norm Transformer decoder"),
+        System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "Transformer decoder, post-norm"),
         System(
             "bert",
             "lmlab.models.bert:Bert",
             2018,
             "Devlin et al. 2019",
-            "looks both ways, fills blanks",
+            "bidirectional Transformer encoder, masked language model",
             does=("blanks", "pairs", "vectors"),
         ),
         System(
@@ -76,23 +94,23 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.mbert:MultilingualBert",
             2018,
             "Devlin et al. 2018, release notes",
-            "BERT over one vocabulary for many languages",
+            "multilingual BERT with one shared vocabulary",
             does=("blanks", "pairs", "vectors"),
         ),
-        System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "pre-norm Transformer decoder"),
+        System("gpt2", "lmlab.models.gpt2:GPT2", 2019, "Radford et al. 2019", "Transformer decoder, pre-norm"),
         System(
             "transformer-xl",
             "lmlab.models.transformer_xl:TransformerXL",
             2019,
             "Dai et al. 2019",
-            "segment recurrence, relative positions",
+            "Transformer decoder with segment recurrence and relative positions",
         ),
         System(
             "roberta",
             "lmlab.models.roberta:Roberta",
             2019,
             "Liu et al. 2019",
-            "BERT trained better, without sentence pairs",
+            "BERT with dynamic masking, without next-sentence prediction",
             does=("blanks", "vectors"),
         ),
         System(
@@ -100,7 +118,7 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.xlm_r:XLMRoberta",
             2019,
             "Conneau et al. 2020",
-            "RoBERTa over one vocabulary for many languages",
+            "multilingual RoBERTa with one shared vocabulary",
             does=("blanks", "vectors"),
         ),
         System(
@@ -108,7 +126,7 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.albert:Albert",
             2019,
             "Lan et al. 2020",
-            "BERT with small token vectors and one shared block",
+            "BERT with factorised embeddings and shared layers",
             does=("blanks", "pairs", "vectors"),
         ),
         System(
@@ -116,7 +134,7 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.bart:Bart",
             2019,
             "Lewis et al. 2020",
-            "a Transformer that repairs damaged text",
+            "Transformer encoder–decoder that reconstructs corrupted text",
             does=("target text", "vectors"),
         ),
         System(
@@ -124,7 +142,7 @@ LINEAGE: dict[str, System] = {
             "lmlab.models.electra:Electra",
             2020,
             "Clark et al. 2020",
-            "a small model fills blanks, a large one finds what it replaced",
+            "replaced-token detection: a generator replaces tokens, a discriminator finds them",
             does=("blanks", "replaced tokens", "vectors"),
         ),
     )
@@ -134,7 +152,7 @@ LINEAGE: dict[str, System] = {
 def find(name: str) -> System:
     """The system called `name`; a ValueError names the nearest one."""
     if name not in LINEAGE:
-        raise ValueError(f"unknown system {name!r}{suggest(name, LINEAGE)}")
+        raise ValueError(f"unknown model {name!r}{suggest(name, LINEAGE)}")
     return LINEAGE[name]
 
 

@@ -161,6 +161,7 @@ def require(model: object, kind: type[A]) -> A:
         return found
     wanted = next(each for each in ABILITIES.values() if each.kind is kind)
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
-    does = " and ".join(f"{each.does} ({each.uses})" for each in able)
-    but = f"{does}, but has" if does else "has"
-    raise ValueError(f"{type(model).__name__} {but} nothing that {wanted.does}: for that, train {wanted.systems}")
+    told = DESCRIPTIONS[wanted.name]
+    is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
+    uses = f"use it with {', '.join(dict.fromkeys(each.uses for each in able))}, or " if able else ""
+    raise ValueError(f"{type(model).__name__} {is_a}cannot {told.verb}: {uses}train {wanted.systems}")

@@ -19,7 +19,7 @@ from lmlab.models.model import ModelConfig
 class AlbertConfig(FactorisedConfig, BertConfig):
     """The size of an ALBERT."""
 
-    gelu: Literal["exact", "tanh"] = Field("tanh", description="x Φ(x), or its approximation by tanh")
+    gelu: Literal["exact", "tanh"] = Field("tanh", description="GELU: exact, x Φ(x), or the tanh approximation")
 
 
 class Albert(FactorisedEncoder, Bert):

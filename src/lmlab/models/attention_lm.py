@@ -24,20 +24,22 @@ from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 class AttentionLMConfig(WindowedConfig):
     """The rung of the ladder."""
 
-    heads: int = Field(1, ge=1, description="attention heads; they divide the width")
-    positions: Literal["none", "learned", "sinusoidal"] = Field("none", description="how order is marked")
+    heads: int = Field(1, ge=1, description="attention heads; must divide the width")
+    positions: Literal["none", "learned", "sinusoidal"] = Field("none", description="positional encoding")
     tricks: Literal["none", "post", "pre"] = Field(
         "none",
-        description="none: tanh; post, pre: GELU, residual sums and LayerNorm after or before each sublayer",
+        description="none: tanh only; post, pre: GELU, residual connections, LayerNorm after or before each sublayer",
     )
-    layers: int = Field(1, ge=1, description="blocks; more than one needs the tricks")
-    inner: int = Field(256, ge=1, description="units of the hidden layer after attention")
+    layers: int = Field(1, ge=1, description="Transformer blocks; more than one needs tricks = post or pre")
+    inner: int = Field(256, ge=1, description="width of the feed-forward layer after attention")
 
     @field_validator("tricks")
     @classmethod
     def _stack_needs_tricks(cls, tricks: str, info: ValidationInfo) -> str:
         if tricks == "none" and info.data.get("layers", 1) > 1:
-            raise ValueError("a stack of layers needs residual sums and LayerNorm: give post or pre, or one layer")
+            raise ValueError(
+                "several layers need residual connections and LayerNorm; set tricks = post or pre, or layers = 1"
+            )
         return tricks
 
 

@@ -23,9 +23,11 @@ from lmlab.models.transformer import Stack, StacksConfig, Transformer
 class BartConfig(StacksConfig):
     """The size of a BART."""
 
-    activation: Literal["relu", "gelu", "silu"] = Field("gelu", description="in the feed-forward nets")
-    scale: bool = Field(False, description="embeddings are multiplied by the root of the width")
-    window: int = Field(256, ge=2, description="the most tokens of a source, and of a target")
+    activation: Literal["relu", "gelu", "silu"] = Field(
+        "gelu", description="activation function of the feed-forward layers"
+    )
+    scale: bool = Field(False, description="multiply embeddings by the square root of the width")
+    window: int = Field(256, ge=2, description="context length: the most tokens of a source, and of a target")
 
 
 class Bart(Transformer):

@@ -35,18 +35,22 @@ GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tan
 class EncoderConfig(WindowedConfig):
     """The size of an encoder."""
 
-    inner: int | None = Field(None, ge=1, description="units of the feed-forward nets; by default 4 times the width")
-    segments: int = Field(2, ge=1, description="kinds of segments: sentence A and B; with one they are not told apart")
-    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on embeddings and each sublayer")
+    inner: int | None = Field(
+        None, ge=1, description="width of the feed-forward layers (intermediate size); by default 4 times the width"
+    )
+    segments: int = Field(
+        2, ge=1, description="number of segment types (token types): sentence A and B; 1: not distinguished"
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability, on embeddings and each sublayer")
     attention_dropout: float | None = Field(
-        None, ge=0, lt=1, description="probability, on attention weights; by default that of dropout"
+        None, ge=0, lt=1, description="dropout probability on attention weights; by default the same as dropout"
     )
-    epsilon: float = Field(1e-12, gt=0, description="added to the variance in LayerNorm")
-    gelu: Literal["exact", "tanh"] = Field("exact", description="x Φ(x), or its approximation by tanh")
+    epsilon: float = Field(1e-12, gt=0, description="epsilon of LayerNorm")
+    gelu: Literal["exact", "tanh"] = Field("exact", description="GELU: exact, x Φ(x), or the tanh approximation")
     direction: Literal["both", "left-to-right"] = Field(
-        "both", description="which tokens a position sees; left-to-right is the paper's ablation"
+        "both", description="attention direction: bidirectional, or left-to-right (causal), the paper's ablation"
     )
-    head: bool = Field(True, description="the head of pre-training; imported encoders may be without it")
+    head: bool = Field(True, description="pre-training head (MLM; ELECTRA: detection); imported encoders may lack it")
 
     @property
     def inner_width(self) -> int:
@@ -56,14 +60,14 @@ class EncoderConfig(WindowedConfig):
 class BertConfig(EncoderConfig):
     """The size of a BERT and the heads on it."""
 
-    pooler: bool = Field(True, description="a further layer at the first token, [CLS], for the whole text")
-    pairs: bool = Field(True, description="a head that tells whether sentence B follows A; it needs the pooler")
+    pooler: bool = Field(True, description="pooler: a dense tanh layer on the first token, [CLS], for the whole text")
+    pairs: bool = Field(True, description="sentence-pair head (NSP/SOP); needs the pooler")
 
     @field_validator("pairs")
     @classmethod
     def _pairs_need_the_pooler(cls, pairs: bool, info: ValidationInfo) -> bool:
         if pairs and not info.data.get("pooler", True):
-            raise ValueError("the sentence-pair head reads the pooler: give pooler = true too, or pairs = false")
+            raise ValueError("the sentence-pair head needs the pooler; set pooler = true as well, or pairs = false")
         return pairs
 
 
@@ -239,7 +243,7 @@ class Bert(Encoder):
     def pool(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, D] -> one vector for each text [B, D], from its first token."""
         if self.pooler is None:
-            raise ValueError("this model has no pooler: train one with model.pooler = true, or take hidden[:, 0]")
+            raise ValueError("this model has no pooler; train one with model.pooler = true, or use hidden[:, 0]")
         return torch.tanh(self.pooler(hidden[:, 0]))
 
     def offers(self) -> Iterable[object]:

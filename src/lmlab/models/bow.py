@@ -26,10 +26,14 @@ from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 class BagOfWordsConfig(ModelConfig):
     """What the bag-of-words model is told."""
 
-    width: int = Field(default=256, ge=1, le=65536, description="width of the word embeddings")
-    hidden: int = Field(default=256, ge=1, le=65536, description="number of tanh units")
-    window: int = Field(default=64, ge=1, description="most words in the bag while training and scoring")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on the mean and on the tanh units")
+    width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the word vectors")
+    hidden: int = Field(default=256, ge=1, le=65536, description="hidden size: number of tanh units")
+    window: int = Field(
+        default=64, ge=1, description="context length: the most words in the bag, in training and scoring"
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout probability, on the mean and on the tanh units"
+    )
 
 
 class BagOfWords(NextTokenModel):

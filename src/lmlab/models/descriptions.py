@@ -10,6 +10,8 @@ class Description(NamedTuple):
 
     name: str  # in the lineage, in leaderboards
     does: str  # "it …"
+    model: str  # what such a model is: "it is …"
+    verb: str  # "it cannot …"
     uses: str  # the verbs for it
     systems: str  # some that have it
     title: str  # over the systems that are known for it
@@ -23,41 +25,61 @@ DESCRIPTIONS: dict[str, Description] = {
         Description(
             "next token",
             "predicts the next token",
+            "a causal (left-to-right) language model",
+            "continue plain text",
             "lmlab generate, lmlab next and lmlab score",
             "ngram, lstm or gpt2",
-            "They predict the next token, from left to right",
+            "Causal language models: they predict the next token, from left to right",
             ('lmlab generate {run} "Once upon a time"', "lmlab score {run} FILE"),
         ),
         Description(
             "blanks",
             "predicts masked tokens (fills blanks)",
+            "a masked language model",
+            "predict masked tokens",
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
-            "They predict masked tokens: they fill blanks, knowing the text on both sides",
+            "Masked language models: they predict masked tokens from the text on both sides",
             ('lmlab fill {run} "this is a [MASK]"', "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
             "target text",
             "writes a target text from a source",
+            "an encoder–decoder",
+            "write a target text from a source",
             "lmlab translate and lmlab evaluate",
             "transformer, bart or seq2seq: lmlab train transformer --source FILE --target FILE -o RUN",
-            "They write a target text from a source",
+            "Encoder–decoders: they write a target text from a source text",
             ("lmlab translate {run} FILE", "lmlab evaluate {run} --source … --target …"),
             "train it on pairs (lmlab train {name} --source … --target … -o RUN), and compare translations with: "
             "lmlab evaluate RUN --source … --target …",
         ),
         Description(
-            "replaced tokens", "detects replaced tokens", "lmlab embed", "electra", "They detect replaced tokens"
+            "replaced tokens",
+            "detects replaced tokens",
+            "a replaced-token detector",
+            "detect replaced tokens",
+            "lmlab embed",
+            "electra",
+            "They detect replaced tokens",
         ),
         Description(
-            "pairs", "judges sentence pairs (NSP, SOP)", "training", "bert or albert", "They judge sentence pairs"
+            "pairs",
+            "classifies sentence pairs (NSP, SOP)",
+            "a sentence-pair classifier",
+            "classify sentence pairs (NSP, SOP)",
+            "training",
+            "bert or albert",
+            "They classify sentence pairs",
         ),
         Description(
             "vectors",
-            "gives vectors of its layers",
+            "gives contextual vectors (embeddings)",
+            "an encoder without a prediction head",
+            "give contextual vectors (embeddings)",
             "lmlab embed",
             "lstm, gpt2 or bert",
-            "They give vectors",
+            "They give contextual vectors",
         ),
     )
 }

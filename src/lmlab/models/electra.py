@@ -27,14 +27,19 @@ class ElectraConfig(EncoderConfig):
     embedding_width: int | None = Field(
         None,
         ge=1,
-        description="size of the token vectors, which both parts share; by default the discriminator's width",
+        description="embedding size, shared by both parts; by default the discriminator's width",
     )
-    generator: float = Field(0.25, gt=0, le=1, description="width, heads and inner units of the generator, as a share")
+    generator: float = Field(
+        0.25,
+        gt=0,
+        le=1,
+        description="generator size: its width, heads and inner units as a fraction of the discriminator's",
+    )
     initial: Literal["published", "scaled"] = Field(
-        "published", description="weights of the layers at first: N(0, 0.02²), or N(0, 1 / inputs) for narrow models"
+        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / inputs) for narrow models"
     )
     parts: Literal["both", "discriminator", "generator"] = Field(
-        "both", description="what there is: pre-training needs both, its result is the discriminator"
+        "both", description="parts of the model: pre-training needs both; afterwards the discriminator is used"
     )
 
     @field_validator("generator")
@@ -48,9 +53,7 @@ class ElectraConfig(EncoderConfig):
     @classmethod
     def _both_have_heads(cls, parts: str, info: ValidationInfo) -> str:
         if parts == "both" and not info.data.get("head", True):
-            raise ValueError(
-                "the two parts are there to be trained, which needs their heads: give one part, or head = true"
-            )
+            raise ValueError("training both parts needs their heads; set head = true, or choose one part")
         return parts
 
     def part(self, share: float, *, head: bool) -> FactorisedConfig:

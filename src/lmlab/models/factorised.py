@@ -18,7 +18,9 @@ from lmlab.models.model import by_depth
 class FactorisedConfig(EncoderConfig):
     """The size of an encoder with small token vectors."""
 
-    embedding_width: int = Field(128, ge=1, description="size of the token vectors, before they get the blocks' width")
+    embedding_width: int = Field(
+        128, ge=1, description="embedding size: token vectors before they are projected to the hidden size"
+    )
 
 
 class FactorisedEncoder(Encoder):

@@ -24,7 +24,9 @@ from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 class GPTConfig(WindowedConfig):
     """The size of a GPT."""
 
-    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on embeddings, attention and each sublayer")
+    dropout: float = Field(
+        0.1, ge=0, lt=1, description="dropout probability, on embeddings, attention weights and each sublayer"
+    )
 
 
 class Block(nn.Module):

@@ -27,7 +27,7 @@ class Output(NamedTuple):
 class ModelConfig(Config):
     """What every model is told."""
 
-    vocabulary: int = Field(ge=2, description="number of token types; set by the tokenizer")
+    vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
 
 
 class OutputLayer(Protocol):
@@ -314,7 +314,7 @@ def join_states(states: Sequence[State]) -> State:
     if not others:
         return first
     if isinstance(first, Decoding):
-        raise ValueError("states of an encoder-decoder cannot be joined: encode and write their sources together")
+        raise ValueError("states of an encoder–decoder cannot be joined; encode and decode their sources in one batch")
     if isinstance(first, JoinableState):
         return first.join(others)
     if isinstance(first, Tensor):

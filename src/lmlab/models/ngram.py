@@ -38,13 +38,18 @@ class NGram:
     """A smoothed n-gram model; one that has read nothing gives every token the same probability."""
 
     class Config(ModelConfig):
-        order: int = Field(default=5, ge=1, le=32, description="tokens in the longest n-gram: n-1 of context and one")
-        smoothing: Smoothing = Field(default="modified-kneser-ney", description="what is done about unseen n-grams")
-        k: float = Field(default=0.1, gt=0, allow_inf_nan=False, description="what add-k adds to each count")
-        boundary: int = Field(default=0, ge=0, description="the token between sentences; set by the tokenizer")
+        order: int = Field(
+            default=5,
+            ge=1,
+            le=32,
+            description="n: length of the longest n-gram, n-1 tokens of context and the next one",
+        )
+        smoothing: Smoothing = Field(default="modified-kneser-ney", description="smoothing method for unseen n-grams")
+        k: float = Field(default=0.1, gt=0, allow_inf_nan=False, description="k of add-k smoothing")
+        boundary: int = Field(default=0, ge=0, description="boundary token between documents; set by the tokenizer")
         minimum_counts: list[int] = Field(
             default=[],
-            description="for each order from 1, how often an n-gram must be seen; the last holds for all above",
+            description="count cutoffs: the lowest count kept, for each order from 1; the last holds for all above",
         )
 
         @model_validator(mode="after")
@@ -54,7 +59,7 @@ class NGram:
             given = self.minimum_counts
             if given and (given[0] != 1 or given != sorted(given) or len(given) > self.order):
                 raise ValueError(
-                    f"minimum_counts {given} must start with 1 (single tokens are kept), never fall, "
+                    f"minimum_counts {given} must start with 1 (single tokens are kept), never decrease, "
                     f"and have at most one number for each of the {self.order} orders, such as [1, 1, 2]"
                 )
             return self
@@ -229,8 +234,8 @@ class NGram:
             complete = n > 1 or len(level.keys) == config.vocabulary
             if len({array.shape for array in level}) != 1 or not (sorted_keys and within and complete):
                 raise ValueError(
-                    f"the tensors {names} do not make an order of an n-gram with {config.vocabulary} tokens: "
-                    "they want equal lengths, and keys that rise and point to n-grams one order lower"
+                    f"the tensors {names} do not form one order of an n-gram model with {config.vocabulary} tokens: "
+                    "they need equal lengths, and increasing keys that point to n-grams one order lower"
                 )
             levels.append(level)
             contexts = len(level.keys)

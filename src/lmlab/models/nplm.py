@@ -25,12 +25,16 @@ from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 class NPLMConfig(ModelConfig):
     """What the net is told; in the paper's letters n, m, h."""
 
-    boundary: int = Field(default=0, ge=0, description="token that fills contexts before the first word")
-    order: int = Field(default=5, ge=2, le=1024, description="n: the next word and the n-1 before it")
-    width: int = Field(default=60, ge=1, le=65536, description="m: width of the word embeddings")
-    hidden: int = Field(default=100, ge=1, le=65536, description="h: number of tanh units")
-    direct: bool = Field(default=False, description="direct connections from the embeddings to the scores")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on the embeddings and on the tanh units")
+    boundary: int = Field(default=0, ge=0, description="padding token of contexts before the first word")
+    order: int = Field(default=5, ge=2, le=1024, description="n: context of n-1 words, and the next one")
+    width: int = Field(default=60, ge=1, le=65536, description="m: embedding size, width of the word vectors")
+    hidden: int = Field(default=100, ge=1, le=65536, description="h: hidden size, number of tanh units")
+    direct: bool = Field(
+        default=False, description="direct connections from the embeddings to the output scores (logits)"
+    )
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout probability, on the embeddings and on the tanh units"
+    )
 
 
 class NPLM(NextTokenModel):
@@ -62,7 +66,9 @@ class NPLM(NextTokenModel):
     def __init__(self, config: NPLMConfig) -> None:
         super().__init__()
         if config.boundary >= config.vocabulary:
-            raise ValueError(f"boundary = {config.boundary}: give a token below the vocabulary of {config.vocabulary}")
+            raise ValueError(
+                f"boundary = {config.boundary}: give a token id below the vocabulary size, {config.vocabulary}"
+            )
         self.config = config
         inputs = (config.order - 1) * config.width
         self.embedding = nn.Embedding(config.vocabulary, config.width)

@@ -26,30 +26,38 @@ from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth, ma
 class RNNConfig(ModelConfig):
     """What a recurrent language model is told."""
 
-    width: int = Field(default=256, ge=1, le=65536, description="width of the token embeddings")
-    hidden: int = Field(default=256, ge=1, le=65536, description="width of each layer's state")
-    layers: int = Field(default=2, ge=1, le=64, description="recurrent layers on top of each other")
-    dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout on all connections but the recurrent ones")
+    width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the token vectors")
+    hidden: int = Field(default=256, ge=1, le=65536, description="hidden size: width of each layer's state")
+    layers: int = Field(default=2, ge=1, le=64, description="stacked recurrent layers")
+    dropout: float = Field(
+        default=0.0, ge=0, lt=1, description="dropout probability, on all connections except the recurrent ones"
+    )
     restart: float = Field(
         default=0.05,
         ge=0,
         le=1,
-        description="in training, chance per row and segment that the carried state is forgotten",
+        description="in training, probability that a row's carried state is reset before a segment",
     )
-    tied: bool = Field(default=False, description="the softmax uses the embedding's matrix")
+    tied: bool = Field(default=False, description="weight tying: the output layer shares the embedding matrix")
     softmax: Literal["full", "adaptive"] = Field(
-        default="full", description="output layer; adaptive is for large vocabularies sorted by frequency"
+        default="full", description="output layer; adaptive softmax is for large vocabularies sorted by frequency"
     )
     cutoffs: list[int] | None = Field(
-        default=None, description="token numbers at which the adaptive softmax starts a new cluster; None chooses"
+        default=None, description="token ids at which the adaptive softmax starts a new cluster; None: automatic"
     )
-    connections: Connections = Field(default="none", description="what goes around each layer from the second on")
-    kernel: Kernel = Field(default="fused", description="fused kernels, or the readable cells (slower, same numbers)")
+    connections: Connections = Field(
+        default="none", description="connections around each layer from the second on (residual, highway, dense)"
+    )
+    kernel: Kernel = Field(
+        default="fused", description="fused kernels, or readable Python cells (slower, same numbers)"
+    )
 
     @model_validator(mode="after")
     def _output_is_possible(self) -> RNNConfig:
         if self.tied and self.softmax == "adaptive":
-            raise ValueError("an adaptive softmax cannot be tied; set tied = false or softmax = 'full'")
+            raise ValueError(
+                "an adaptive softmax cannot share the embedding matrix; set tied = false or softmax = 'full'"
+            )
         if self.cutoffs and self.softmax == "full":
             raise ValueError("cutoffs are for the adaptive softmax; set softmax = 'adaptive' or leave them out")
         return self

@@ -16,12 +16,14 @@ from lmlab.models.model import ModelConfig
 class RobertaConfig(BertConfig):
     """The size of a RoBERTa."""
 
-    segments: int = Field(1, ge=1, description="kinds of segments; one: they are not told apart")
-    epsilon: float = Field(1e-5, gt=0, description="added to the variance in LayerNorm")
-    pooler: bool = Field(False, description="a further layer at the first token, for the whole text")
-    pairs: bool = Field(False, description="a head that tells whether sentence B follows A; it needs the pooler")
+    segments: int = Field(
+        1, ge=1, description="number of segment types (token types); 1: segments are not distinguished"
+    )
+    epsilon: float = Field(1e-5, gt=0, description="epsilon of LayerNorm")
+    pooler: bool = Field(False, description="pooler: a dense tanh layer on the first token, for the whole text")
+    pairs: bool = Field(False, description="sentence-pair head (NSP/SOP); needs the pooler")
     offset: int = Field(
-        2, ge=0, description="row of the position table for the first token; the rows before it are idle"
+        2, ge=0, description="position number of the first token; earlier rows of the position table are unused"
     )
 
 

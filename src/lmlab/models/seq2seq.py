@@ -37,39 +37,45 @@ CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LST
 class Seq2SeqConfig(ModelConfig):
     """What a recurrent encoder-decoder is told."""
 
-    source_vocabulary: int | None = Field(None, ge=2, description="of a source with a tokenizer of its own; None: one")
-    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="the recurrent cell of both nets")
-    width: int = Field(256, ge=1, description="width of the token embeddings")
-    hidden: int = Field(256, ge=1, description="width of the decoder's states")
+    source_vocabulary: int | None = Field(
+        None, ge=2, description="vocabulary size of the source, if it has its own tokenizer; None: shared"
+    )
+    cell: Literal["rnn", "gru", "lstm"] = Field("lstm", description="recurrent cell of encoder and decoder")
+    width: int = Field(256, ge=1, description="embedding size: width of the token vectors")
+    hidden: int = Field(256, ge=1, description="hidden size: width of the decoder's states")
     encoder_hidden: int | None = Field(
-        None, ge=1, description="width of the encoder's states in each direction; None: both together have `hidden`"
+        None, ge=1, description="hidden size of the encoder per direction; None: both directions together have `hidden`"
     )
-    layers: int = Field(1, ge=1, description="recurrent layers of each net")
-    bidirectional: bool = Field(True, description="the encoder reads from both ends")
+    layers: int = Field(1, ge=1, description="recurrent layers of the encoder, and of the decoder")
+    bidirectional: bool = Field(True, description="bidirectional encoder")
     attention: Literal["none", "dot", "multiplicative", "additive"] = Field(
-        "multiplicative", description="how a decoder state is compared with those of the source: sᵀh, sᵀWh, vᵀtanh(…)"
+        "multiplicative", description="attention score of a decoder state s and a source state h: sᵀh, sᵀWh, vᵀtanh(…)"
     )
-    feeding: bool = Field(False, description="the decoder also reads what it last attended to (input feeding); slower")
+    feeding: bool = Field(
+        False, description="input feeding: the decoder also reads its previous attention output; slower"
+    )
     sampling: float = Field(
         0.0,
         ge=0,
         le=1,
-        description="share of the model's own predictions read in training (scheduled sampling); slower",
+        description="scheduled sampling: fraction of the model's own predictions as decoder inputs in training; slower",
     )
-    dropout: float = Field(0.0, ge=0, lt=1, description="probability, on all connections but the recurrent ones")
-    tied: bool = Field(False, description="the softmax uses the matrix of the target's embeddings")
+    dropout: float = Field(
+        0.0, ge=0, lt=1, description="dropout probability, on all connections except the recurrent ones"
+    )
+    tied: bool = Field(False, description="weight tying: the output layer shares the target embeddings' matrix")
 
     @model_validator(mode="after")
     def _widths_fit(self) -> Seq2SeqConfig:
         if self.bidirectional and self.encoder_hidden is None and self.hidden % 2:
-            raise ValueError(f"hidden = {self.hidden} cannot be shared by two directions: make it even")
+            raise ValueError(f"hidden = {self.hidden} cannot be split between two directions; give an even number")
         if self.attention == "dot" and self.encoded != self.hidden:
             raise ValueError(
-                f"dot attention needs encoder and decoder states of one width, not {self.encoded} and {self.hidden}: "
-                f"leave out encoder_hidden, or set attention = 'multiplicative'"
+                f"dot attention needs encoder and decoder states of equal width, not {self.encoded} and {self.hidden}: "
+                f"omit encoder_hidden, or set attention = 'multiplicative'"
             )
         if self.feeding and self.attention == "none":
-            raise ValueError("input feeding passes on what was attended to: choose an attention, or feeding = false")
+            raise ValueError("input feeding needs attention; choose an attention, or set feeding = false")
         return self
 
     @property
@@ -211,7 +217,7 @@ class Seq2Seq(EncoderDecoder):
         fresh = state is None
         if fresh:
             if source is None:
-                raise ValueError("an encoder-decoder needs the source: give source=, or a state from begin()")
+                raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
             memory = self.encode(source, lengths, collect=collect)
             state = self.begin(memory, beams=len(tokens) // len(source))
         memory, writing = state

@@ -39,19 +39,27 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.
 class StacksConfig(ModelConfig):
     """What every encoder-decoder of attention blocks is told."""
 
-    source_vocabulary: int | None = Field(None, ge=2, description="of a source with a tokenizer of its own; None: one")
-    width: int = Field(256, ge=1, description="size of the token vectors")
-    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
-    layers: int = Field(3, ge=1, description="blocks of the encoder")
-    decoder_layers: int | None = Field(None, ge=1, description="blocks of the decoder; None: as many as the encoder")
-    inner: int = Field(1024, ge=1, description="units of the feed-forward nets")
-    norm: Literal["post", "pre"] = Field("post", description="LayerNorm after each sum, or at each sublayer's input")
-    activation: Literal["relu", "gelu", "silu"] = Field("relu", description="in the feed-forward nets")
-    scale: bool = Field(True, description="embeddings are multiplied by the root of the width")
-    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on the embeddings and on each sublayer's output")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="probability, on the attention weights")
-    bias: bool = Field(False, description="the scores over the vocabulary have a bias, as in Marian")
-    start: int | None = Field(None, ge=0, description="token that begins a target; None: the one between documents")
+    source_vocabulary: int | None = Field(
+        None, ge=2, description="vocabulary size of the source, if it has its own tokenizer; None: shared"
+    )
+    width: int = Field(256, ge=1, description="hidden size: width of the token vectors")
+    heads: int = Field(4, ge=1, description="attention heads; must divide the width")
+    layers: int = Field(3, ge=1, description="encoder blocks")
+    decoder_layers: int | None = Field(None, ge=1, description="decoder blocks; None: as many as the encoder has")
+    inner: int = Field(1024, ge=1, description="width of the feed-forward layers (intermediate size)")
+    norm: Literal["post", "pre"] = Field(
+        "post", description="post-norm: LayerNorm after each residual sum; pre-norm: before each sublayer"
+    )
+    activation: Literal["relu", "gelu", "silu"] = Field(
+        "relu", description="activation function of the feed-forward layers"
+    )
+    scale: bool = Field(True, description="multiply embeddings by the square root of the width")
+    dropout: float = Field(
+        0.1, ge=0, lt=1, description="dropout probability, on the embeddings and on each sublayer's output"
+    )
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout probability on the attention weights")
+    bias: bool = Field(False, description="the output layer has a bias, as in Marian")
+    start: int | None = Field(None, ge=0, description="id of the token that starts a target; None: the boundary token")
 
     @field_validator("heads")
     @classmethod
@@ -63,7 +71,9 @@ class StacksConfig(ModelConfig):
 class TransformerConfig(StacksConfig):
     """The size of a Transformer."""
 
-    waves: Order = Field("pairs", description="how the sinusoidal positions lie; halves is Marian's order")
+    waves: Order = Field(
+        "pairs", description="order of sine and cosine in the positional encoding; halves: as in Marian"
+    )
 
 
 class EncoderBlock(nn.Module):
@@ -233,7 +243,7 @@ class Transformer(EncoderDecoder):
         y = self.decoder.embed(self.embedding(padding.pack(tokens)) * self.scale, positions)
         if state is None:
             if source is None:
-                raise ValueError("an encoder-decoder needs the source: give source=, or a state from begin()")
+                raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
             memory = self.encode(source, lengths, collect=collect)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:

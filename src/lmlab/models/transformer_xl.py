@@ -26,14 +26,18 @@ from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 class TransformerXLConfig(ModelConfig):
     """The size of a Transformer-XL."""
 
-    width: int = Field(128, ge=1, description="size of the vectors that the blocks pass on")
-    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
-    layers: int = Field(4, ge=1, description="blocks")
-    inner: int = Field(512, ge=1, description="units of the hidden layer after attention")
-    memory: int = Field(128, ge=0, description="tokens before the segment that each layer remembers")
-    dropout: float = Field(0.1, ge=0, lt=1, description="probability, on embeddings, each sublayer and the end")
-    attention_dropout: float = Field(0.0, ge=0, lt=1, description="probability, on attention weights")
-    softmax: Literal["full", "adaptive"] = Field("full", description="adaptive: rare tokens in clusters, for large V")
+    width: int = Field(128, ge=1, description="hidden size: width of the vectors between blocks")
+    heads: int = Field(4, ge=1, description="attention heads; must divide the width")
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    inner: int = Field(512, ge=1, description="width of the feed-forward layers (intermediate size)")
+    memory: int = Field(128, ge=0, description="memory length: earlier tokens whose hidden states each layer keeps")
+    dropout: float = Field(
+        0.1, ge=0, lt=1, description="dropout probability, on embeddings, each sublayer and the final output"
+    )
+    attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout probability on attention weights")
+    softmax: Literal["full", "adaptive"] = Field(
+        "full", description="output layer; adaptive: rare tokens in clusters, for large vocabularies"
+    )
 
     @field_validator("heads")
     @classmethod
@@ -64,7 +68,7 @@ class Memory(NamedTuple):
         """All texts of this memory and of others of the same model, each at the right end of its row."""
         memories = [self, *others]
         if any(memory.projected != self.projected for memory in memories):
-            raise ValueError("a memory made while learning and one made afterwards cannot be joined")
+            raise ValueError("a memory from training and one from evaluation cannot be joined")
         most = max(memory.layers[0].shape[1] for memory in memories)
         layers = tuple(
             torch.cat([F.pad(layer, (0, 0, most - layer.shape[1], 0)) for layer in parts])

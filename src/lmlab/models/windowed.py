@@ -16,10 +16,10 @@ from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
 class WindowedConfig(ModelConfig):
     """What every Transformer with a window is told."""
 
-    width: int = Field(128, ge=1, description="size of the token vectors")
-    heads: int = Field(4, ge=1, description="attention heads; they divide the width")
-    layers: int = Field(4, ge=1, description="blocks")
-    window: int = Field(128, ge=2, description="the most tokens that attention sees")
+    width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
+    heads: int = Field(4, ge=1, description="attention heads; must divide the width")
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
 
     @field_validator("heads")
     @classmethod

@@ -23,19 +23,23 @@ from lmlab.tokenizers.pieces import describe_pieces
 
 
 class DenoisingConfig(Config):
-    """What damage is done to a text, in this order; the defaults are BART's own choice."""
+    """Noising functions, applied in this order; the defaults are BART's own choice."""
 
-    permute: bool = Field(True, description="the sentences of a row come in random order")
-    rotate: float = Field(0.0, ge=0, le=1, description="share of the rows that begin at another token")
-    delete: float = Field(0.0, ge=0, lt=1, description="share of the tokens that are taken out")
-    infill: float = Field(0.3, ge=0, le=1, description="share of the tokens in spans, of which each becomes one mask")
-    mask: float = Field(0.0, ge=0, le=1, description="share of the tokens that become masks")
-    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing, in training")
+    permute: bool = Field(True, description="sentence permutation: shuffle the sentences of a row")
+    rotate: float = Field(
+        0.0, ge=0, le=1, description="document rotation: fraction of rows that start at a random token"
+    )
+    delete: float = Field(0.0, ge=0, lt=1, description="token deletion: fraction of the tokens")
+    infill: float = Field(
+        0.3, ge=0, le=1, description="text infilling: fraction of the tokens in spans, each replaced by one mask"
+    )
+    mask: float = Field(0.0, ge=0, le=1, description="token masking: fraction of the tokens replaced by a mask")
+    smoothing: float = Field(0.0, ge=0, lt=1, description="label smoothing, in training only")
 
     @model_validator(mode="after")
     def _something_is_damaged(self) -> DenoisingConfig:
         if not (self.permute or self.rotate or self.delete or self.infill or self.mask):
-            raise ValueError("no damage is done, so there is nothing to learn; set one of mask, delete, infill …")
+            raise ValueError("no noising function is active; set at least one of mask, delete, infill, permute, rotate")
         return self
 
 

@@ -34,23 +34,27 @@ from lmlab.tokenizers.pieces import describe_pieces
 class BlanksConfig(Config):
     """How rows are made, and which of their tokens are chosen."""
 
-    share: float = Field(0.15, gt=0, lt=1, description="share of the tokens of a row that are chosen")
-    unit: Unit = Field("token", description="what is chosen: single tokens, whole words, or spans of words")
-    dynamic: bool = Field(True, description="choose anew each time a text is seen; false: always the same (static)")
-    short: int | None = Field(
-        None, ge=5, description="tokens in a row during the first part of the run, which are fewer than train.window"
+    share: float = Field(0.15, gt=0, lt=1, description="masking rate: fraction of the tokens of a row to predict")
+    unit: Unit = Field("token", description="what is masked: single tokens, whole words, or spans of words")
+    dynamic: bool = Field(
+        True, description="dynamic masking: new masks each time a text is read; false: static masking"
     )
-    short_share: float = Field(0.9, gt=0, lt=1, description="how much of the run that part is")
+    short: int | None = Field(
+        None, ge=5, description="sequence length in the first part of the run, shorter than train.window"
+    )
+    short_share: float = Field(0.9, gt=0, lt=1, description="fraction of the run with the short sequence length")
 
 
 class MaskedConfig(BlanksConfig):
     """What is hidden, and what else is asked."""
 
-    mask_share: float = Field(0.8, ge=0, le=1, description="share of the chosen tokens that become [MASK]")
-    random_share: float = Field(0.1, ge=0, le=1, description="share that become a random token; the rest are kept")
+    mask_share: float = Field(0.8, ge=0, le=1, description="fraction of the chosen tokens replaced by [MASK]")
+    random_share: float = Field(
+        0.1, ge=0, le=1, description="fraction replaced by a random token; the rest are unchanged"
+    )
     pairs: Literal["none", "next-sentence", "sentence-order"] = Field(
         "none",
-        description="rows of two segments, and the question whether the second follows, or whether they are in order",
+        description="auxiliary objective on pairs of segments: next-sentence prediction (NSP) or sentence order (SOP)",
     )
 
     @field_validator("random_share")
@@ -58,9 +62,7 @@ class MaskedConfig(BlanksConfig):
     def _shares_fit(cls, random_share: float, info: ValidationInfo) -> float:
         mask_share = info.data.get("mask_share", 0.0)
         if mask_share + random_share > 1 + 1e-9:
-            raise ValueError(
-                f"mask_share = {mask_share:g} and random_share = {random_share:g} are more than 1 together"
-            )
+            raise ValueError(f"mask_share = {mask_share:g} and random_share = {random_share:g} sum to more than 1")
         return random_share
 
 
@@ -82,7 +84,7 @@ class Blanks(PreTraining):
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
-            raise ValueError("a model that fills blanks carries no state from row to row; set train.order to shuffled")
+            raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
         rows = self._rows(data, batch=batch, window=window, seed=seed)
         short = self.config.short
         if short is None:
@@ -149,7 +151,9 @@ class Masked(Blanks):
         """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
         if isinstance(data, PairSplit):
             if self.config.pairs != "none":
-                raise ValueError("translation pairs have no next sentence: set objective.pairs=none")
+                raise ValueError(
+                    "translation pairs allow no sentence-pair objective (NSP/SOP); set objective.pairs=none"
+                )
             return TranslationRows(data, special=self.special, batch=batch, window=window, seed=seed)
         if self.config.pairs == "none":
             return super()._rows(data, batch=batch, window=window, seed=seed)

@@ -28,8 +28,10 @@ from lmlab.tokenizers import Tokenizer
 class ReplacedConfig(BlanksConfig):
     """What the generator fills, and how much the discriminator's loss weighs."""
 
-    weight: float = Field(50.0, ge=0, description="weight of the detection loss against the generator's")
-    mask_share: float = Field(0.85, ge=0, le=1, description="share of the chosen that become [MASK]; the rest stay")
+    weight: float = Field(50.0, ge=0, description="weight of the discriminator's loss relative to the generator's")
+    mask_share: float = Field(
+        0.85, ge=0, le=1, description="fraction of the chosen tokens replaced by [MASK]; the rest are unchanged"
+    )
 
 
 class Replaced(Blanks):

@@ -30,9 +30,9 @@ class Seq2SeqConfig(Config):
     """How a translator is taught."""
 
     smoothing: float = Field(
-        0.0, ge=0, lt=1, description="share of the target's probability that goes evenly to all tokens, in training"
+        0.0, ge=0, lt=1, description="label smoothing: probability mass spread evenly over all tokens, in training only"
     )
-    reverse_source: bool = Field(False, description="the source is read from its last word to its first")
+    reverse_source: bool = Field(False, description="reverse the source: read it from the last word to the first")
 
 
 class TargetLoss(PreTraining):

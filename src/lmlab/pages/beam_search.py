@@ -119,7 +119,7 @@ def _search(tree: SearchTree, number: int, *, hidden: bool) -> str:
         f'<dt>best</dt><dd class="best">{escape(best)}</dd><dt>search</dt><dd>{width}{penalty}, {tree.steps} steps, '
         f"{len(tree.candidates)} candidates considered</dd></dl></section>"
         f'<section class="stage">{_CONTROLS}<div class="scroll" tabindex="-1">{draw_tree(tree)}</div>'
-        f'<p class="detail" aria-live="polite">Point at a candidate to see its text and its figures.</p></section>'
+        f'<p class="detail" aria-live="polite">Point at a candidate to see its text and its numbers.</p></section>'
         f"<section><h2>Results</h2>{_results(tree)}</section></div>"
     )
 
@@ -252,15 +252,15 @@ def _results(tree: SearchTree) -> str:
     rows = "".join(_result(result, place) for place, result in enumerate(tree.results, start=1))
     divided = "log P divided by the length penalty" if tree.length_penalty else "log P, as there is no length penalty"
     return (
-        f'<p class="how">The texts that were left at the end, ranked by their score: {divided}. Point at one to see '
-        f"its way through the tree.</p>"
+        f'<p class="how">The final texts, ranked by their score: {divided}. Point at one to see '
+        f"its path through the tree.</p>"
         f'<div class="scroll"><table><thead><tr><th></th><th>text</th><th class="n">log P</th><th class="n">tokens</th>'
         f'<th class="n">score</th><th>ended</th></tr></thead><tbody>{rows}</tbody></table></div>'
     )
 
 
 def _result(result: Result, place: int) -> str:
-    ended = "with the end of the text" if result.finished else "at the greatest length"
+    ended = "with the end of the text" if result.finished else "at the maximum length"
     path = " ".join(map(str, result.path))
     return (
         f'<tr tabindex="0" data-path="{path}"{" class=lead" if place == 1 else ""}><td class="rank">{place}</td>'

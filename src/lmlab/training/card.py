@@ -46,35 +46,37 @@ def model_card(
     system = find(recipe.kind)
     cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
-    ended = {"budget": "the budget was spent", "early": "validation stood still"}.get(progress.ended, "interrupted")
+    ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
     quality = describe_quality(progress, bits)
-    commands = ", ".join(f"`{each.format(run='RUN')}`" for each in DESCRIPTIONS[system.does[0]].commands)
-    lossy = " (lossy tokenizer: bits per byte flatter it)" if corpus.tokenizer.lossy and bits is not None else ""
-    gradients = f"\n| optimizer | {recipe.train.optimizer}, rate {recipe.train.rate:g}, {recipe.train.schedule} |"
+    ability = DESCRIPTIONS[system.does[0]]
+    commands = " and ".join(f"`{each.format(run='RUN')}`" for each in ability.commands)
+    lossy = " (lossy tokenizer: bits per byte are too low)" if corpus.tokenizer.lossy and bits is not None else ""
+    train = recipe.train
+    gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
     counted = recipe.kind == "ngram"
     how = (
-        f"one count of {progress.tokens:,} tokens"
+        f"counted once over {progress.tokens:,} tokens"
         if counted
         else f"{progress.step:,} steps, {progress.tokens:,} tokens"
     )
     processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
     return f"""# {recipe.kind}
 
-{system.summary} ({system.paper}), trained with lmlab.
+This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {ability.does}. It was trained with lmlab.
 
 | | |
 |---|---|
 | validation | {quality}{lossy} |
 | parameters | {parameters.total:,} |
-| tokenizer | {corpus.tokenizer.spec}, {corpus.tokenizer.vocabulary:,} types |
-| text | {", ".join(recipe.data.named)}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} tokens to learn |
-| training | {how}, until {ended} |
+| tokenizer | {corpus.tokenizer.spec}, vocabulary of {corpus.tokenizer.vocabulary:,} tokens |
+| text | {", ".join(recipe.data.named)}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} training tokens |
+| training | {how}, {ended} |
 
 ## Price tag
 | | |
 |---|---|
 | parameters | {parameters.total:,}: {parameters.embedding:,} embedding, {parameters.non_embedding:,} other |
-| training FLOPs | {"none: counting takes no floating-point products" if counted else f"{progress.flops:.3g}"} |
+| training FLOPs | {"0: n-grams are counted" if counted else f"{progress.flops:.3g}"} |
 | time | {cost.seconds:,.1f} s ({processors}) |
 | energy | {cost.joules / 3600:.3g} Wh (method: {progress.energy_method}) |
 | CO2e | {grid.grams(cost.joules):.3g} g (at {grid.grams_per_kwh:g} g/kWh: {grid.name}, {grid.source}) |
@@ -86,7 +88,7 @@ def model_card(
 | budget | {recipe.train.budget} |{"" if counted else gradients}
 | seed | {recipe.train.seed} |
 
-Use it: {commands}, or in Python `lmlab.load("RUN")`, where RUN is this folder.
+Use it with {commands}, or in Python with `lmlab.load("RUN")`. RUN is the path of this folder.
 """
 
 
@@ -95,6 +97,6 @@ def describe_quality(progress: Progress, bits: float | None) -> str:
     if bits is not None:
         return f"{bits:.4f} bits per byte"
     if progress.best is None:
-        return "no validation text was held out"
+        return "no validation text"
     measures = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_measures.items())
-    return f"{progress.best:.4f} nats per prediction{measures}"
+    return f"{progress.best:.4f} nats per prediction (cross-entropy){measures}"

@@ -14,49 +14,76 @@ from lmlab.training.budget import parse_budget
 class TrainConfig(Config):
     """How a model is trained; a system's own defaults (its TRAINING) go before these."""
 
-    budget: str = Field("5min", description="time (90s, 10min), tokens (5Mtokens), steps, epochs or flops (2e13flops)")
-    seed: int = Field(0, ge=0, description="start of every random number")
-    batch: int = Field(32, ge=1, description="rows in a batch")
-    window: int | None = Field(None, ge=1, description="tokens in a row; by default the model's own window, or 64")
-    accumulate: int = Field(1, ge=1, description="batches whose gradients are summed for one step")
-    order: Literal["auto", "shuffled", "streams"] = Field(
-        "auto", description="shuffled windows, or contiguous streams with carried state; auto asks the model"
+    budget: str = Field(
+        "5min", description="training budget: time (90s, 10min), tokens (5Mtokens), steps, epochs or flops (2e13flops)"
     )
-    optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="the rule that updates the weights")
+    seed: int = Field(0, ge=0, description="random seed")
+    batch: int = Field(32, ge=1, description="batch size: sequences (rows) per batch")
+    window: int | None = Field(
+        None, ge=1, description="sequence length: tokens per row; by default the model's own window, or 64"
+    )
+    accumulate: int = Field(
+        1, ge=1, description="gradient accumulation: batches whose gradients are summed for one step"
+    )
+    order: Literal["auto", "shuffled", "streams"] = Field(
+        "auto",
+        description="shuffled windows, or contiguous streams with carried state (truncated BPTT); auto: by model",
+    )
+    optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="optimizer")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
-    momentum: float = Field(0.0, ge=0, lt=1, description="of sgd")
-    beta1: float = Field(0.9, ge=0, lt=1, description="of adam: memory of the gradient")
-    beta2: float = Field(0.99, ge=0, lt=1, description="of adam: memory of its square")
-    decay: float = Field(0.0, ge=0, description="weight decay, on matrices only")
+    momentum: float = Field(0.0, ge=0, lt=1, description="momentum of sgd")
+    beta1: float = Field(0.9, ge=0, lt=1, description="of adam and adamw: decay of the running mean of gradients")
+    beta2: float = Field(
+        0.99, ge=0, lt=1, description="of adam and adamw: decay of the running mean of squared gradients"
+    )
+    decay: float = Field(0.0, ge=0, description="weight decay, on weight matrices only (not on biases and norms)")
     layer_decay: float = Field(
-        1.0, gt=0, le=1, description="discriminative rates: each layer learns at this share of the rate above it"
+        1.0,
+        gt=0,
+        le=1,
+        description="layer-wise learning-rate decay (discriminative rates): each layer's fraction of the rate above it",
     )
     unfreeze: int | None = Field(
-        None, ge=1, description="gradual unfreezing: steps after which one more layer learns, from the top down"
+        None, ge=1, description="gradual unfreezing: every so many steps one more layer is trained, from the top down"
     )
-    clip: float | None = Field(1.0, gt=0, description="largest norm of the gradient; none to leave it alone")
+    clip: float | None = Field(
+        1.0, gt=0, description="gradient clipping: largest norm of the gradient; none for no clipping"
+    )
     schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau"] = Field(
-        "cosine", description="the learning rate over the run, after warm-up"
+        "cosine", description="schedule: learning-rate decay after warm-up"
     )
-    warmup: int = Field(0, ge=0, description="steps over which the rate rises from zero; at most a tenth of the budget")
-    floor: float = Field(0.1, ge=0, le=1, description="share of the peak rate at the end of cosine and linear")
-    plateau_factor: float = Field(0.25, gt=0, lt=1, description="of plateau: what a standstill multiplies the rate by")
-    plateau_patience: int = Field(1, ge=1, description="of plateau: evaluations without progress before it acts")
-    evaluations: int = Field(10, ge=1, description="validations in the run, evenly spread")
-    evaluate_every: int | None = Field(None, ge=1, description="steps between validations, in place of that number")
-    evaluation_tokens: int = Field(32768, ge=1, description="validation tokens looked at each time")
-    watch: str = Field("loss", description="what tells the best weights: the validation loss, or accuracy, bleu …")
-    patience: int | None = Field(None, ge=1, description="stop early after so many validations without progress")
-    keep: int = Field(0, ge=0, description="evaluation checkpoints kept for averaging (lmlab average)")
+    warmup: int = Field(
+        0, ge=0, description="warm-up: steps in which the learning rate rises from zero; at most a tenth of the budget"
+    )
+    floor: float = Field(
+        0.1, ge=0, le=1, description="final learning rate of cosine and linear, as a fraction of the peak"
+    )
+    plateau_factor: float = Field(
+        0.25, gt=0, lt=1, description="of plateau: factor for the learning rate when the validation loss stops falling"
+    )
+    plateau_patience: int = Field(
+        1, ge=1, description="of plateau: validations without improvement before the rate is reduced"
+    )
+    evaluations: int = Field(10, ge=1, description="number of validations in the run, evenly spaced")
+    evaluate_every: int | None = Field(
+        None, ge=1, description="steps between validations, instead of train.evaluations"
+    )
+    evaluation_tokens: int = Field(32768, ge=1, description="validation tokens used each time")
+    watch: str = Field("loss", description="metric that selects the best weights: loss, accuracy, bleu …")
+    patience: int | None = Field(
+        None, ge=1, description="early stopping: end after so many validations without improvement"
+    )
+    keep: int = Field(0, ge=0, description="checkpoints to keep, one per validation, for lmlab average")
     log_every: int = Field(10, ge=1, description="steps between lines of metrics.jsonl")
     save_seconds: float = Field(60.0, ge=0, description="seconds between checkpoints (0: after every step)")
     device: str = Field("auto", description="auto, cpu, cuda, cuda:1, mps")
     precision: Literal["auto", "fp32", "bf16", "fp16"] = Field(
-        "auto", description="of the forward pass; auto is bf16 on a GPU that has it"
+        "auto", description="numeric precision of the forward pass; auto: bf16 on a GPU that supports it, else fp32"
     )
-    compile: bool = Field(False, description="torch.compile the model; goes on without where that fails")
+    compile: bool = Field(False, description="use torch.compile; if that fails, training continues without it")
     country: str | None = Field(
-        None, description="whose electricity, for CO2e (SE, DE, US …); by default LMLAB_COUNTRY, or the world's average"
+        None,
+        description="country of the electricity, for CO2e (SE, DE …); by default LMLAB_COUNTRY, or the world average",
     )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 

@@ -107,7 +107,7 @@ class Split:
     def texts(self) -> Iterator[str]:
         """The text of each document, for valid and test."""
         if self.text_path is None or self.text_places is None:
-            raise ValueError("the training text is not kept; read it from its own files")
+            raise ValueError("the training text is not stored in the run; read it from its own files")
         with self.text_path.open("rb") as file:
             for start, end in self.text_places.tolist():
                 file.seek(start)

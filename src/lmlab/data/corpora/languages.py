@@ -105,10 +105,12 @@ class LanguagesConfig(DataConfig):
     text: dict[str, Paths] = Field(
         min_length=1, description="texts by language, { en = …, de = … }; or en=FILE, de=FILE"
     )
-    valid: dict[str, Paths] | None = Field(None, description="texts for validation; by default a share of `text`")
-    test: dict[str, Paths] | None = Field(None, description="texts for the final score; by default a share of `text`")
-    alpha: float = Field(0.7, ge=0, le=1, description="size^alpha is how often each language is read")
-    documents: DocumentsAre = Field("file", description="what one document is")
+    valid: dict[str, Paths] | None = Field(None, description="validation texts; by default a part of `text`")
+    test: dict[str, Paths] | None = Field(None, description="test texts; by default a part of `text`")
+    alpha: float = Field(
+        0.7, ge=0, le=1, description="smoothed sampling: a language is sampled in proportion to size^alpha"
+    )
+    documents: DocumentsAre = Field("file", description="what counts as one document")
 
     @field_validator("text", "valid", "test", mode="before")
     @classmethod
@@ -119,7 +121,7 @@ class LanguagesConfig(DataConfig):
             return texts
         found = by_language(texts)
         if found is None:
-            raise ValueError("say of each text which language it is in, as in en=FILE, or { en = FILE, de = FILE }")
+            raise ValueError("give the language of each text, as in en=FILE, or { en = FILE, de = FILE }")
         return found
 
     @model_validator(mode="after")

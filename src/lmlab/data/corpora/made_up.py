@@ -30,7 +30,7 @@ def made_up_tokenizer(vocabulary: int, *, roles: Sequence[str] = ()) -> Tokenize
     words = vocabulary - FIRST - len(roles)
     if words < 1:
         raise ValueError(
-            f"a vocabulary of {vocabulary} has no room for words beside {FIRST + len(roles)} special tokens; give more"
+            f"a vocabulary of {vocabulary} is too small: {FIRST + len(roles)} tokens are special; give a larger one"
         )
     spelled = ["." if rank == STOP else f"word{rank}" for rank in range(words)]
     return Tokenizer(word_engine([*spelled, *(ROLES[name][0] for name in roles)]))

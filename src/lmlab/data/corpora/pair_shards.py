@@ -126,7 +126,7 @@ def split_pairs(pairs: Pairs, hashes: NDArray[np.uint64], shares: dict[str, floa
         wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
         raise ValueError(
             f"{pairs.number} pairs ({len(unique)} different sources) are too few to split into {wanted}; "
-            f"give more, or validation and test pairs of their own"
+            f"give more pairs, or separate validation and test pairs"
         )
     return {name: pairs.part(part[group] == i) for i, name in enumerate(shares)}
 
@@ -159,11 +159,11 @@ def _filter(train: Pairs, tokenizers: dict[str, Tokenizer], choices: Choices) ->
     uneven = ~long & (np.maximum(source, target) > steepest * np.maximum(1, np.minimum(source, target)))
     dropped = {"long": int(long.sum()), "ratio": int(uneven.sum())}
     if sum(dropped.values()) == train.number:
-        causes = [f"{dropped['long']:,} have more than {limit:g} tokens on a side: raise data.longest"]
+        causes = [f"{dropped['long']:,} have more than {limit:g} tokens on one side: raise data.longest"]
         causes += [f"{dropped['ratio']:,} a side more than {steepest:g} times as long as the other: raise data.ratio"]
         told = [cause for cause, count in zip(causes, dropped.values(), strict=True) if count]
-        raise ValueError(f"all {train.number:,} training pairs would be left out; {'; '.join(told)}")
-    share = f"of {train.number:,} training pairs were left out:"
+        raise ValueError(f"all {train.number:,} training pairs would be skipped; {'; '.join(told)}")
+    share = f"of {train.number:,} training pairs were skipped:"
     if dropped["long"]:
         _warn(f"{dropped['long']:,} {share} more than {choices.longest} tokens on a side (longest)")
     if dropped["ratio"]:

@@ -118,7 +118,7 @@ class PairFiles(Config):
 
     source: Paths | None = Field(None, description="files of source sentences, one per line")
     target: Paths | None = Field(None, description="the same sentences in the target language")
-    pairs: Paths | None = Field(None, description="TSV or JSONL files with both, in their place")
+    pairs: Paths | None = Field(None, description="TSV or JSONL files with both, instead of source and target")
 
 
 class PairsConfig(DataConfig):
@@ -133,14 +133,14 @@ class PairsConfig(DataConfig):
     kind: Literal["pairs"] = "pairs"
     source: Paths | None = Field(None, description="files of source sentences, one per line")
     target: Paths | None = Field(None, description="the same sentences in the target language")
-    pairs: Paths | None = Field(None, description="TSV or JSONL files with both, in their place")
-    valid: PairFiles | None = Field(
-        None, description="pairs for validation: { source = …, target = … }, or valid_source …"
+    pairs: Paths | None = Field(None, description="TSV or JSONL files with both, instead of source and target")
+    valid: PairFiles | None = Field(None, description="validation pairs: { source = …, target = … }, or valid_source …")
+    test: PairFiles | None = Field(None, description="test pairs: { source = …, target = … }, or test_source …")
+    languages: list[str] | None = Field(None, description="of JSONL pairs: the keys of the source and the target text")
+    longest: int | None = Field(250, ge=1, description="pairs with more tokens than this on either side are skipped")
+    ratio: float | None = Field(
+        None, gt=1, description="pairs with one side more than this many times as long as the other are skipped"
     )
-    test: PairFiles | None = Field(None, description="pairs for the final score, likewise; or test_source …")
-    languages: list[str] | None = Field(None, description="of JSONL pairs: the names of the source and the target text")
-    longest: int | None = Field(250, ge=1, description="pairs with more tokens than this on a side are left out")
-    ratio: float | None = Field(None, gt=1, description="pairs of which one side is so many times longer are left out")
 
     @model_validator(mode="before")
     @classmethod
@@ -155,7 +155,7 @@ class PairsConfig(DataConfig):
             group = result.get(part)
             if group is not None and not isinstance(group, (Mapping, PairFiles)):
                 raise ValueError(
-                    f"{part} is plain text, and this learns from pairs: give {part}_source and {part}_target"
+                    f"{part} is plain text, but this run trains on pairs; give {part}_source and {part}_target"
                 )
             if flat:
                 result[part] = {**dict(group or {}), **flat}
@@ -164,7 +164,7 @@ class PairsConfig(DataConfig):
     @model_validator(mode="after")
     def _sides_go_together(self) -> PairsConfig:
         if (self.source is None) != (self.target is None):
-            raise ValueError("source and target go together: the same sentences in two languages, line by line")
+            raise ValueError("give both source and target: the same sentences in two languages, line by line")
         return self
 
 
@@ -221,9 +221,11 @@ def prepare_pairs(
     and told by a `TextWarning`, also when it comes from the cache.
     """
     if longest is not None and longest < 1:
-        raise ValueError(f"longest = {longest} is not allowed; give a number of tokens from 1 on, or None for no limit")
+        raise ValueError(
+            f"longest = {longest} is not allowed; give a number of tokens, 1 or more, or None for no limit"
+        )
     if ratio is not None and ratio < 1:
-        raise ValueError(f"ratio = {ratio:g} is not allowed; give a number from 1 on, or None for no limit")
+        raise ValueError(f"ratio = {ratio:g} is not allowed; give a number of 1 or more, or None for no limit")
     if languages is not None and len(languages) != 2:
         raise ValueError(f"languages = {list(languages)} is not allowed; give two keys, source first: ['en', 'de']")
     given = {
@@ -305,7 +307,7 @@ def _align(source: Files, target: Files, pairs: Files, *, spool: Spool) -> list[
         if not found:
             raise ValueError("no file was given; give source and target files, or pairs (TSV or JSONL)")
         if any(text.path is None for text in found):
-            raise ValueError("the built-in corpus is no parallel text; give files of your own")
+            raise ValueError("the built-in corpus has no translations; give your own files")
         return found
 
     if pairs is not None:
@@ -332,5 +334,9 @@ def _hash_files(roles: dict[str, list[Aligned]], report: ReportProgress) -> dict
     for role, rows in hashes.items():
         for row, both in zip(rows, roles[role], strict=True):
             if role != "train" and row in hashes["train"]:
-                warnings.warn(f"{both} are both in train and in {role}: scores on it will flatter", TextWarning, 3)
+                warnings.warn(
+                    f"{both} are in both the training and the {role} pairs, so scores on them will be too good",
+                    TextWarning,
+                    3,
+                )
     return hashes

@@ -62,7 +62,7 @@ def stamps_of(files: Iterable[Path]) -> list[tuple[int, int]]:
 def check_unchanged(files: Iterable[Path], stamps: Sequence[tuple[int, int]]) -> None:
     """A ValueError where a file is not as it was when its stamp was taken."""
     if stamps_of(files) != stamps:
-        raise ValueError("a text was changed while it was being read; prepare it again")
+        raise ValueError("a text changed while it was being read; run the command again")
 
 
 @contextmanager

@@ -26,7 +26,7 @@ def check_shares(shares: Sequence[float]) -> dict[str, float]:
         or not values[0]
     ):
         raise ValueError(
-            f"split {tuple(shares)} is not allowed; give the shares of train, valid and test, which sum to 1, "
+            f"split {tuple(shares)} is not allowed; give fractions for train, validation and test that sum to 1, "
             "for instance 0.9, 0.05, 0.05"
         )
     return {name: value for name, value in zip(NAMES, values, strict=False) if value > 0}
@@ -55,7 +55,7 @@ def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: di
         wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
         raise ValueError(
             f"the text has {documents.size} bytes, too few to split into {wanted}; "
-            f"it needs at least {needed} (or give --valid and --test texts of their own)"
+            f"it needs at least {needed} (or give separate texts with --valid and --test)"
         )
     chosen = _deal(documents.ends - documents.starts, hashes, list(shares.values()))
     if chosen is not None:

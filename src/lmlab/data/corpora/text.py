@@ -48,9 +48,9 @@ class TextConfig(DataConfig):
 
     kind: Literal["text"] = "text"
     text: Paths = Field(description="files, folders, globs, .gz, - for standard input, or builtin")
-    valid: Paths | None = Field(None, description="text for validation; by default a share of `text`")
-    test: Paths | None = Field(None, description="text for the final score; by default a share of `text`")
-    documents: DocumentsAre = Field("file", description="what one document is")
+    valid: Paths | None = Field(None, description="validation text; by default a part of `text`")
+    test: Paths | None = Field(None, description="test text; by default a part of `text`")
+    documents: DocumentsAre = Field("file", description="what counts as one document")
 
 
 def prepare(
@@ -93,7 +93,7 @@ def prepare_text(
     given = {name: texts for name, texts in zip(NAMES, (sources, valid, test), strict=True) if texts is not None}
     shares = main_shares(split, given)
     if documents not in SEPARATORS:
-        raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
+        raise ValueError(f"unknown kind of documents {documents!r}{suggest(documents, SEPARATORS)}")
     checked = check_tokenizer(tokenizer)
     report = progress or (lambda stage, done, total: None)
     home = open_home(cache or cache_folder())
@@ -147,7 +147,9 @@ def _hash_sources(roles: dict[str, list[Source]], report: ReportProgress) -> dic
         if role != "train" and (both := set(hashes["train"]) & set(hashes[role])):
             name = next(s.name for s, h in zip(roles[role], hashes[role], strict=True) if h in both)
             warnings.warn(
-                f"{name} is both in train and in {role}: scores on it will flatter", TextWarning, stacklevel=3
+                f"{name} is in both the training and the {role} text, so scores on it will be too good",
+                TextWarning,
+                stacklevel=3,
             )
     return hashes
 

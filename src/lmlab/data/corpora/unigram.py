@@ -18,5 +18,5 @@ def unigram_nats(seen: Tokens, scored: Tokens, *, special: Flags) -> float:
     counts = np.bincount(seen, minlength=len(special))[~special] + 1
     wanted = np.bincount(scored, minlength=len(special))[~special]
     if not wanted.sum():
-        raise ValueError("there is nothing to score: the text has none but special tokens")
+        raise ValueError("there is nothing to score: the text has only special tokens")
     return float(math.log(counts.sum()) - (wanted * np.log(counts)).sum() / wanted.sum())
