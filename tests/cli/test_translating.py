@@ -132,7 +132,7 @@ def test_evaluation_is_what_sacrebleu_says(runs, run_command, tmp_path):
     nats = lmlab.load(runs / "en-de").translator.score(sources, references)
     assert values["loss"] == pytest.approx(sum(part.sum() for part in nats) / sum(map(len, nats)), rel=1e-6)
     assert values["perplexity"] == pytest.approx(math.exp(values["loss"]))
-    plain = run_command("evaluate", str(runs / "en-de"), *options)
+    plain = run_command("evaluate", str(runs / "en-de"), *options, "--overwrite")
     assert f"{values['bleu']:.2f} BLEU" in plain.out
     assert values["chrf_signature"] in plain.out
 

@@ -26,7 +26,9 @@ def convert(
         Path | None,
         typer.Option(help="Tokenizer of a Hugging Face folder that has none: a tokenizer.json, or a folder with one."),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what stands at TARGET.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace TARGET, if it is a run, an export of lmlab or an ARPA file.")
+    ] = False,
 ) -> None:
     """Convert from and to Hugging Face checkpoints and ARPA files.
 
@@ -48,8 +50,9 @@ def convert(
         raise ValueError(f"--to {to}: unknown format{suggest(to, FORMATS)}")
     if not source.exists():
         raise ValueError(f"{source} does not exist; give a run directory, a Hugging Face folder or an ARPA file")
-    if source.resolve() == target.resolve() or target.resolve() in source.resolve().parents:
-        raise ValueError(f"{target} is, or holds, what is to be converted; choose another name")
+    for read in (source, *([tokenizer] if tokenizer is not None else [])):
+        if _same(read, target) or target.resolve() in read.resolve().parents:
+            raise ValueError(f"{target} is, or holds, {read}, which is read; choose another name")
     if tokenizer is not None and not _is_huggingface(source):
         raise ValueError(f"--tokenizer is for Hugging Face folders; {source} is none")
     if _is_huggingface(source):
@@ -65,6 +68,11 @@ def convert(
     else:
         _to_huggingface(source, target, overwrite)
     print(f"wrote {target}")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file or folder, by whatever links."""
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _is_huggingface(path: Path) -> bool:
@@ -103,11 +111,13 @@ def _to_huggingface(run: Path, folder: Path, overwrite: bool) -> None:
 
 def _to_arpa(run: Path, path: Path, overwrite: bool) -> None:
     from lmlab.checkpoint import load_model
-    from lmlab.interop.arpa import write_arpa
+    from lmlab.interop.arpa import is_arpa, write_arpa
     from lmlab.models.ngram import NGram
 
     if path.is_dir() or (path.exists() and not overwrite):
-        raise ValueError(f"{path} exists already; choose another name, or replace a file with --overwrite")
+        raise ValueError(f"{path} exists already; choose another name, or replace an ARPA file with --overwrite")
+    if path.exists() and not is_arpa(path):
+        raise ValueError(f"{path} exists and is no ARPA file, so it is not replaced; choose another name")
     model, tokenizer = load_model(run)
     if not isinstance(model, NGram):
         raise ValueError(f"{run} holds no n-gram, and only n-grams can be written as ARPA files")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, check_output
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
 
 if TYPE_CHECKING:
     from lmlab.decoding.translation import Translator
@@ -27,6 +27,7 @@ def evaluate(
     no_repeat: Annotated[int, typer.Option(min=0, help="Never write the same so many tokens in a row twice.")] = 0,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Compare without regard to case.")] = False,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="Keep the translations here.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Sentences at once; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
@@ -46,7 +47,7 @@ def evaluate(
     from lmlab.metrics.bleu import translation_metrics
     from lmlab.training.loop import choose_device
 
-    check_output("-o", output)
+    check_outputs({"-o": output}, inputs=[run, source, target], overwrite=overwrite)
     metrics = translation_metrics(lowercase=lowercase)
     model = load(run, device=choose_device(device))
     translator = model.translator
@@ -57,7 +58,13 @@ def evaluate(
     begin = time.perf_counter()
     with counting("translating") as progress:
         found = model.translate(
-            sources, beams=beams, length_penalty=length_penalty, no_repeat=no_repeat, batch=batch, progress=progress
+            sources,
+            beams=beams,
+            length_penalty=length_penalty,
+            no_repeat=no_repeat,
+            longest=None,
+            batch=batch,
+            progress=progress,
         )
     seconds = time.perf_counter() - begin
     if output is not None:

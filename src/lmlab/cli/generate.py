@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ def generate(
         float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")
     ] = 0.0,
     trace: Annotated[str | None, typer.Option(metavar="OUT", help=f"With --beams: {TRACE}")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=f"With --trace: {OVERWRITE}")] = False,
     stop: Annotated[
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
@@ -73,6 +74,7 @@ def generate(
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
+    check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
     if prompt == "-":
         prompt = sys.stdin.read()
     writer = load(run, device=choose_device(device)).writer
