@@ -74,6 +74,69 @@ def test_what_the_user_can_mend_is_told_in_words(run_command, broken, error: Bas
     assert "os error" not in said.err
 
 
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--top-p", "7"], "error: --top-p 7.0: it must be above 0 and at most 1"),
+        (["--min-p", "-1"], "error: --min-p -1.0: it must be between 0 and 1"),
+        (["--temperature", "-1"], "error: --temperature -1.0: it must be finite"),
+        (["--repetition-penalty", "0"], "error: --repetition-penalty 0.0: it must be above 0"),
+        (["--beams", "2", "--top-k", "3"], "error: --beams 2 with --top-k: beam search draws nothing"),
+        (["--beams", "2", "--samples", "3"], "error: --samples 3 with --beams 2: a search gives at most"),
+    ],
+)
+def test_options_are_named_as_they_are_typed(run_command, tmp_path, arguments: list[str], message: str) -> None:
+    (tmp_path / "run").mkdir()
+    write_run(tmp_path / "run", "gpt2", spec="words")
+    said = run_command("generate", "run", "the", *arguments)
+    assert said.code == 2
+    assert said.err.startswith(message)
+
+
+def test_settings_and_files_keep_their_names(run_command, tmp_path) -> None:
+    said = run_command("train", "gpt2", "device = 3.txt", "-o", "run", "--set", "model.layers=none")
+    assert "model.layers = None" in said.err
+    said = run_command("generate", "top_k", "the")
+    assert "error: top_k does not exist" in said.err
+
+
+def test_nothing_is_shown_before_an_error(run_command, tmp_path) -> None:
+    from lmlab.checkpoint import model_tensors, write_config, write_tensors
+    from lmlab.models import create
+    from lmlab.tokenizers import train
+
+    tokenizer = train("wordpiece:120", ["the cat sat on the mat . " * 9])
+    (tmp_path / "bert").mkdir()
+    tokenizer.save(tmp_path / "bert" / "tokenizer.json")
+    model = create("bert", {"vocabulary": tokenizer.vocabulary}, size="tiny")
+    write_config(tmp_path / "bert", "bert", model.config.model_dump())
+    write_tensors(tmp_path / "bert" / "model.safetensors", model_tensors(model))
+    for arguments in (("bert", "hi"), ("bert", "hi", "--samples", "2"), ("bert", "hi", "--json")):
+        said = run_command("generate", *arguments)
+        assert said.code == 2
+        assert said.out == ""
+        assert "lmlab fill" in said.err
+    (tmp_path / "gpt").mkdir()
+    write_run(tmp_path / "gpt", "gpt2", spec="words")
+    said = run_command("generate", "gpt", "hi", "--top-p", "3")
+    assert (said.code, said.out) == (2, "")
+
+
+def test_weights_that_do_not_fit_are_named_in_few_words(run_command, tmp_path) -> None:
+    import json
+
+    (tmp_path / "run").mkdir()
+    write_run(tmp_path / "run", "gpt2", spec="words")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["model"]["layers"] = 40
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    said = run_command("next", "run", "the")
+    assert said.code == 2
+    assert "missing: blocks.10" in said.err
+    assert " more" in said.err
+    assert said.err.count("blocks.") == 3
+
+
 def test_two_files_are_both_named() -> None:
     error = OSError(errno.ENOTEMPTY, "Directory not empty", "a", None, "b")
     assert in_words(error) == "the folder is not empty: a, b"

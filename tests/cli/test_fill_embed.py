@@ -101,6 +101,29 @@ def test_several_blanks_show_both_scores(runs: Path) -> None:
     assert sure["fillings"][0]["text"] == best.text
 
 
+def test_many_blanks_stay_readable(runs: Path) -> None:
+    """Sixty columns of one letter each are no table."""
+    wide = {**KINDS["bert"], "window": 80}
+    folder = runs / "wide"
+    if not folder.exists():
+        folder.mkdir()
+        tokenizer = train("wordpiece:120", [TEXT])
+        tokenizer.save(folder / "tokenizer.json")
+        config = load_class("bert").Config(vocabulary=tokenizer.vocabulary, **wide)
+        write_config(folder, "bert", config.model_dump())
+        write_tensors(folder / "model.safetensors", model_tensors(load_class("bert")(config)))
+    text = "the " + "[MASK] " * 60
+    result = lmlab_("fill", folder, text, "--top", 3, env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.exception
+    best = lmlab.load(folder).fill(text, top=3).blanks
+    rows = [line for line in result.stdout.splitlines() if "%" in line]
+    for number, row in enumerate(rows[:20], start=1):
+        assert row.strip("│ ").startswith(str(number))
+        assert all(candidate.token in row for candidate in best[number - 1])
+    assert "… and 40 more blanks" in result.stdout
+    assert len(json.loads(printed("fill", folder, text, "--json"))["blanks"]) == 60
+
+
 def test_the_text_may_come_through_a_pipe(runs: Path) -> None:
     piped = printed("fill", runs / "bert", "-", "--json", input="a [MASK] .\n")
     assert json.loads(piped) == json.loads(printed("fill", runs / "bert", "a [MASK] .", "--json"))

@@ -51,7 +51,7 @@ def report(error: BaseException) -> int:
             if debug
             else "; run it again as  lmlab --debug …  for the traceback"
         )
-    print(f"error: {told}", file=sys.stderr)
+    print(f"error: {as_typed(told)}", file=sys.stderr)
     return status
 
 
@@ -66,6 +66,23 @@ def _tell(error: BaseException) -> tuple[str, int]:
         return "not enough memory; make the batch, the model or the text smaller", USERS
     lines = str(error).strip().splitlines()
     return f"unexpected {type(error).__name__}{': ' if lines else ''}{lines[0] if lines else ''}", OURS
+
+
+def as_typed(message: str) -> str:
+    """A message with the arguments of the Python interface named as the options of the verb that was called."""
+    from lmlab.cli.verbs import VERBS, load_command
+
+    verb = next((VERBS[word] for word in sys.argv[1:] if word in VERBS), None)
+    if verb is None or not re.search(r"\w = |\w_\w", message):
+        return message
+    for param in load_command(verb).params:
+        option = next((option for option in param.opts if option.startswith("--")), None)
+        if option is not None:
+            name = option.removeprefix("--").replace("-", "_")
+            message = re.sub(rf"(?<![\w.'\"/-]){name} = (?=[^\s])", f"{option} ", message)
+            if "_" in name and name not in sys.argv:
+                message = re.sub(rf"(?<![\w.'\"/-]){name}(?![\w./'\"(])", option, message)
+    return message
 
 
 def in_words(error: OSError) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -48,7 +49,7 @@ def generate(
     stop: Annotated[
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same text.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -134,8 +135,10 @@ def _print_prompt(prompt: str) -> None:
 
 
 def _print_stream(pieces: Iterable[str], prompt: str) -> None:
+    rest = iter(pieces)
+    first = next(rest, "")  # before anything is shown: it may be an error
     _print_prompt(prompt)
-    for piece in pieces:
+    for piece in chain([first], rest):
         if piece:
             sys.stdout.write(_safe(piece))
             sys.stdout.flush()
