@@ -33,7 +33,7 @@ def cost(
         typer.Option("--set", help="Any setting of the model, or of training, e.g. --set model.layers=3."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Number of token types; as published, or the default tokenizer's, if not given.")
+        int | None, typer.Option(help="Vocabulary size; as published, or the default tokenizer's, if not given.")
     ] = None,
     batch: Annotated[
         int | None,
@@ -50,7 +50,7 @@ def cost(
     ] = None,
     country: Annotated[
         str | None,
-        typer.Option(help="Whose electricity: SE, DE, US …; LMLAB_COUNTRY or the world's average, if not given."),
+        typer.Option(help="Country of the electricity: SE, DE, US … (default: LMLAB_COUNTRY, or the world's average)"),
     ] = None,
     price_per_hour: Annotated[
         float | None, typer.Option(help="US dollars per device and hour; a list price, if not given.")
@@ -213,7 +213,7 @@ def _print(result: Estimate, trial_rows: int | None) -> None:
         console.print(f"Published: {_published(result)}", soft_wrap=True)
     for line in _footnotes(result):
         console.print(line, style="dim", soft_wrap=True)
-    console.print("Every assumption is in docs/guides/costs.md; --json gives all figures.", style="dim")
+    console.print("All assumptions are in docs/guides/costs.md; --json gives all figures.", style="dim")
 
 
 def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:

@@ -32,9 +32,7 @@ def embed(
         bool, typer.Option("--truncate", help="Cut a line that is longer than the model reads; else it is an error.")
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that are read at once; changes speed, not the result.")
-    ] = 4096,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens; changes only the speed.")] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Write the vectors of texts or tokens to a NumPy file.

@@ -30,7 +30,7 @@ def fill(
     order: Annotated[
         str, typer.Option(help="Which blank is filled first: left-to-right, or confident (the surest).")
     ] = "left-to-right",
-    beams: Annotated[int, typer.Option(min=1, help="With --jointly: fillings that are followed at once.")] = 16,
+    beams: Annotated[int, typer.Option(min=1, help="With --jointly: beam size.")] = 16,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -42,7 +42,7 @@ def fill(
 
       lmlab fill runs/bert "I flew from [MASK] [MASK] to Paris." --jointly --top 10
 
-    A blank is one token. <mask> is a blank too. Several blanks are filled each by itself, unless --jointly; both
+    A blank, [MASK] or <mask>, is one masked token. Several blanks are filled independently, unless --jointly; both
     probabilities are shown.
     """
     from lmlab.decoding.filling import find_order

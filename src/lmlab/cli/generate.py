@@ -21,25 +21,27 @@ _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) n
 
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    prompt: Annotated[str, typer.Argument(help="What the text begins with; '-' reads it from standard input.")] = "",
-    tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="The most tokens to write.")] = 100,
-    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="How many texts, written side by side.")] = 1,
+    prompt: Annotated[str, typer.Argument(help="The beginning of the text; '-' reads it from standard input.")] = "",
+    tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="Maximum number of tokens to generate.")] = 100,
+    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Number of texts (samples) to generate.")] = 1,
     temperature: Annotated[
-        float, typer.Option(help="Below 1 is safer, above 1 is bolder; 0 always takes the best token.")
+        float, typer.Option(help="Sampling temperature: below 1 is safer, above 1 bolder; 0 takes the best token.")
     ] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw only from the k best tokens.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Top-k sampling: draw only from the k most probable tokens.")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw only from the best tokens that together have probability p.")
+        float | None, typer.Option(help="Nucleus sampling: draw from the smallest set of tokens with probability p.")
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(help="Draw only tokens with at least p times the probability of the best.")
+        float | None, typer.Option(help="Draw only tokens with at least p times the probability of the best one.")
     ] = None,
     repetition_penalty: Annotated[
         float, typer.Option(help="Above 1 makes tokens that were already used less likely (1.2 is usual).")
     ] = 1.0,
     beams: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_TEXTS, help="Search for the most probable text with so many beams."),
+        typer.Option(min=1, max=MOST_TEXTS, help="Beam search with this beam size, in place of sampling."),
     ] = None,
     length_penalty: Annotated[
         float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")

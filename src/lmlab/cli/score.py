@@ -43,12 +43,12 @@ def score(
         list[str] | None,
         typer.Option(
             metavar="RUN[=WEIGHT]",
-            help="Mix in another model with the same tokenizer, with this weight; without any, all count the same.",
+            help="Interpolate with another model of the same tokenizer, with this weight. (default: equal weights)",
         ),
     ] = None,
     learn_weights: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Learn the weights of --mix on this held-out text, in place of giving them."),
+        typer.Option(metavar="FILE", help="Learn the weights of --mix on this held-out text."),
     ] = None,
     documents: Annotated[
         str | None,
@@ -56,11 +56,11 @@ def score(
             help="What one document is: file, lines, blank or endoftext; as the run was trained, if not given."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Texts scored side by side; changes speed, not the result.")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size in texts; changes only the speed.")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     country: Annotated[
         str | None,
-        typer.Option(help="Whose electricity, for CO2e: SE, DE, US …; LMLAB_COUNTRY or the world's, if not given."),
+        typer.Option(help="Country of the electricity, for CO2e: SE, DE, US … (default: LMLAB_COUNTRY, or the world)"),
     ] = None,
 ) -> None:
     """Measure bits per byte and perplexity on texts.

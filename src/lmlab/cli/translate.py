@@ -19,37 +19,45 @@ if TYPE_CHECKING:
 
 def translate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
-    file: Annotated[str, typer.Argument(help="Sources, one per line; '-' reads standard input.")] = "-",
+    file: Annotated[str, typer.Argument(help="Source sentences, one per line; '-' reads standard input.")] = "-",
     text: Annotated[list[str] | None, typer.Option(help="Translate this (may be given several times).")] = None,
-    beams: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Texts kept in each step; 1 is greedy.")] = 5,
+    beams: Annotated[
+        int, typer.Option(min=1, max=MOST_TEXTS, help="Beam size: hypotheses kept at each step; 1 is greedy search.")
+    ] = 5,
     nbest: Annotated[
-        int | None, typer.Option(min=1, help="Print so many translations of each line, as: index ||| text ||| score.")
+        int | None,
+        typer.Option(min=1, help="Print the N best translations of each line, as: index ||| text ||| score."),
     ] = None,
     length_penalty: Annotated[
         float,
         typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
     ] = 0.6,
     tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a translation. (default: ample for its source)")
+        int | None,
+        typer.Option(min=1, help="Maximum length of a translation in tokens. (default: 3 x its source + 16)"),
     ] = None,
-    shortest: Annotated[int, typer.Option(min=0, help="The fewest tokens of a translation.")] = 0,
-    no_repeat: Annotated[int, typer.Option(min=0, help="Never write the same so many tokens in a row twice.")] = 0,
+    shortest: Annotated[int, typer.Option(min=0, help="Minimum length of a translation in tokens.")] = 0,
+    no_repeat: Annotated[int, typer.Option(min=0, help="Never repeat an n-gram of N tokens; 0 allows it.")] = 0,
     longest: Annotated[
-        int, typer.Option(min=1, help="The most tokens of a line; a longer one is an error, or is cut.")
+        int, typer.Option(min=1, help="Maximum length of a line in tokens; a longer one is an error, or is cut.")
     ] = 1024,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut lines that are too long.")] = False,
     alignments: Annotated[
         str | None,
-        typer.Option(metavar="OUT", help="Draw what attended to what, to out.html or out.png (needs lmlab\\[report])."),
+        typer.Option(
+            metavar="OUT", help="Draw the attention (alignments) to out.html or out.png (needs lmlab\\[report])."
+        ),
     ] = None,
     layer: Annotated[int, typer.Option(help="With --alignments: the decoder block, from 0; -1 is the last.")] = -1,
     head: Annotated[
         int | None, typer.Option(min=0, help="With --alignments: one head, from 0. (default: the mean of all)")
     ] = None,
     trace: Annotated[str | None, typer.Option(metavar="OUT", help=TRACE)] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here, not to the screen.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file to write. (default: the screen)")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences searched side by side; changes only the speed.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Translate a file line by line, with beam search.
