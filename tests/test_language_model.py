@@ -327,3 +327,38 @@ def test_a_run_may_say_what_stands_around_its_texts(make_run, tmp_path):
     assert framed.score("the cat").nats == plain.score("the cat").nats
     replace(plain.frame, specials={"tokens": {"boundary": plain.tokenizer.encode("t")[0]}}).save(folder)
     assert lmlab.load(folder).next("", top=9) != plain.next("", top=9)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (
+            lambda lm: lm.score(b"the cat"),
+            r"text = b'the cat': give a text \(str\) or a list of texts, not bytes; .*decode",
+        ),
+        (lambda lm: lm.score([1]), r"text\[0\] = 1: give a text \(str\), not int"),
+        (lambda lm: lm.score(["a", None]), r"text\[1\] = None: give a text \(str\), not None"),
+        (lambda lm: lm.score(3.5), "text = 3.5: give a text"),
+        (lambda lm: lm.generate(None), r"prompt = None: give a text \(str\), not None"),
+        (lambda lm: lm.generate("a", tokens="5"), "tokens = '5': give a whole number, not str"),
+        (lambda lm: lm.generate("a", samples=True), "samples = True: give a whole number, not bool"),
+        (lambda lm: lm.stream(["a"]), r"prompt = \['a'\]: give a text"),
+        (lambda lm: lm.next(7), "prompt = 7: give a text"),
+        (lambda lm: lm.next("a", top=2.5), "top = 2.5: give a whole number"),
+        (lambda lm: lm.embed(3), r"texts = 3: give a text \(str\) or a list of texts, not int"),
+        (lambda lm: lm.embed({"a": 1}), "texts = {'a': 1}: give a text"),
+        (lambda lm: lm.fill(None), "text = None: give a text|nothing that"),
+        (lambda lm: lm.translate(5), "text = 5: give a text|nothing that"),
+    ],
+)
+def test_wrong_types_are_named(tmp_path, call, message: str) -> None:
+    lm = lmlab.load(write_run(tmp_path, "gpt2"))
+    with pytest.raises((TypeError, ValueError), match=message):
+        call(lm)
+
+
+@pytest.mark.parametrize("layers", [True, None, 1.5, [1, 2]])
+def test_layers_are_a_name_or_a_number(tmp_path, layers: object) -> None:
+    lm = lmlab.load(write_run(tmp_path, "gpt2"))
+    with pytest.raises(ValueError, match="is not understood; allowed: last, first"):
+        lm.embed("the cat", layers=layers)  # type: ignore[call-overload]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as typing's own, which takes a while to import: Ctrl-C would find nobody to catch it
 __version__ = "0.3.0"
 __all__ = ["LanguageModel", "load"]
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from lmlab.language_model import LanguageModel, load
 
 

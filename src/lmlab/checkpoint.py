@@ -212,9 +212,15 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Pat
         if tensors[name].shape != expected[name].shape
     ]
     if missing or extra or shapes:
-        problems = [f"missing {missing}"] * bool(missing) + [f"unexpected {extra}"] * bool(extra) + sorted(shapes)
+        parts = (("missing", missing), ("unexpected", extra), ("of another shape", sorted(shapes)))
+        problems = [f"{what}: {_some(names)}" for what, names in parts if names]
         raise ValueError(f"{source} does not fit the model in config.json: {'; '.join(problems)}")
     model.load_state_dict(dict(tensors), strict=False)
+
+
+def _some(names: list[str]) -> str:
+    """At most three of several names, and how many more there are."""
+    return ", ".join(names[:3]) + (f", … and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def copy_weights(model: nn.Module, run: Path) -> None:

@@ -13,6 +13,7 @@ import torch
 from lmlab.analysis.aligner import Aligner
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
+from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
 from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Drawing, Sampling
@@ -123,7 +124,7 @@ class LanguageModel:
 
         A model that fills blanks guesses each token from all others: that is its pseudo-log-likelihood (`pseudo`).
         """
-        return self.scorer.score(_listed(text), batch=batch, progress=progress)
+        return self.scorer.score(check_texts("text", text), batch=batch, progress=progress)
 
     def fill(
         self, text: str, *, top: int = 5, jointly: bool = False, order: Order = "left-to-right", beams: int = BEAMS
@@ -132,7 +133,9 @@ class LanguageModel:
 
         Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filling.py.
         """
-        return self.filler.fill(text, top=top, jointly=jointly, order=order, beams=beams)
+        return self.filler.fill(
+            check_text("text", text), top=check_whole_number("top", top), jointly=jointly, order=order, beams=beams
+        )
 
     @overload
     def embed(
@@ -151,8 +154,8 @@ class LanguageModel:
         or mix, the mean of all. `pool` is cls, mean or max. `truncate` cuts a text that the model cannot hold, and
         `batch_tokens` are read at once.
         """
-        embedder = replace(self.embedder, **reading)
-        return embedder.tokens(_listed(texts)) if pool is None else embedder.whole(_listed(texts), pool)
+        given, embedder = check_texts("texts", texts), replace(self.embedder, **reading)
+        return embedder.tokens(given) if pool is None else embedder.whole(given, pool)
 
     def generate(
         self,
@@ -174,10 +177,10 @@ class LanguageModel:
         string, or where the model ends the document.
         """
         texts = self.writer.generate(
-            prompt,
+            check_text("prompt", prompt),
             sampling=Sampling(**drawing),
-            tokens=tokens,
-            samples=samples,
+            tokens=check_whole_number("tokens", tokens),
+            samples=check_whole_number("samples", samples),
             beams=beams,
             length_penalty=length_penalty,
             stop=stop,
@@ -195,11 +198,12 @@ class LanguageModel:
         **drawing: Unpack[Drawing],
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
+        prompt = check_text("prompt", prompt)
         return self.writer.stream(prompt, sampling=Sampling(**drawing), tokens=tokens, samples=samples, stop=stop)
 
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
         """The most probable next tokens after a prompt, with their probabilities."""
-        return self.writer.next(prompt, top=top)
+        return self.writer.next(check_text("prompt", prompt), top=check_whole_number("top", top))
 
     def translate(self, text: str | Sequence[str], **searching: Unpack[Searching]) -> str | list[str]:
         """The best translation of a text, or of each of several; an empty text stays empty.
@@ -208,7 +212,7 @@ class LanguageModel:
         `shortest`, in which no `no_repeat` tokens in a row come twice; `trace` is given the tree of each search.
         `translator.translate` gives all that it finds, with scores.
         """
-        found = self.translator.translate(_listed(text), **searching)
+        found = self.translator.translate(check_texts("text", text), **searching)
         best = [each[0].text if each else "" for each in found]
         return best[0] if isinstance(text, str) else best
 
@@ -223,7 +227,7 @@ class LanguageModel:
     ) -> list[Alignment]:
         """How much each target token attends to each source token, in one `layer` and `head` or their mean."""
         targets = [target] if isinstance(target, str) else list(target)
-        return self.aligner.align(_listed(source), targets, layer=layer, head=head, batch=batch)
+        return self.aligner.align(check_texts("source", source), targets, layer=layer, head=head, batch=batch)
 
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
         """A linear mixture with other models of the very same tokenizer; `weights` in order, this one's first."""
@@ -240,8 +244,4 @@ class LanguageModel:
         self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None
     ) -> list[float]:
         """The weights with which a mixture's parts best predict held-out text, to be given to `mix`."""
-        return self.scorer.learn_mixture(_listed(text), batch=batch, progress=progress)
-
-
-def _listed(texts: str | Sequence[str]) -> list[str]:
-    return [texts] if isinstance(texts, str) else list(texts)
+        return self.scorer.learn_mixture(check_texts("text", text), batch=batch, progress=progress)

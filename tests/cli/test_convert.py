@@ -55,7 +55,7 @@ def test_a_tokenizer_from_elsewhere(lmlab, tmp_path: Path) -> None:
         (["convert", "run", "hf", "--to", "arpa"], "holds no n-gram"),
         (["convert", "run", "book.txt"], "book.txt exists already"),
         (["convert", "run/model.safetensors", "hf"], "give the folder that holds it, run"),
-        (["convert", "run", "hf", "--tokenizer", "book.txt"], "--tokenizer is for Hugging Face folders"),
+        (["convert", "run", "hf", "--tokenizer", "book.txt"], "--tokenizer is for Hugging Face folders and ARPA files"),
         (["convert", "empty", "back"], "neither a run nor a Hugging Face folder"),
     ],
 )

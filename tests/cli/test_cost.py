@@ -117,6 +117,41 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
         affordable_rows(design, wanted=16, peak=step * 1e6, memory=1e9, moments=2)
 
 
+@pytest.mark.parametrize("name", ["gpt2", "bert", "electra", "transformer", "transformer-xl", "seq2seq"])
+def test_deep_models_are_priced_without_being_built(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is computed from few layers is what counting many gives; and a million are answered at once."""
+    from lmlab.costs import design
+
+    options = (name, "--size", "tiny", "--tokens", "1M", "--set")
+    counted = priced(*options, "model.layers=9")
+    monkeypatch.setattr(design, "MANY_LAYERS", 8)
+    computed = priced(*options, "model.layers=9")
+    assert computed.keys() == counted.keys()
+    for key, value in counted.items():
+        if isinstance(value, float):
+            assert computed[key] == pytest.approx(value, rel=1e-9), key
+        elif key != "memory":
+            assert computed[key] == value, key
+    for strategy, parts in counted["memory"].items():
+        assert computed["memory"][strategy] == pytest.approx(parts)
+    built: list[Any] = []
+    create = design.create
+    monkeypatch.setattr(design, "create", lambda *given, **more: built.append(given) or create(*given, **more))
+    million = priced(*options, "model.layers=1000000")
+    assert million["non_embedding_parameters"] > 50_000 * counted["non_embedding_parameters"]
+    assert all(settings["layers"] <= 4 for _, settings in built)
+
+
+def test_the_decoder_may_be_deep_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmlab.costs import design
+
+    options = ("transformer", "--size", "tiny", "--set", "model.layers=11", "--set", "model.decoder_layers=13")
+    counted = priced(*options)
+    monkeypatch.setattr(design, "MANY_LAYERS", 8)
+    assert priced(*options)["parameters"] == counted["parameters"]
+    assert priced(*options)["training_flops"] == pytest.approx(counted["training_flops"])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -131,6 +166,14 @@ def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
         (["gpt2", "--price-per-hour", "-1"], "price per hour"),
         (["gpt2", "--set", "model.layerz=3"], "did you mean 'layers'"),
         (["gpt2", "--set", "data.text=a"], "unknown group"),
+        (["gpt2", "--set", "train.rate=0.1"], "train.rate does not change the estimate"),
+        (["gpt2", "--set", "train.budget=3min"], "give --tokens"),
+        (["gpt3", "--set", "train.country=SE"], "give --country"),
+        (["gpt2", "--set", "train.precision=bf16"], "it does with --hardware this"),
+        (["gpt2", "--set", "train.momentum=0.9"], "train.optimizer=sgd alone"),
+        (["gpt2", "--set", "train.batchh=3"], "did you mean 'batch'"),
+        (["gpt2", "--batch", "3", "--set", "train.batch=4"], "--batch and --set train.batch say the same"),
+        (["gpt2", "--vocabulary", "300", "--set", "model.vocabulary=400"], "say the same"),
         (["gpt3", "--hardware", "this"], "no file"),
         (["bert", "--size", "110M"], "unknown size '110M' of bert"),
         (["bert", "--hardware", "this", "--vocabulary", "6"], "tokens are special"),

@@ -101,6 +101,29 @@ def test_several_blanks_show_both_scores(runs: Path) -> None:
     assert sure["fillings"][0]["text"] == best.text
 
 
+def test_many_blanks_stay_readable(runs: Path) -> None:
+    """Sixty columns of one letter each are no table."""
+    wide = {**KINDS["bert"], "window": 80}
+    folder = runs / "wide"
+    if not folder.exists():
+        folder.mkdir()
+        tokenizer = train("wordpiece:120", [TEXT])
+        tokenizer.save(folder / "tokenizer.json")
+        config = load_class("bert").Config(vocabulary=tokenizer.vocabulary, **wide)
+        write_config(folder, "bert", config.model_dump())
+        write_tensors(folder / "model.safetensors", model_tensors(load_class("bert")(config)))
+    text = "the " + "[MASK] " * 60
+    result = lmlab_("fill", folder, text, "--top", 3, env={"COLUMNS": "100"})
+    assert result.exit_code == 0, result.exception
+    best = lmlab.load(folder).fill(text, top=3).blanks
+    rows = [line for line in result.stdout.splitlines() if "%" in line]
+    for number, row in enumerate(rows[:20], start=1):
+        assert row.strip("│ ").startswith(str(number))
+        assert all(candidate.token in row for candidate in best[number - 1])
+    assert "… and 40 more blanks" in result.stdout
+    assert len(json.loads(printed("fill", folder, text, "--json"))["blanks"]) == 60
+
+
 def test_the_text_may_come_through_a_pipe(runs: Path) -> None:
     piped = printed("fill", runs / "bert", "-", "--json", input="a [MASK] .\n")
     assert json.loads(piped) == json.loads(printed("fill", runs / "bert", "a [MASK] .", "--json"))
@@ -140,6 +163,7 @@ def test_pooled_vectors_have_a_row_for_each_line(runs: Path, tmp_path: Path) -> 
     assert "3 texts x 32" in shown
     assert str(out) in shown.replace("\n", "")
     assert not list(tmp_path.glob(".*"))
+    options += ("--overwrite",)
     piped = printed("embed", runs / "bert", *options, "--batch-tokens", 5, input="\r\n".join(LINES))
     assert piped == shown
     np.testing.assert_allclose(np.load(out), found, atol=1e-6)
@@ -174,10 +198,20 @@ def test_what_embed_refuses(runs: Path, tmp_path: Path) -> None:
     assert "allowed: last, first" in refused("embed", runs / "bert", "-", *out, "--layers", "lats", input="a")
     assert "cannot give contextual vectors" in refused("embed", runs / "ngram", "-", *out, input="a")
     long = "a\n" + "cat " * 20
-    assert "text 2 has 20 tokens" in refused("embed", runs / "bert", "-", *out, input=long)
+    told = refused("embed", runs / "bert", "-", *out, input=long)
+    assert "line 2 of standard input has 20 tokens, and the model reads at most 14: give --truncate" in told
     assert not (tmp_path / "out.npy").exists()
     printed("embed", runs / "bert", "-", *out, "--truncate", input=long)
     assert len(np.load(tmp_path / "out.npy")) == 1 + 14
+
+
+@pytest.mark.parametrize("kind", ["bert", "lstm", "gpt2", "transformer"])
+def test_empty_lines_are_alike_for_every_model(runs: Path, tmp_path: Path, kind: str) -> None:
+    out = tmp_path / "out.npy"
+    result = lmlab_("embed", runs / kind, "-", "--pool", "mean", "-o", out, input="a cat\n\n  \nthe dog\n")
+    assert result.exit_code == 0, result.exception
+    assert "2 of 4 lines are empty; such a line has a vector of zeros" in result.stderr
+    assert np.load(out).any(1).tolist() == [True, False, False, True]
 
 
 # score

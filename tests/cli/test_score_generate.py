@@ -109,14 +109,41 @@ def test_batch_changes_nothing(runs, tmp_path):
 
 def test_tokens_are_tab_separated_where_there_is_no_screen(runs):
     result = lmlab_("score", runs / "counts", "--text", "a\tb\nc", "--tokens")
-    rows = [line.split("\t") for line in result.stdout.splitlines()]
+    heading, *rows = (line.split("\t") for line in result.stdout.splitlines())
+    assert heading == ["token", "bits"]
     assert [token for token, _ in rows] == [
         token for token, _ in lmlab.load(runs / "counts").score("a\tb\nc").surprisals
     ]
     assert sum(float(bits) for _, bits in rows) == pytest.approx(
         lmlab.load(runs / "counts").score("a\tb\nc").nats / math.log(2), abs=1e-3
     )
+    total = lmlab.load(runs / "counts").score("a\tb\nc").bits
     assert "bits per byte" in result.stderr
+    assert f"{total:,.1f} bits" in result.stderr
+
+
+def test_several_texts_are_apart_and_together(runs, tmp_path):
+    file = tmp_path / "test.txt"
+    file.write_text("the dog sat on the mat .\n")
+    lm = lmlab.load(runs / "counts")
+    options = ("--text", "the cat", "--text", "the cat", "--text", "zebra", file)
+    shown = printed("score", runs / "counts", *options, env={"COLUMNS": "200"})
+    apart = [lm.score(text) for text in ("the cat", "the cat", "zebra", file.read_text())]
+    rows = [line for line in shown.splitlines() if line.startswith("│")]
+    assert len(rows) == 4
+    for row, name, each in zip(rows, ("the cat", "the cat", "zebra", str(file)[:39]), apart, strict=True):
+        assert name in row
+        assert f"{each.bits_per_byte:.4f}" in row
+        assert f"{each.perplexity:,.2f}" in row
+    values = json.loads(printed("score", runs / "counts", *options, "--json"))
+    assert [each["nats"] for each in values["texts"]] == pytest.approx([each.nats for each in apart])
+    assert values["nats"] == pytest.approx(sum(each.nats for each in apart))
+    assert f"{values['bits_per_byte']:.4f} bits per byte" in shown
+    alone = printed("score", runs / "counts", "--text", "the cat")
+    assert "│" not in alone
+    assert "texts" not in json.loads(printed("score", runs / "counts", "--text", "the cat", "--json"))
+    with_nothing = json.loads(printed("score", runs / "counts", "--text", "", "--text", "cat", "--json"))
+    assert with_nothing["texts"][0]["bits_per_byte"] is None
 
 
 def test_tokens_in_json(runs):
@@ -130,11 +157,15 @@ def test_tokens_on_a_screen_are_coloured_with_a_legend(runs, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
     text = printed("score", runs / "counts", "--text", "the cat Q", "--tokens", color=True)
     assert "below 1" in text
+    assert "bits over 9 tokens; bits of each" in text
     assert "\x1b[" in text
 
 
 def test_a_lossy_tokenizer_is_said(runs):
     assert "flatter" in printed("score", runs / "words", "--text", "the zebra")
+    assert "bits per byte (lossy)" in printed("score", runs / "words", "--text", "the zebra")
+    assert "(lossy)" in printed("score", runs / "words", "--text", "a", "--text", "b", env={"COLUMNS": "200"})
+    assert "lossy" not in printed("score", runs / "counts", "--text", "the cat")
     assert json.loads(printed("score", runs / "words", "--text", "the zebra", "--json"))["lossy"] is True
     assert "flatter" not in printed("score", runs / "counts", "--text", "the cat")
 

@@ -82,6 +82,16 @@ def test_alignments_are_of_the_tokens_that_were_written(runs, run_command, tmp_p
     assert sorted(path.name for path in tmp_path.glob("p*.png")) == ["p-1.png", "p-3.png", "p-4.png"]
 
 
+def test_long_lines_are_cut_where_that_is_wanted(runs, run_command, tmp_path):
+    (tmp_path / "long").write_text("a dog\n" + "the cat sat " * 5_000 + "\n")
+    options = ("--truncate", "--longest", "6", "--tokens", "4", "--alignments", "a.html")
+    said = run_command("translate", str(runs / "en-de"), "long", *options)
+    assert said.code == 0, said.err
+    assert "line 2 is cut after 'the cat sat the cat sat'; the rest is not translated" in said.err
+    expected = lmlab.load(runs / "en-de").translate(["a dog", "the cat sat the cat sat"], tokens=4)
+    assert said.out == " ".join(" ".join(expected).split())
+
+
 def test_files_are_read_as_for_training(runs, run_command, tmp_path):
     """A byte order mark, Windows line ends and compression change nothing."""
     (tmp_path / "odd").write_bytes(b"\xef\xbb\xbf" + "\r\n".join(SOURCES).encode())
@@ -132,7 +142,7 @@ def test_evaluation_is_what_sacrebleu_says(runs, run_command, tmp_path):
     nats = lmlab.load(runs / "en-de").translator.score(sources, references)
     assert values["loss"] == pytest.approx(sum(part.sum() for part in nats) / sum(map(len, nats)), rel=1e-6)
     assert values["perplexity"] == pytest.approx(math.exp(values["loss"]))
-    plain = run_command("evaluate", str(runs / "en-de"), *options)
+    plain = run_command("evaluate", str(runs / "en-de"), *options, "--overwrite")
     assert f"{values['bleu']:.2f} BLEU" in plain.out
     assert values["chrf_signature"] in plain.out
 
@@ -151,14 +161,16 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
         (("translate", "{run}", "{text}", "--trace", "t.txt"), ".html (a page) or .json"),
         (("translate", "{run}", "{text}", "--trace", "no/t.html"), "there is no folder"),
         (("translate", "{run}", "{text}", "--alignments", "a.svg"), ".html (a page) or .png"),
-        (("translate", "{run}", "{text}", "--alignments", "a.html", "--head", "5"), "head = 5"),
+        (("translate", "{run}", "{text}", "--alignments", "a.html", "--head", "5"), "--head 5: there are"),
         (("translate", "{run}", "missing.en"), "missing.en"),
-        (("translate", "{run}", "{text}", "--alignments", "a.html", "--layer", "9"), "layer = 9"),
+        (("translate", "{run}", "{text}", "--alignments", "a.html", "--layer", "9"), "--layer 9: the decoder has"),
         (("translate", "{run}", "{text}", "--head", "1"), "give --alignments"),
-        (("translate", "{run}", "{text}", "--length-penalty", "1000"), "length_penalty = 1000"),
-        (("translate", "{run}", "{text}", "--length-penalty", "nan"), "length_penalty = nan"),
+        (("translate", "{run}", "{text}", "--length-penalty", "1000"), "--length-penalty 1000.0: give"),
+        (("translate", "{run}", "{text}", "--length-penalty", "nan"), "--length-penalty nan: give"),
         (("translate", "{run}", "{text}", "-o", "no/out"), "there is no folder"),
         (("translate", "{run}", "{text}", "-o", "."), "is a folder"),
+        (("translate", "{run}", "{text}", "--longest", "5"), "line 1 has 7 tokens, and at most 5 are translated"),
+        (("translate", "{run}", "long"), "cut such lines with --truncate, or allow more with --longest 20000"),
         (("translate", "{run}", "{text}", "--text", "a dog"), "either a file or texts"),
         (("translate", "{run}", "binary"), "it is UTF-16"),
         (("translate", "{run}", "."), "give one file"),
@@ -177,6 +189,7 @@ def test_mistakes_are_told_clearly(runs, run_command, tmp_path, arguments, messa
     (tmp_path / "binary").write_bytes(b"\xff\xfe\xff\0" * 50)
     (tmp_path / "blank").write_text("\n\n")
     (tmp_path / "empty").write_text("")
+    (tmp_path / "long").write_text("a dog\n" + "cat " * 20_000)
     (tmp_path / "short").write_text("ein hund\n")
     names = {"run": runs / "en-de", "gpt": runs / "gpt", "text": runs / "test.en"}
     said = run_command(*(argument.format(**names) for argument in arguments))

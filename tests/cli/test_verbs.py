@@ -59,7 +59,7 @@ def test_help_shows_every_verb_on_one_line_of_its_panel() -> None:
         elif line.startswith("│ "):
             rows[next(reversed(rows))].append(" ".join(line.strip("│ ").split()))
     options = rows.pop("Options")
-    assert [option.split()[0] for option in options] == ["--version", "--help"]
+    assert [option.split()[0] for option in options] == ["--version", "--debug", "--help"]
     assert list(rows) == PANELS
     assert {
         panel: [f"{verb.name} {verb.help}" for verb in VERBS.values() if verb.panel == panel] for panel in PANELS

@@ -139,12 +139,28 @@ def test_a_model_with_positions_refuses_what_is_too_long(tmp_path):
         model.translator.score(["a cat"], ["die katze sass auf der matte und lief"])
 
 
+def test_a_source_that_would_take_too_long_is_refused_or_cut(model):
+    long = "the cat sat on the mat . " * 300
+    with pytest.raises(ValueError, match=r"source 2 has 2,100 tokens, and the model reads at most 1,024: split it"):
+        model.translate(["a cat", long])
+    with pytest.raises(ValueError, match=r"source 1 has 7 tokens, and the model reads at most 5: .* longest = 5"):
+        model.translate("the cat sat on the mat .", longest=5)
+    with pytest.raises(ValueError, match="longest = 0"):
+        model.translate("the cat", longest=0)
+    short = model.translator.shorten(["a cat", long, "  "], longest=5)
+    assert short == ["a cat", "the cat sat on the", ""]
+    assert model.translate("the cat sat", longest=None, tokens=3) == model.translate("the cat sat", tokens=3)
+
+
 def test_progress_and_trees_come_for_every_line(model):
     told, trees = [], []
     found = model.translator.translate(
         LINES, beams=2, tokens=6, batch=2, trace=trees.append, progress=lambda done, total: told.append((done, total))
     )
-    assert told == [(4, 7), (6, 7), (7, 7)]
+    assert told == sorted(told), "never backwards"
+    assert {total for _, total in told} == {sum(len(row) for row in model.translator.source_rows(LINES) if row[1:])}
+    assert told[-1][0] == told[-1][1]
+    assert len(told) > 3, "within the search of one batch, too"
     assert [tree.source for tree in trees] == [line for line in LINES if line.strip()]
     results = [[result.text.strip() for result in tree.results] for tree in trees]
     assert results == [[t.text for t in each] for each in found if each]

@@ -288,7 +288,7 @@ def test_nothing_is_overwritten_unless_asked(folder: Path) -> None:
     other = folder.parent / "thesis"
     other.mkdir()
     (other / "chapter.txt").write_text("years of work")
-    with pytest.raises(ValueError, match="neither a run nor a Hugging Face directory"):
+    with pytest.raises(ValueError, match="neither a run nor a folder that lmlab has exported"):
         import_run(folder, other, overwrite=True)
     assert sorted(path.name for path in folder.parent.iterdir()) == ["hf", "run", "thesis"]
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.analysis.layer_mix import read_layers, select_layers
+from lmlab.decoding.too_long import TooLongError
 from lmlab.models.abilities import GivesVectors, require
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
@@ -102,18 +103,21 @@ class Embedder:
         return results
 
     def whole(self, texts: Sequence[str], pool: Pool) -> Vectors:
-        """One vector for each text [N, D]: at [CLS], or the mean or the maximum over its tokens."""
+        """One vector for each text [N, D]: at [CLS], or the mean or the maximum over its tokens.
+
+        That of an empty text, or of white space alone, is zero, whatever the model.
+        """
         find_pool(pool)
         if pool == "cls" and not self.frame.has("cls"):
             name = type(self.model).__name__
             raise ValueError(f"{name} has no [CLS] token at which to read a text: pool by mean or max")
         ids = self._encode(texts)
-        if not self.frame.has("cls"):
-            for number, document in enumerate(ids, start=1):
-                if not document:
-                    raise ValueError(f"text {number} is empty: it has no token to take a vector from; leave it out")
-        found = self.read(ids, pool)
-        return np.stack(found) if found else np.zeros((0, 0), np.float32)
+        full = [i for i, (text, document) in enumerate(zip(texts, ids, strict=True)) if document and text.strip()]
+        found = self.read([ids[i] for i in full] or [[]] * bool(texts), pool)
+        result = np.zeros((len(texts), *(found[0].shape if found else (0,))), np.float32)
+        if full:
+            result[full] = np.stack(found)
+        return result
 
     @torch.inference_mode()
     def read(self, documents: Sequence[Sequence[int]], pool: Pool | None = None) -> list[Vectors]:
@@ -157,10 +161,8 @@ class Embedder:
         most = window - self.frame.overhead(self.frame.reads, "a")
         for number, document in enumerate(documents, start=1):
             if len(document) > most and not self.truncate:
-                raise ValueError(
-                    f"text {number} has {len(document)} tokens, and the model reads at most {most}: "
-                    f"split it into shorter texts, or have texts cut there (truncate)"
-                )
+                remedy = "split it into shorter texts, or have texts cut there (truncate=True)"
+                raise TooLongError("text", number, tokens=len(document), most=most, remedy=remedy)
         return [document[:most] for document in documents]
 
 

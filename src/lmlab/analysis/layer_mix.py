@@ -61,6 +61,8 @@ def select_layers(given: str | int) -> Selection:
     `all` is every block's output, the twelve layers of BERT base; `mix` is ELMo's mix before it has learnt anything:
     the mean of the embeddings and all layers. Other ranges are Python's, over the layers from 0 (the embeddings) on.
     """
+    if not isinstance(given, str) and (isinstance(given, bool) or not hasattr(given, "__index__")):
+        raise ValueError(f"layers = {given!r} is not understood; allowed: {LAYERS}")
     named = {"last": -1, "first": 0, "second-to-last": -2}
     text = str(given).strip()
     if text in named:

@@ -1,60 +1,46 @@
-"""The command line: one file per verb; nothing heavy is imported before a verb needs it."""
+"""The command line: one file per verb; nothing heavy is imported before a verb needs it.
+
+Not even typer is imported here, so that Ctrl-C ends quietly from the first moment on.
+"""
 
 from __future__ import annotations
 
 import sys
-import warnings
-from typing import Annotated
 
-import typer
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
 
-from lmlab.cli.verbs import VerbGroup
-
-app = typer.Typer(
-    cls=VerbGroup,
-    help="The laboratory for language models: train, use, compare and look inside."
-    "\n\n"
-    "Try  lmlab demo  or  lmlab train gpt2 book.txt -o runs/book --budget 2min"
-    "\n\n"
-    "lmlab COMMAND --help explains a command, with examples.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    add_completion=False,
-)
-
-
-def _version(wanted: bool) -> None:
-    if wanted:
-        from lmlab import __version__
-
-        print(__version__)
-        raise typer.Exit
-
-
-@app.callback()
-def options(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
-    ] = False,
-) -> None:
-    """Options before the verb."""
+    from lmlab.cli.application import app as app
 
 
 def main() -> None:
-    """Run the command line; an error of the user's is one clear message, and exit status 2."""
-    warnings.showwarning = _show_warning
+    """Run the command line; an error is one clear message, with exit status 2 if the user can mend it, 1 if not."""
     try:
-        app()
+        import warnings
+
+        from lmlab.cli import errors
+
+        warnings.showwarning = _show_warning
+        errors.debugging.set(False)
+        try:
+            from lmlab.cli.application import app
+
+            app()
+        except Exception as error:
+            sys.exit(errors.report(error))
     except KeyboardInterrupt:
         sys.exit(130)
-    except BrokenPipeError:  # whoever read our output has seen enough
-        sys.stderr.close()
-        sys.exit(141)
-    except (ValueError, OSError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
     print(f"warning: {message}", file=sys.stderr)
+
+
+def __getattr__(name: str) -> Any:
+    """The typer application, imported when it is reached for (PEP 562)."""
+    if name == "app":
+        from lmlab.cli.application import app
+
+        return app
+    raise AttributeError(f"module 'lmlab.cli' has no attribute {name!r}")

@@ -10,14 +10,14 @@ import typer
 
 def average(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, trained with --set train.keep=N.")],
-    last: Annotated[int, typer.Option(min=1, help="How many of its latest evaluations.")] = 5,
+    last: Annotated[int, typer.Option(min=1, help="Number of checkpoints: those of its last evaluations.")] = 5,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The run directory to make. (default: RUN-averageN)")
     ] = None,
 ) -> None:
     """Average the weights of the last checkpoints of a run.
 
-    The result is mostly better than each of them, and costs no training.
+    The result is usually better than each of them, and costs no training.
 
     Example:
 

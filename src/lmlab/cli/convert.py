@@ -24,13 +24,18 @@ def convert(
     ] = None,
     tokenizer: Annotated[
         Path | None,
-        typer.Option(help="Tokenizer of a Hugging Face folder that has none: a tokenizer.json, or a folder with one."),
+        typer.Option(
+            help="Tokenizer of a Hugging Face folder or ARPA file without one: a tokenizer.json, or a folder with it."
+        ),
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace what stands at TARGET.")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace TARGET, if it is a run, an export of lmlab or an ARPA file.")
+    ] = False,
 ) -> None:
     """Convert from and to Hugging Face checkpoints and ARPA files.
 
-    The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM.
+    The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM. An n-gram over anything
+    but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again.
 
     Examples:
 
@@ -48,10 +53,12 @@ def convert(
         raise ValueError(f"--to {to}: unknown format{suggest(to, FORMATS)}")
     if not source.exists():
         raise ValueError(f"{source} does not exist; give a run directory, a Hugging Face folder or an ARPA file")
-    if source.resolve() == target.resolve() or target.resolve() in source.resolve().parents:
-        raise ValueError(f"{target} is, or holds, what is to be converted; choose another name")
-    if tokenizer is not None and not _is_huggingface(source):
-        raise ValueError(f"--tokenizer is for Hugging Face folders; {source} is none")
+    for read in (source, *([tokenizer] if tokenizer is not None else [])):
+        if _same(read, target) or target.resolve() in read.resolve().parents:
+            raise ValueError(f"{target} is, or holds, {read}, which is read; choose another name")
+    if tokenizer is not None and source.is_dir() and not _is_huggingface(source):
+        raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its own")
+    written = [target]
     if _is_huggingface(source):
         if to is not None:
             raise ValueError(f"{source} is a Hugging Face folder, which becomes a run: leave out --to {to}")
@@ -59,12 +66,19 @@ def convert(
     elif source.is_file():
         if source.suffix in (".safetensors", ".bin", ".json"):
             raise ValueError(f"{source} is one file of a model: give the folder that holds it, {source.parent}")
-        _from_arpa(source, target, overwrite)
+        _from_arpa(source, target, tokenizer, overwrite)
     elif (to or _format_of(source, target)) == "arpa":
-        _to_arpa(source, target, overwrite)
+        from lmlab.interop.arpa_runs import export_arpa
+
+        written = export_arpa(source, target, overwrite=overwrite)
     else:
         _to_huggingface(source, target, overwrite)
-    print(f"wrote {target}")
+    print(f"wrote {' and '.join(map(str, written))}")
+
+
+def _same(one: Path, other: Path) -> bool:
+    """Whether two paths lead to the same file or folder, by whatever links."""
+    return one.exists() and other.exists() and one.samefile(other)
 
 
 def _is_huggingface(path: Path) -> bool:
@@ -101,29 +115,8 @@ def _to_huggingface(run: Path, folder: Path, overwrite: bool) -> None:
     export_run(run, folder, overwrite=overwrite)
 
 
-def _to_arpa(run: Path, path: Path, overwrite: bool) -> None:
-    from lmlab.checkpoint import load_model
-    from lmlab.interop.arpa import write_arpa
-    from lmlab.models.ngram import NGram
-
-    if path.is_dir() or (path.exists() and not overwrite):
-        raise ValueError(f"{path} exists already; choose another name, or replace a file with --overwrite")
-    model, tokenizer = load_model(run)
-    if not isinstance(model, NGram):
-        raise ValueError(f"{run} holds no n-gram, and only n-grams can be written as ARPA files")
-    write_arpa(model, path, words=[tokenizer.engine.id_to_token(token) or "" for token in range(tokenizer.vocabulary)])
-
-
-def _from_arpa(path: Path, run: Path, overwrite: bool) -> None:
-    from lmlab.checkpoint import write_config, write_manifest, write_tensors
-    from lmlab.interop.arpa import read_arpa
-    from lmlab.interop.staging import staged
+def _from_arpa(path: Path, run: Path, tokenizer: Path | None, overwrite: bool) -> None:
+    from lmlab.interop.arpa_runs import import_arpa
     from lmlab.tokenizers import Tokenizer
-    from lmlab.tokenizers.engines import numbered_word_engine
 
-    with staged(run, overwrite=overwrite) as new:
-        model, words = read_arpa(path)
-        Tokenizer(numbered_word_engine(words, boundary=model.config.boundary)).save(new / "tokenizer.json")
-        write_tensors(new / "model.safetensors", model.tensors())
-        write_config(new, "ngram", model.config.model_dump())
-        write_manifest(new)
+    import_arpa(path, run, tokenizer=None if tokenizer is None else Tokenizer.load(tokenizer), overwrite=overwrite)

@@ -17,7 +17,7 @@ def cost(
         str,
         typer.Argument(
             metavar="MODEL",
-            help="A system of the lineage (lmlab list), or gpt3.",
+            help="A model (lmlab list shows all), or gpt3.",
         ),
     ],
     size: Annotated[str | None, typer.Option(help="A preset, such as 124M of gpt2 or large of bert.")] = None,
@@ -33,10 +33,11 @@ def cost(
         typer.Option("--set", help="Any setting of the model, or of training, e.g. --set model.layers=3."),
     ] = None,
     vocabulary: Annotated[
-        int | None, typer.Option(help="Number of token types; as published, or the default tokenizer's, if not given.")
+        int | None, typer.Option(help="Vocabulary size; as published, or the default tokenizer's, if not given.")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Rows that a device works on at a time; as in training, or 8, if not given.")
+        int | None,
+        typer.Option(help="Sequences that a device works on at a time; as in training, or 8, if not given."),
     ] = None,
     hardware: Annotated[
         str | None,
@@ -49,7 +50,7 @@ def cost(
     ] = None,
     country: Annotated[
         str | None,
-        typer.Option(help="Whose electricity: SE, DE, US …; LMLAB_COUNTRY or the world's average, if not given."),
+        typer.Option(help="Country of the electricity: SE, DE, US … (default: LMLAB_COUNTRY, or the world's average)"),
     ] = None,
     price_per_hour: Annotated[
         float | None, typer.Option(help="US dollars per device and hour; a list price, if not given.")
@@ -80,10 +81,11 @@ def cost(
         raise ValueError(f"--vocabulary {vocabulary}: give at least 2 token types")
     if batch is not None and batch < 1:
         raise ValueError(f"--batch {batch}: give at least one row")
-    design, train = _design(model, size, settings or [], vocabulary, batch)
+    measured = hardware is not None and hardware.strip().lower() == THIS
+    design, train = _design(model, size, settings or [], vocabulary, batch, measured=measured)
     moments = 2 if train.optimizer != "sgd" else int(train.momentum > 0)
     speed, rows = None, train.batch
-    if hardware is not None and hardware.strip().lower() == THIS:
+    if measured:
         if utilisation is not None:
             raise ValueError("--utilisation is measured with --hardware this; leave it out")
         speed, rows = _measure(design, train, moments)
@@ -106,7 +108,7 @@ def cost(
 
 
 def _design(
-    name: str, size: str | None, settings: list[str], vocabulary: int | None, batch: int | None
+    name: str, size: str | None, settings: list[str], vocabulary: int | None, batch: int | None, *, measured: bool
 ) -> tuple[Design, TrainConfig]:
     """The design, and the settings of its training."""
     from lmlab.config import apply_settings, build, suggest
@@ -118,6 +120,7 @@ def _design(
     for group in groups:
         if group not in ("model", "train"):
             raise ValueError(f"unknown group of settings {group!r}{suggest(group, ('model', 'train'))}")
+    _check_settings(groups, vocabulary=vocabulary, batch=batch, measured=measured)
     cls = load_class(name) if name in LINEAGE else None
     defaults = cls.TRAINING if cls is not None else {"batch": 8}
     values = {**defaults, **groups.get("train", {}), **({"batch": batch} if batch is not None else {})}
@@ -125,6 +128,45 @@ def _design(
     return describe(
         name, size=size, settings=groups.get("model", {}), vocabulary=vocabulary, window=train.window
     ), train
+
+
+ON_PAPER = ("batch", "window", "optimizer", "momentum")
+"""The settings of training that an estimate depends on."""
+IN_A_TRIAL = (
+    "seed",
+    "accumulate",
+    "order",
+    "clip",
+    "precision",
+    "compile",
+    "device",
+    "evaluations",
+    "evaluation_tokens",
+)
+"""Those that matter besides where training is tried on this machine."""
+
+
+def _check_settings(groups: dict[str, Any], *, vocabulary: int | None, batch: int | None, measured: bool) -> None:
+    """A ValueError for a setting that would change nothing, so that nobody believes it did."""
+    from lmlab.config import suggest
+    from lmlab.training.settings import TrainConfig
+
+    train, used = groups.get("train", {}), ON_PAPER + (IN_A_TRIAL if measured else ())
+    for name in train:
+        if name not in TrainConfig.model_fields:
+            raise ValueError(f"unknown setting train.{name}{suggest(name, used)}")
+        if name not in used:
+            instead = {"budget": "; give --tokens", "country": "; give --country"}.get(name, "")
+            where = "; it does with --hardware this" if name in IN_A_TRIAL else ""
+            raise ValueError(f"train.{name} does not change the estimate, so it is not taken{instead}{where}")
+    if "momentum" in train and train.get("optimizer") != "sgd":
+        raise ValueError("train.momentum counts with train.optimizer=sgd alone; leave it out")
+    for option, group, name, given in (
+        ("--vocabulary", "model", "vocabulary", vocabulary),
+        ("--batch", "train", "batch", batch),
+    ):
+        if given is not None and name in groups.get(group, {}):
+            raise ValueError(f"{option} and --set {group}.{name} say the same: give one of them")
 
 
 def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int]:
@@ -137,9 +179,7 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
     from lmlab.training.trial import affordable_rows, machine_memory, matrix_rate, try_here
 
     if design.settings is None:
-        raise ValueError(
-            f"{design.name} has no file, so it cannot be tried here; reckon with other --hardware, such as a100"
-        )
+        raise ValueError(f"{design.name} has no file, so it cannot be tried here; give other --hardware, such as a100")
     device = choose_device(train.device)
     affordable_rows(
         design, wanted=1, peak=matrix_rate(device, repetitions=1), memory=machine_memory(device), moments=moments
@@ -173,7 +213,7 @@ def _print(result: Estimate, trial_rows: int | None) -> None:
         console.print(f"Published: {_published(result)}", soft_wrap=True)
     for line in _footnotes(result):
         console.print(line, style="dim", soft_wrap=True)
-    console.print("Every assumption is in docs/guides/costs.md; --json gives all figures.", style="dim")
+    console.print("All assumptions are in docs/guides/costs.md; --json gives all figures.", style="dim")
 
 
 def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from lmlab.cli.texts import OVERWRITE, check_outputs, read_lines
 
 if TYPE_CHECKING:
     from lmlab.analysis.embedding import TokenVectors
@@ -26,11 +29,10 @@ def embed(
         str | None, typer.Option(help="One vector per text: cls, mean or max. Without it, one per token.")
     ] = None,
     truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut a text that the model cannot hold; else it is an error.")
+        bool, typer.Option("--truncate", help="Cut a line that is longer than the model reads; else it is an error.")
     ] = False,
-    batch_tokens: Annotated[
-        int, typer.Option(min=1, help="Tokens that are read at once; changes speed, not the result.")
-    ] = 4096,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens; changes only the speed.")] = 4096,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Write the vectors of texts or tokens to a NumPy file.
@@ -43,20 +45,23 @@ def embed(
 
       lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
 
-    With --pool the array is \\[texts, width], a row for each line. Without it is \\[tokens, width], all texts after
-    each other, and a .json file beside it says which tokens and words they are, and where each text begins.
+    With --pool the array is \\[texts, width], a row for each line; that of an empty line is zero. Without it is
+    \\[tokens, width], all texts after each other, and a .json file beside it says which tokens and words they are, and
+    where each text begins.
     """
     from lmlab.analysis.embedding import find_pool
     from lmlab.analysis.layer_mix import select_layers
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import check_output, read_lines
+    from lmlab.decoding.too_long import TooLongError
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
     if output is None or output.suffix != ".npy":
         given = "nothing" if output is None else output
         raise ValueError(f"-o {given}: say where to write the vectors, a name that ends in .npy: -o vectors.npy")
-    check_output("-o", output)
+    listing = output.with_suffix(".json")
+    outputs = {"-o": output} | ({"the list of tokens": listing} if pool is None else {})
+    check_outputs(outputs, inputs=[run, file], overwrite=overwrite)
     select_layers(layers)
     wanted = None if pool is None else find_pool(pool)
     place = choose_device(device)
@@ -71,10 +76,19 @@ def embed(
             "batch_tokens": batch_tokens,
             "progress": progress,
         }
-        if wanted is not None:
-            vectors = model.embed(texts, pool=wanted, **options)
-        else:
-            found = model.embed(texts, **options)
+        try:
+            if wanted is not None:
+                vectors = model.embed(texts, pool=wanted, **options)
+            else:
+                found = model.embed(texts, **options)
+        except TooLongError as error:
+            raise ValueError(
+                f"line {error.number} of {_name(file)} has {error.tokens:,} tokens, and the model reads at most "
+                f"{error.most:,}: give --truncate to cut such lines, or put shorter texts on the lines"
+            ) from None
+    if empty := sum(not text.strip() for text in texts):
+        what = "has a vector of zeros" if wanted is not None else "has no tokens and no vectors"
+        print(f"note: {empty:,} of {len(texts):,} lines are empty; such a line {what}", file=sys.stderr)
     if wanted is not None:
         _write(output, vectors)
         print(f"wrote {output}: {len(texts):,} texts x {vectors.shape[1]:,} (layers {layers}, pool {wanted})")
@@ -82,13 +96,16 @@ def embed(
         import numpy as np
 
         stacked = np.concatenate([each.vectors for each in found])
-        listing = output.with_suffix(".json")
         _write(output, stacked)
         _write_listing(listing, found, layers=layers)
         print(
             f"wrote {output}: {len(stacked):,} tokens x {stacked.shape[1]:,} (layers {layers})\n"
             f"wrote {listing}: the tokens, their words and places, and where each of {len(texts):,} texts begins"
         )
+
+
+def _name(file: str) -> str:
+    return "standard input" if file == "-" else file
 
 
 def _write(path: Path, vectors: Any) -> None:

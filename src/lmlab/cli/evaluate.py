@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, check_output
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
 
 if TYPE_CHECKING:
     from lmlab.decoding.translation import Translator
@@ -18,17 +18,20 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
     source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
-    target: Annotated[Path | None, typer.Option(help="Their translations by people, line by line.")] = None,
-    beams: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Texts kept in each step; 1 is greedy.")] = 5,
+    target: Annotated[Path | None, typer.Option(help="Their reference translations, line by line.")] = None,
+    beams: Annotated[
+        int, typer.Option(min=1, max=MOST_TEXTS, help="Beam size: hypotheses kept at each step; 1 is greedy search.")
+    ] = 5,
     length_penalty: Annotated[
         float,
         typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
     ] = 0.6,
-    no_repeat: Annotated[int, typer.Option(min=0, help="Never write the same so many tokens in a row twice.")] = 0,
-    lowercase: Annotated[bool, typer.Option("--lowercase", help="Compare without regard to case.")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Keep the translations here.")] = None,
+    no_repeat: Annotated[int, typer.Option(min=0, help="Never repeat an n-gram of N tokens; 0 allows it.")] = 0,
+    lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case (lower and upper letters).")] = False,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations to this file.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences at once; changes only the speed.")] = 32,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Translate a test set and measure BLEU, chrF and loss.
@@ -46,18 +49,24 @@ def evaluate(
     from lmlab.metrics.bleu import translation_metrics
     from lmlab.training.loop import choose_device
 
-    check_output("-o", output)
+    check_outputs({"-o": output}, inputs=[run, source, target], overwrite=overwrite)
     metrics = translation_metrics(lowercase=lowercase)
     model = load(run, device=choose_device(device))
     translator = model.translator
     if source is None or target is None:
-        raise ValueError("what is there to translate? give --source FILE and --target FILE")
+        raise ValueError("there is nothing to translate: give --source FILE and --target FILE")
     sources, references = _read(source, target)
     values = _loss(translator, sources, references, batch)
     begin = time.perf_counter()
     with counting("translating") as progress:
         found = model.translate(
-            sources, beams=beams, length_penalty=length_penalty, no_repeat=no_repeat, batch=batch, progress=progress
+            sources,
+            beams=beams,
+            length_penalty=length_penalty,
+            no_repeat=no_repeat,
+            longest=None,
+            batch=batch,
+            progress=progress,
         )
     seconds = time.perf_counter() - begin
     if output is not None:

@@ -14,8 +14,14 @@ if TYPE_CHECKING:
     from lmlab.decoding.filling import Filled
 
 
+SIDE_BY_SIDE = 4
+"""Blanks that have a column each; more have a row each."""
+MOST_SHOWN = 20
+"""Blanks that are shown each by itself."""
+
+
 def fill(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a model that reads both ways.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a masked language model (bert …).")],
     text: Annotated[str, typer.Argument(help="A text in which each [MASK] is a blank; '-' reads standard input.")],
     top: Annotated[int, typer.Option(min=1, help="How many fillings to show.")] = 5,
     jointly: Annotated[
@@ -24,7 +30,7 @@ def fill(
     order: Annotated[
         str, typer.Option(help="Which blank is filled first: left-to-right, or confident (the surest).")
     ] = "left-to-right",
-    beams: Annotated[int, typer.Option(min=1, help="With --jointly: fillings that are followed at once.")] = 16,
+    beams: Annotated[int, typer.Option(min=1, help="With --jointly: beam size.")] = 16,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -36,7 +42,7 @@ def fill(
 
       lmlab fill runs/bert "I flew from [MASK] [MASK] to Paris." --jointly --top 10
 
-    A blank is one token. <mask> is a blank too. Several blanks are filled each by itself, unless --jointly; both
+    A blank, [MASK] or <mask>, is one masked token. Several blanks are filled independently, unless --jointly; both
     probabilities are shown.
     """
     from lmlab.decoding.filling import find_order
@@ -84,11 +90,21 @@ def _as_dict(found: Filled) -> dict[str, object]:
 
 
 def _print_blanks(console: Console, found: Filled) -> None:
-    """Each blank by itself, side by side."""
+    """Each blank by itself: side by side, or below each other where they are many."""
     from rich.table import Table
     from rich.text import Text
 
     table = Table(title="each blank while all are open", title_justify="left")
+    if len(found.blanks) > SIDE_BY_SIDE:
+        table.add_column("blank", justify="right")
+        table.add_column("most probable tokens")
+        for number, blank in enumerate(found.blanks[:MOST_SHOWN], start=1):
+            best = (f"{candidate.token} {_percent(candidate.probability).strip()}" for candidate in blank)
+            table.add_row(str(number), Text("   ".join(best)))
+        console.print(table)
+        if len(found.blanks) > MOST_SHOWN:
+            console.print(f"… and {len(found.blanks) - MOST_SHOWN} more blanks; --json gives all")
+        return
     for number in range(1, len(found.blanks) + 1):
         table.add_column(f"blank {number}")
     for row in zip(*found.blanks, strict=True):
@@ -108,8 +124,9 @@ def _print_fillings(console: Console, found: Filled) -> None:
             )
     else:
         best, other = ("together", "each alone") if found.jointly else ("each alone", "together")
+        many = len(found.blanks) > SIDE_BY_SIDE
         table = Table(
-            "tokens",
+            *([] if many else ["tokens"]),
             best,
             other,
             "text",
@@ -121,7 +138,8 @@ def _print_fillings(console: Console, found: Filled) -> None:
         for filling in found.fillings:
             joint, independent = _percent(filling.joint), _percent(filling.independent)
             figures = (joint, independent) if found.jointly else (independent, joint)
-            table.add_row(Text("  ".join(filling.tokens), style="bold"), *map(Text, figures), Text(_safe(filling.text)))
+            tokens = [] if many else [Text("  ".join(filling.tokens), style="bold")]
+            table.add_row(*tokens, *map(Text, figures), Text(_safe(filling.text)))
     console.print(table)
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -20,34 +21,37 @@ _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) n
 
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    prompt: Annotated[str, typer.Argument(help="What the text begins with; '-' reads it from standard input.")] = "",
-    tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="The most tokens to write.")] = 100,
-    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="How many texts, written side by side.")] = 1,
+    prompt: Annotated[str, typer.Argument(help="The beginning of the text; '-' reads it from standard input.")] = "",
+    tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="Maximum number of tokens to generate.")] = 100,
+    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Number of texts (samples) to generate.")] = 1,
     temperature: Annotated[
-        float, typer.Option(help="Below 1 is safer, above 1 is bolder; 0 always takes the best token.")
+        float, typer.Option(help="Sampling temperature: below 1 is safer, above 1 bolder; 0 takes the best token.")
     ] = 1.0,
-    top_k: Annotated[int | None, typer.Option(help="Draw only from the k best tokens.")] = None,
+    top_k: Annotated[
+        int | None, typer.Option(help="Top-k sampling: draw only from the k most probable tokens.")
+    ] = None,
     top_p: Annotated[
-        float | None, typer.Option(help="Draw only from the best tokens that together have probability p.")
+        float | None, typer.Option(help="Nucleus sampling: draw from the smallest set of tokens with probability p.")
     ] = None,
     min_p: Annotated[
-        float | None, typer.Option(help="Draw only tokens with at least p times the probability of the best.")
+        float | None, typer.Option(help="Draw only tokens with at least p times the probability of the best one.")
     ] = None,
     repetition_penalty: Annotated[
         float, typer.Option(help="Above 1 makes tokens that were already used less likely (1.2 is usual).")
     ] = 1.0,
     beams: Annotated[
         int | None,
-        typer.Option(min=1, max=MOST_TEXTS, help="Search for the most probable text with so many beams."),
+        typer.Option(min=1, max=MOST_TEXTS, help="Beam search with this beam size, in place of sampling."),
     ] = None,
     length_penalty: Annotated[
         float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")
     ] = 0.0,
     trace: Annotated[str | None, typer.Option(metavar="OUT", help=f"With --beams: {TRACE}")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=f"With --trace: {OVERWRITE}")] = False,
     stop: Annotated[
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
-    seed: Annotated[int, typer.Option(help="The same seed gives the same text.")] = 0,
+    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same text.")] = 0,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -73,6 +77,7 @@ def generate(
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
+    check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
     if prompt == "-":
         prompt = sys.stdin.read()
     writer = load(run, device=choose_device(device)).writer
@@ -132,8 +137,10 @@ def _print_prompt(prompt: str) -> None:
 
 
 def _print_stream(pieces: Iterable[str], prompt: str) -> None:
+    rest = iter(pieces)
+    first = next(rest, "")  # before anything is shown: it may be an error
     _print_prompt(prompt)
-    for piece in pieces:
+    for piece in chain([first], rest):
         if piece:
             sys.stdout.write(_safe(piece))
             sys.stdout.flush()

@@ -13,7 +13,7 @@ BAR = 40
 
 def next_(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    prompt: Annotated[str, typer.Argument(help="What the model reads first; '-' reads it from standard input.")] = "",
+    prompt: Annotated[str, typer.Argument(help="The context; '-' reads it from standard input.")] = "",
     top: Annotated[int, typer.Option(min=1, help="How many tokens to show.")] = 10,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",

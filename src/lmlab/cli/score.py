@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -15,9 +16,13 @@ if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
     from lmlab.progress import ReportProgress
 
+    Scores = list[tuple[str, Score]]  # with the name of each text
+
 HEAT = ("green", "cyan", "yellow", "magenta", "red")
 """Backgrounds for surprisals below 1, 3, 6 and 10 bits, and above: colours that every terminal has."""
 BOUNDS = (1.0, 3.0, 6.0, 10.0)
+LONGEST_NAME = 40
+"""Characters of a text that name it in a table."""
 
 
 def score(
@@ -26,19 +31,24 @@ def score(
         list[str] | None,
         typer.Argument(metavar="FILE", help="Files, folders, globs, .gz, or '-' for standard input."),
     ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="Score this text (may be given several times).")] = None,
+    text: Annotated[
+        list[str] | None, typer.Option(help="Score this text; several of them are shown in a table.")
+    ] = None,
+    held_out: Annotated[
+        bool, typer.Option("--held-out", help="Score the text that was held out when the run was trained.")
+    ] = False,
     tokens: Annotated[bool, typer.Option("--tokens", help="Show each token with its surprisal in bits.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     mix: Annotated[
         list[str] | None,
         typer.Option(
             metavar="RUN[=WEIGHT]",
-            help="Mix in another model with the same tokenizer, with this weight; without any, all count the same.",
+            help="Interpolate with another model of the same tokenizer, with this weight. (default: equal weights)",
         ),
     ] = None,
     learn_weights: Annotated[
         list[str] | None,
-        typer.Option(metavar="FILE", help="Learn the weights of --mix on this held-out text, in place of giving them."),
+        typer.Option(metavar="FILE", help="Learn the weights of --mix on this held-out text."),
     ] = None,
     documents: Annotated[
         str | None,
@@ -46,58 +56,102 @@ def score(
             help="What one document is: file, lines, blank or endoftext; as the run was trained, if not given."
         ),
     ] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Texts scored side by side; changes speed, not the result.")] = 16,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size in texts; changes only the speed.")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     country: Annotated[
         str | None,
-        typer.Option(help="Whose electricity, for CO2e: SE, DE, US …; LMLAB_COUNTRY or the world's, if not given."),
+        typer.Option(help="Country of the electricity, for CO2e: SE, DE, US … (default: LMLAB_COUNTRY, or the world)"),
     ] = None,
 ) -> None:
     """Measure bits per byte and perplexity on texts.
 
     Perplexity is given per token and per word; lower is better. Every token counts, the first too, each predicted from
-    all that the model can see before it in its document. A model that fills blanks (bert …) guesses each token from all
+    all that the model can see before it in its document. A masked language model (bert …) predicts each token from all
     others instead: its pseudo-log-likelihood.
 
     Examples:
 
-      lmlab score runs/book test.txt
+      lmlab score runs/book --held-out
+
+      lmlab score runs/book another-book.txt
 
       lmlab score runs/book --text "The cat sat on the mat." --tokens
 
       lmlab score runs/nplm test.txt --mix runs/trigram --learn-weights valid.txt
 
     Bits per byte compare any two models on the same text, perplexity per token only models with the same tokenizer.
+    A score on text that the model was trained on says little; you are warned where that can be seen.
     """
+    from rich.console import Console
+
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import documents_of, read_documents
+    from lmlab.cli.texts import check_outputs, documents_of, read_documents
+    from lmlab.compare.joining import MOST_SHARED, share_trained_on
     from lmlab.costs.countries import find_grid
+    from lmlab.decoding.scoring import add_scores
     from lmlab.language_model import load
     from lmlab.training.costs import Meter
     from lmlab.training.loop import choose_device
 
     place, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
-    texts = [*(text or []), *(read_documents(files, documents=how) if files else [])]
-    if not texts:
-        raise ValueError("nothing to score: give FILE (or - for standard input), or --text TEXT")
+    check_outputs({}, inputs=[run, *(files or [])])
+    groups = [(each, [each]) for each in text or []]
+    if files:
+        name = ", ".join("standard input" if file == "-" else file for file in files)
+        groups.append((name, read_documents(files, documents=how)))
+    given = [each for _, group in groups for each in group]
+    if held_out:
+        groups.append(("the held-out text", _held_out(run)))
+    if not groups:
+        raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with counting("scoring") as progress:
         model = load(run, device=place)
         if mix:
-            others, given = zip(*map(_run_and_weight, mix), strict=True)
+            others, weighted = zip(*map(_run_and_weight, mix), strict=True)
             parts = [load(other, device=place) for other in others]
-            held_out = read_documents(learn_weights, documents=how) if learn_weights else None
-            model = _mixture(model, parts, list(given), held_out, batch, progress)
+            other_text = read_documents(learn_weights, documents=how) if learn_weights else None
+            model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
             raise ValueError("--learn-weights learns the weights of a mixture: give --mix RUN too")
         meter = Meter(place)
-        result = model.score(texts, batch=batch, progress=progress)
+        found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
+    share = share_trained_on(run, given) if given else 0.0
+    if share is not None and share > MOST_SHARED:
+        print(
+            f"warning: {run} was trained on {share:.0%} of this text (by its long lines), so the score flatters it; "
+            f"score what it has not seen: lmlab score {shlex.quote(str(run))} --held-out",
+            file=sys.stderr,
+        )
     weights = getattr(model.model, "weights", None)
+    scores = [(name, each) for (name, _), each in zip(groups, found, strict=True)]
     if json_:
-        _print_json(result, cost, tokens=tokens, weights=weights, documents=how)
-    else:
-        _print(result, model, cost, tokens=tokens, weights=weights)
+        _print_json(scores, cost, tokens=tokens, weights=weights, documents=how, share=share)
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    told = Console(highlight=False, soft_wrap=True, stderr=True) if tokens and not console.is_terminal else console
+    if tokens:
+        _print_tokens(console, scores, spaced=model.tokenizer.lossy)
+    if len(scores) > 1:
+        _print_table(told, scores)
+    _print(told, add_scores(found), model, cost, weights=weights)
+
+
+def _held_out(run: Path) -> list[str]:
+    """The documents that a run has never seen; a ValueError where they are not there, or no texts."""
+    from lmlab.data.reading.text import STANDARD_INPUT
+    from lmlab.recipe import read_record
+    from lmlab.run import held_out
+
+    if not (run / "recipe.json").is_file():
+        raise ValueError(f"--held-out: {run} has no recipe.json, which would say what text was held out; give FILE")
+    if STANDARD_INPUT in read_record(run).recipe.data.named:
+        raise ValueError(f"--held-out: {run} learnt from standard input, which is not there any more; give FILE")
+    found = held_out(run)
+    if not all(isinstance(each, str) for each in found):
+        raise ValueError(f"--held-out: {run} learns from pairs of texts; give them to: lmlab evaluate {run} --source …")
+    return found
 
 
 def _run_and_weight(given: str) -> tuple[str, float | None]:
@@ -135,12 +189,23 @@ def _mixture(
 
 
 def _print_json(
-    result: Score, cost: dict[str, Any], *, tokens: bool, weights: list[float] | None, documents: str
+    scores: Scores,
+    cost: dict[str, Any],
+    *,
+    tokens: bool,
+    weights: list[float] | None,
+    documents: str,
+    share: float | None,
 ) -> None:
     import json
     import math
 
-    values: dict[str, object] = {**result.as_dict(), "documents": documents, "cost": cost}
+    from lmlab.decoding.scoring import add_scores
+
+    result = add_scores([each for _, each in scores])
+    values: dict[str, object] = {**result.as_dict(), "documents": documents, "trained_on": share, "cost": cost}
+    if len(scores) > 1:
+        values["texts"] = [{"name": name, **each.as_dict()} for name, each in scores]
     if weights is not None:
         values["weights"] = weights
     if tokens:
@@ -150,24 +215,52 @@ def _print_json(
     print(json.dumps(values, ensure_ascii=False))
 
 
-def _print(
-    result: Score, model: LanguageModel, cost: dict[str, Any], *, tokens: bool, weights: list[float] | None
-) -> None:
-    from rich.console import Console
+def _print_tokens(console: Console, scores: Scores, *, spaced: bool) -> None:
+    """Each token with its surprisal: coloured on a screen, else as columns under their names."""
+    if not console.is_terminal:
+        sys.stdout.write("token\tbits\n")
+    for name, each in scores:
+        if console.is_terminal:
+            _print_heat(console, each, spaced=spaced, title=name if len(scores) > 1 else "")
+        else:
+            sys.stdout.writelines(f"{token}\t{bits:.4f}\n" for token, bits in each.surprisals)
 
-    console = Console(highlight=False, soft_wrap=True)
-    totals = console
-    if tokens and console.is_terminal:
-        _print_heat(console, result, spaced=model.tokenizer.lossy)
-    elif tokens:
-        sys.stdout.writelines(f"{token}\t{bits:.4f}\n" for token, bits in result.surprisals)
-        totals = Console(highlight=False, soft_wrap=True, stderr=True)
+
+def _print_table(console: Console, scores: Scores) -> None:
+    """Several texts apart."""
+    from rich.table import Table
+    from rich.text import Text
+
+    pseudo = "pseudo-" if any(each.pseudo for _, each in scores) else ""
+    table = Table("text", title_justify="left")
+    for heading in (f"{pseudo}bits per byte", f"{pseudo}perplexity per token", "per word", "bits", "tokens", "bytes"):
+        table.add_column(heading, justify="right")
+    for name, each in scores:
+        short = name if len(name) <= LONGEST_NAME else name[: LONGEST_NAME - 1] + "…"
+        lossy = " (lossy)" if each.lossy else ""
+        table.add_row(
+            Text(" ".join(short.split())),
+            f"{each.bits_per_byte:.4f}{lossy}",
+            _readable(each.perplexity),
+            _readable(each.word_perplexity),
+            f"{each.bits:,.1f}",
+            f"{each.tokens:,}",
+            f"{each.bytes:,}",
+        )
+    console.print(table, soft_wrap=False)
+    console.print("All of them together:")
+
+
+def _print(
+    totals: Console, result: Score, model: LanguageModel, cost: dict[str, Any], *, weights: list[float] | None
+) -> None:
     pseudo = "pseudo-" if result.pseudo else ""
     totals.print(
-        f"[bold]{result.bits_per_byte:.4f}[/bold] {pseudo}bits per byte\n"
+        f"[bold]{result.bits_per_byte:.4f}[/bold] {pseudo}bits per byte{' (lossy)' if result.lossy else ''}\n"
         f"[bold]{_readable(result.perplexity)}[/bold] {pseudo}perplexity per token, "
         f"[bold]{_readable(result.word_perplexity)}[/bold] per word\n"
-        f"{result.nats:,.1f} nats over {result.tokens:,} tokens, {result.words:,} words, {result.bytes:,} bytes\n"
+        f"{result.bits:,.1f} bits ({result.nats:,.1f} nats) over {result.tokens:,} tokens, {result.words:,} words, "
+        f"{result.bytes:,} bytes\n"
         f"{cost['seconds']:.2f} s, {cost['joules']:.3g} J ({cost['energy_method']}), {cost['grams']:.2g} g CO2e "
         f"({cost['country']})"
     )
@@ -175,8 +268,8 @@ def _print(
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")
     if result.pseudo:
         totals.print(
-            "note: this is the pseudo-log-likelihood, each token guessed from all others (Salazar et al. 2020): "
-            "not comparable with left-to-right scores, only with those of other models that fill blanks."
+            "note: this is the pseudo-log-likelihood, each token predicted from all others (Salazar et al. 2020): "
+            "not comparable with left-to-right scores, only with those of other masked language models."
         )
     if result.lossy:
         share = f" {result.unknown:,} of {result.tokens:,} tokens are unknown." if result.unknown else ""
@@ -190,11 +283,12 @@ def _readable(value: float) -> str:
     return f"{value:,.2f}" if value < 1e6 else f"{value:.3g}"
 
 
-def _print_heat(console: Console, result: Score, *, spaced: bool) -> None:
+def _print_heat(console: Console, result: Score, *, spaced: bool, title: str) -> None:
     """The text with each token on a background that shows its surprisal."""
     from rich.text import Text
 
-    legend = Text("bits: ")
+    legend = Text(f"{title}\n" if title else "")
+    legend.append(f"{result.bits:,.1f} bits over {result.tokens:,} tokens; bits of each: ")
     for name, colour in zip((*(f"below {bound:g}" for bound in BOUNDS), "more"), HEAT, strict=True):
         legend.append(f" {name} ", style=f"black on {colour}")
     console.print(legend)

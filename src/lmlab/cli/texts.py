@@ -1,9 +1,11 @@
-"""Texts that are named on the command line, read whole and told apart into documents."""
+"""Texts that are named on the command line, read whole and told apart into documents, and files to write."""
 
 from __future__ import annotations
 
+import os
+import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from lmlab.data.reading.text import Source
 
 
+OVERWRITE = "Replace files that are there already."
 MOST_TEXTS = 10_000
 """Texts written or searched side by side, at most: each takes memory."""
 
@@ -51,6 +54,48 @@ def check_output(option: str, path: str | Path | None) -> None:
         raise ValueError(f"{option} {path}: there is no folder {Path(path).absolute().parent}")
     if path is not None and Path(path).is_dir():
         raise ValueError(f"{option} {path} is a folder: give the name of a file")
+
+
+def check_outputs(
+    outputs: Mapping[str, str | Path | None], *, inputs: Sequence[str | Path | None], overwrite: bool = False
+) -> None:
+    """Refuse to write, by option, where nothing can be written, and over anything that is read or was there before.
+
+    Inputs are files, folders (what is in them counts, too) and `-`. Files are compared as the system knows them, so
+    that another path, a symbolic link or a hard link to an input is that input. What was there before is replaced with
+    `--overwrite` alone; pipes and devices may always be written to.
+    """
+    read = [Path(each) for each in inputs if each is not None and str(each) != "-"]
+    known = {identity for path in read if path.is_file() and (identity := _identity(path))}
+    if any(str(each) == "-" for each in inputs) and (standard := _identity(0)):
+        known.add(standard)
+    folders = [path.resolve() for path in read if path.is_dir()]
+    if (shown := _identity(1)) and shown in known:
+        raise ValueError("standard output goes to a file that is read, too: write to another file")
+    places: dict[Path, str] = {}
+    for option, output in outputs.items():
+        if output is None or str(output) == "-":
+            continue
+        check_output(option, output)
+        path, identity = Path(output).resolve(), _identity(output)
+        if identity in known:
+            raise ValueError(f"{option} {output} is read, too, and would be overwritten: write to another file")
+        if identity and any(folder in path.parents for folder in folders):
+            raise ValueError(f"{option} {output} is a file of what is read: write to another file")
+        if path in places:
+            raise ValueError(f"{places[path]} and {option} name the same file, {output}: give two names")
+        places[path] = option
+        if identity and not overwrite and Path(output).stat().st_size:
+            raise ValueError(f"{option} {output} exists already: choose another name, or replace it with --overwrite")
+
+
+def _identity(file: str | Path | int) -> tuple[int, int] | None:
+    """Which file this is, whatever its name; None where it is not there, or is a pipe, a device or a folder."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return None
+    return (status.st_dev, status.st_ino) if stat.S_ISREG(status.st_mode) else None
 
 
 @contextmanager

@@ -9,42 +9,55 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, check_output, read_lines
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, read_lines
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
-    from lmlab.decoding.translation import Translation
+    from lmlab.decoding.translation import Translation, Translator
     from lmlab.language_model import LanguageModel
 
 
 def translate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
-    file: Annotated[str, typer.Argument(help="Sources, one per line; '-' reads standard input.")] = "-",
+    file: Annotated[str, typer.Argument(help="Source sentences, one per line; '-' reads standard input.")] = "-",
     text: Annotated[list[str] | None, typer.Option(help="Translate this (may be given several times).")] = None,
-    beams: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Texts kept in each step; 1 is greedy.")] = 5,
+    beams: Annotated[
+        int, typer.Option(min=1, max=MOST_TEXTS, help="Beam size: hypotheses kept at each step; 1 is greedy search.")
+    ] = 5,
     nbest: Annotated[
-        int | None, typer.Option(min=1, help="Print so many translations of each line, as: index ||| text ||| score.")
+        int | None,
+        typer.Option(min=1, help="Print the N best translations of each line, as: index ||| text ||| score."),
     ] = None,
     length_penalty: Annotated[
         float,
         typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
     ] = 0.6,
     tokens: Annotated[
-        int | None, typer.Option(min=1, help="The most tokens of a translation. (default: ample for its source)")
+        int | None,
+        typer.Option(min=1, help="Maximum length of a translation in tokens. (default: 3 x its source + 16)"),
     ] = None,
-    shortest: Annotated[int, typer.Option(min=0, help="The fewest tokens of a translation.")] = 0,
-    no_repeat: Annotated[int, typer.Option(min=0, help="Never write the same so many tokens in a row twice.")] = 0,
+    shortest: Annotated[int, typer.Option(min=0, help="Minimum length of a translation in tokens.")] = 0,
+    no_repeat: Annotated[int, typer.Option(min=0, help="Never repeat an n-gram of N tokens; 0 allows it.")] = 0,
+    longest: Annotated[
+        int, typer.Option(min=1, help="Maximum length of a line in tokens; a longer one is an error, or is cut.")
+    ] = 1024,
+    truncate: Annotated[bool, typer.Option("--truncate", help="Cut lines that are too long.")] = False,
     alignments: Annotated[
         str | None,
-        typer.Option(metavar="OUT", help="Draw what attended to what, to out.html or out.png (needs lmlab\\[report])."),
+        typer.Option(
+            metavar="OUT", help="Draw the attention (alignments) to out.html or out.png (needs lmlab\\[report])."
+        ),
     ] = None,
     layer: Annotated[int, typer.Option(help="With --alignments: the decoder block, from 0; -1 is the last.")] = -1,
     head: Annotated[
         int | None, typer.Option(min=0, help="With --alignments: one head, from 0. (default: the mean of all)")
     ] = None,
     trace: Annotated[str | None, typer.Option(metavar="OUT", help=TRACE)] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write here, not to the screen.")] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Sentences searched side by side; changes only the speed.")] = 32,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The file to write. (default: the screen)")
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
+    batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
     """Translate a file line by line, with beam search.
@@ -61,13 +74,15 @@ def translate(
     """
     from lmlab.cli.bars import counting
     from lmlab.cli.trace import check_trace, write_trace
+    from lmlab.decoding.too_long import TooLongError
     from lmlab.decoding.tracing import SearchTree
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
-    check_output("-o", output)
     _check_alignments(alignments, layer=layer, head=head)
+    outputs = {"-o": output, "--trace": trace, "--alignments": alignments}
+    check_outputs(outputs, inputs=[run, file if not text else None], overwrite=overwrite)
     if nbest is not None and nbest > beams:
         raise ValueError(f"--nbest {nbest} with --beams {beams}: a search gives at most as many texts as beams")
     if text and file != "-":
@@ -75,13 +90,28 @@ def translate(
     lines = list(text) if text else read_lines(file)
     if not lines:
         raise ValueError(f"{file}: there is no line to translate")
+    if alignments is not None and alignments.endswith(".png"):
+        drawings = {f"--alignments, line {n + 1}": _picture(Path(alignments), n, lines) for n in range(len(lines))}
+        check_outputs(drawings, inputs=[run, file if not text else None], overwrite=overwrite)
     trees: list[SearchTree] = []
     with counting("translating") as progress:
         model = load(run, device=choose_device(device))
         if alignments is not None:
             model.alignments("", "", layer=layer, head=head)  # says before the search what cannot be drawn
-        found = model.translator.translate(
+        translator = model.translator
+        if truncate:
+            lines = _cut(translator, lines, longest)
+        try:
+            translator.source_rows(lines, longest=longest)
+        except TooLongError as error:
+            larger = f", or allow more with --longest {error.tokens}" if error.most == longest else ""
+            raise ValueError(
+                f"line {error.number} has {error.tokens:,} tokens, and at most {error.most:,} are translated: put one "
+                f"sentence on a line, cut such lines with --truncate{larger}"
+            ) from None
+        found = translator.translate(
             lines,
+            longest=longest,
             beams=beams,
             length_penalty=length_penalty,
             tokens=tokens,
@@ -103,6 +133,15 @@ def translate(
         print(f"wrote {output}", file=sys.stderr)
 
 
+def _cut(translator: Translator, lines: list[str], longest: int) -> list[str]:
+    """The lines, those that are too long cut, and the user told which."""
+    short = translator.shorten(lines, longest=longest)
+    for number, (line, cut) in enumerate(zip(lines, short, strict=True), start=1):
+        if len(cut) < len(line.strip()):
+            print(f"warning: line {number} is cut after {cut[-40:]!r}; the rest is not translated", file=sys.stderr)
+    return short
+
+
 def _lines(found: Sequence[Sequence[Translation]], nbest: int | None) -> list[str]:
     if nbest is None:
         return [each[0].text if each else "" for each in found]
@@ -120,12 +159,16 @@ def _check_alignments(where: str | None, *, layer: int, head: int | None) -> Non
         return
     if Path(where).suffix not in (".html", ".png"):
         raise ValueError(f"--alignments {where}: end the name with .html (a page) or .png (pictures)")
-    check_output("--alignments", where)
     if where.endswith(".png"):
         from importlib.util import find_spec
 
         if find_spec("matplotlib") is None:
             raise ValueError(f"--alignments {where}: PNG needs matplotlib: pip install 'lmlab[report]', or give .html")
+
+
+def _picture(where: Path, number: int, lines: Sequence[str]) -> Path:
+    """The file for the picture of one line: the name that was given, with a number where there are several lines."""
+    return where if len(lines) == 1 else where.with_stem(f"{where.stem}-{number + 1}")
 
 
 def _draw(
@@ -153,7 +196,7 @@ def _draw(
         where.write_text(page, encoding="utf-8")
         print(f"wrote {where}", file=sys.stderr)
         return
-    names = [where if len(lines) == 1 else where.with_stem(f"{where.stem}-{number + 1}") for number in numbers]
+    names = [_picture(where, number, lines) for number in numbers]
     for path, each in zip(names, drawn, strict=True):
         save_png(each, path)
     print(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to draw: all lines are empty", file=sys.stderr)

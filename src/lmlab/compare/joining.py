@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lmlab import recipe as recipes
 from lmlab import run
 from lmlab.checkpoint import digest, read_json
 from lmlab.compare.arena import measure
@@ -16,6 +19,7 @@ from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import TRAINING_JOULES, Record
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
+from lmlab.data.reading.text import STANDARD_INPUT
 from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
 from lmlab.recipe import read_record
@@ -24,6 +28,10 @@ from lmlab.training.loop import choose_device
 
 LONG_LINE = 40
 """Characters from which on a line that two texts share is taken as copied, not as chance."""
+VERY_LONG_LINE = 2000
+"""Characters from which on a line is no line of prose, but many sentences: a split may cut it anywhere."""
+MOST_COMPARED = 64 << 20
+"""Bytes of training text in which lines are looked for when a text is scored, which should not take much longer."""
 MOST_SHARED = 0.1
 """Share of the test text that may stand in the training text of a run that joins; a licence or a header may."""
 
@@ -131,20 +139,12 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
             return Provenance("trained on the same text, split in the same way", True)
         if record.recipe.data.parallel:
             raise ValueError("it was trained on pairs of texts")
-        corpus = run.reopen_corpus(record, path, Silent())
+        share = training_share(record, path, test.texts)
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Provenance(
             f"its training text cannot be read ({reason}), so whether it saw the test text is not known", False
         )
-    tokenizer = corpus.tokenizer
-    bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
-    documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
-    if tokenizer.lossy:
-        texts = [tokenizer.decode(tokenizer.encode(text)) for text in test.texts]
-        share = shared_lines(texts, documents)
-    else:
-        share = shared_lines(test.texts, documents)
     if share > MOST_SHARED:
         raise ValueError(
             f"{path} cannot be added: {share:.0%} of the test text is also in its training text, so its score would be "
@@ -153,6 +153,41 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     return Provenance(
         f"trained on another text, in which {share:.1%} of the long lines of the test text were found", False
     )
+
+
+def training_share(record: recipes.Record, path: Path, texts: list[str]) -> float:
+    """The share, in characters, of the long lines of texts that stand in the training text of a run, too.
+
+    A ValueError says why the training text cannot be read.
+    """
+    if STANDARD_INPUT in record.recipe.data.named:
+        raise ValueError("it came from standard input")
+    corpus = run.reopen_corpus(record, path, Silent())
+    tokenizer = corpus.tokenizer
+    bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
+    documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
+    if tokenizer.lossy:
+        texts = [tokenizer.decode(tokenizer.encode(text)) for text in texts]
+    return shared_lines(texts, documents)
+
+
+def share_trained_on(path: Path, texts: list[str]) -> float | None:
+    """The same for a run that may be of any kind; None where nobody can tell, or it would take too long."""
+    if not any(line for text in texts for line in _lines(text)):
+        return 0.0
+    try:
+        if not (path / "recipe.json").is_file():
+            return None
+        record = read_record(path)
+        data = record.recipe.data
+        files = [Path(name) for name in getattr(data, "text", []) if isinstance(name, str)]
+        sizes = [each.stat().st_size for name in files for each in ([name] if name.is_file() else name.rglob("*"))]
+        if data.parallel or sum(sizes) > MOST_COMPARED:
+            return None
+        with warnings.catch_warnings(action="ignore"):  # they have been told when it was trained
+            return training_share(record, path, texts)
+    except (ValueError, OSError, KeyError, TypeError):
+        return None
 
 
 def shared_lines(test: list[str], training: Iterator[str]) -> float:
@@ -166,10 +201,12 @@ def shared_lines(test: list[str], training: Iterator[str]) -> float:
 
 
 def _lines(text: str) -> Iterator[str]:
+    """The long lines of a text, without regard to spaces; very long ones sentence by sentence."""
     for line in text.splitlines():
         words = " ".join(line.split())
-        if len(words) >= LONG_LINE:
-            yield words
+        for part in [words] if len(words) < VERY_LONG_LINE else re.split(r"(?<=[.!?]) ", words):
+            if len(part) >= LONG_LINE:
+                yield part
 
 
 def _costs(path: Path) -> dict[str, float]:

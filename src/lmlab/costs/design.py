@@ -23,6 +23,9 @@ SEGMENT = 64
 """Tokens in a row of a model without a window, as in training by default."""
 SENTENCE = 30
 """Tokens in the mean sentence that a translator learns from: about what sentences of WMT have."""
+MANY_LAYERS = 64
+"""More layers than these are not built, which would take minutes for a million, but computed from few."""
+FEW_LAYERS = (3, 4)
 BARE = {"head": False, "pairs": False, "parts": "discriminator"}
 """Settings of an encoder with which it is what pre-training leaves: without heads and without ELECTRA's generator."""
 
@@ -68,6 +71,11 @@ def _from_file(
 ) -> Design:
     """Build the model on torch's meta device, which computes shapes but neither stores nor calculates anything."""
     cls = load_class(name)
+    for deep in ("layers", "decoder_layers"):
+        layers = settings.get(deep)
+        if deep in cls.Config.model_fields and isinstance(layers, int) and layers > MANY_LAYERS:
+            few, more = (_from_file(name, size, {**settings, deep: n}, vocabulary, window) for n in FEW_LAYERS)
+            return _deepened(few, more, (layers - FEW_LAYERS[0]) // (FEW_LAYERS[1] - FEW_LAYERS[0]), {deep: layers})
     if not issubclass(cls, nn.Module):
         raise ValueError(
             f"{name}: the cost of an n-gram model cannot be computed in advance, because its parameters are the "
@@ -109,6 +117,22 @@ def _from_file(
         activations=Activations(model, length, predicted=predicted),
         unit="token" if ability(model, WritesTarget) is None else "pair of a source and a target token",
         published=paper if as_published else None,
+    )
+
+
+def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -> Design:
+    """A deep design from two shallow ones: beyond the first layers, each adds the same to every figure."""
+
+    def grown(one: float, two: float) -> float:
+        return one + steps * (two - one)
+
+    return few._replace(
+        settings={**(few.settings or {}), **settings},
+        parameters=Parameters(*(int(grown(a, b)) for a, b in zip(few.parameters, more.parameters, strict=True))),
+        thrown_away=int(grown(few.thrown_away, more.thrown_away)),
+        block=max(few.block, more.block),
+        forward_flops=grown(few.forward_flops, more.forward_flops),
+        activations=lambda rows: grown(few.activations(rows), more.activations(rows)),
     )
 
 

@@ -71,8 +71,22 @@ class Scorer:
 
     def score(self, texts: Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:
         """How well the model predicts several texts that have nothing to do with each other."""
-        documents = self._encode(texts)
+        return self.score_groups([texts], batch=batch, progress=progress)[0]
+
+    def score_groups(
+        self, groups: Sequence[Sequence[str]], *, batch: int = 16, progress: ReportProgress | None = None
+    ) -> list[Score]:
+        """The same for several groups of texts, apart; computed side by side."""
+        documents = self._encode([text for group in groups for text in group])
         nats = self.rule.nats(documents, batch=batch, progress=progress)
+        scores, start = [], 0
+        for group in groups:
+            part = slice(start, start + len(group))
+            scores.append(self._score(group, documents[part], nats[part]))
+            start += len(group)
+        return scores
+
+    def _score(self, texts: Sequence[str], documents: Documents, nats: list[Nats]) -> Score:
         unknown = sum(int(np.count_nonzero(document == self.tokenizer.unknown)) for document in documents)
         return Score(
             nats=float(sum(part.sum() for part in nats)),

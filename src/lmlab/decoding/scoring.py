@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -52,17 +52,22 @@ class Score:
     @property
     def bits_per_byte(self) -> float:
         """nats / (ln 2 * bytes of UTF-8): comparable between tokenizers that lose nothing."""
-        return bits_per_byte(self.nats, self.bytes)
+        return bits_per_byte(self.nats, self.bytes) if self.bytes else math.nan
 
     @property
     def perplexity(self) -> float:
         """exp(nats / tokens): comparable between models with the same tokenizer."""
-        return _exp(self.nats / self.tokens)
+        return _exp(self.nats / self.tokens) if self.tokens else math.nan
 
     @property
     def word_perplexity(self) -> float:
         """exp(nats / words): comparable between tokenizers that lose nothing."""
         return _exp(self.nats / self.words) if self.words else math.nan
+
+    @property
+    def bits(self) -> float:
+        """The surprisal of all the text, in bits."""
+        return self.nats / math.log(2)
 
     @property
     def surprisals(self) -> list[tuple[str, float]]:
@@ -86,6 +91,21 @@ class Score:
             "pseudo": self.pseudo,
         }
         return {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+
+
+def add_scores(scores: Sequence[Score]) -> Score:
+    """The score of several groups of texts together."""
+    return replace(
+        scores[0],
+        nats=sum(each.nats for each in scores),
+        tokens=sum(each.tokens for each in scores),
+        words=sum(each.words for each in scores),
+        bytes=sum(each.bytes for each in scores),
+        lossy=any(each.lossy for each in scores),
+        unknown=sum(each.unknown for each in scores),
+        token_ids=[ids for each in scores for ids in each.token_ids],
+        token_nats=[nats for each in scores for nats in each.token_nats],
+    )
 
 
 def _exp(value: float) -> float:

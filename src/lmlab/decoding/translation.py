@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +12,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.decoding.search import Hypothesis, Penalty, beam_search
+from lmlab.decoding.search import Expansion, Hypothesis, Penalty, beam_search
+from lmlab.decoding.too_long import TooLongError
 from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import WritesTarget
 from lmlab.progress import ReportProgress
@@ -30,6 +32,10 @@ class Translation(NamedTuple):
     finished: bool
 
 
+LONGEST = 1024
+"""Tokens of the longest source that is translated, unless the user says otherwise: each takes a step of the search."""
+
+
 def room_for(source: int) -> int:
     """The most tokens of a translation, unless the user says otherwise: ample, as the model ends it by itself."""
     return 3 * source + 16
@@ -44,6 +50,7 @@ class Searching(TypedDict, total=False):
     tokens: int | None
     shortest: int
     no_repeat: int
+    longest: int | None
     batch: int
     trace: Callable[[SearchTree], None] | None
     progress: ReportProgress | None
@@ -78,6 +85,7 @@ class Translator:
         tokens: int | None = None,
         shortest: int = 0,
         no_repeat: int = 0,
+        longest: int | None = LONGEST,
         batch: int = 32,
         trace: Callable[[SearchTree], None] | None = None,
         progress: ReportProgress | None = None,
@@ -85,16 +93,18 @@ class Translator:
         """The best translations of each text, best first, up to `beams`; none of an empty text.
 
         `batch` sentences of like length are searched side by side; that changes the speed, not the results. The default
-        length penalty is that of Vaswani et al. 2017, section 6.1.
+        length penalty is that of Vaswani et al. 2017, section 6.1. A text of more than `longest` tokens is an error,
+        for the search takes the longer the more there are; `shorten` cuts it.
         """
         if batch < 1:
             raise ValueError(f"batch = {batch}: it must be at least 1")
-        rows = self.source_rows(texts)
+        rows = self.source_rows(texts, longest=longest)
         found: list[list[Translation]] = [[] for _ in texts]
         trees: dict[int, SearchTree] = {}
-        done = len(rows) - sum(len(row) > 1 for row in rows)
+        count = _Count(rows, progress)
         for group in _groups([len(row) for row in rows], batch, shortest=2):
             recorder = Recorder() if trace is not None else None
+            count.begin(group)
             results = self._search(
                 [rows[i] for i in group],
                 tokens=tokens,
@@ -104,6 +114,7 @@ class Translator:
                 shortest=shortest,
                 no_repeat=no_repeat,
                 recorder=recorder,
+                count=count,
             )
             for place, (index, hypotheses) in enumerate(zip(group, results, strict=True)):
                 found[index] = [self._translation(hypothesis) for hypothesis in hypotheses]
@@ -118,9 +129,7 @@ class Translator:
                         length_penalty=length_penalty,
                         source=texts[index],
                     )
-            done += len(group)
-            if progress is not None:
-                progress(done, len(texts))
+            count.end()
         if trace is not None:
             for index in sorted(trees):
                 trace(trees[index])
@@ -146,18 +155,37 @@ class Translator:
                 progress(done, len(rows))
         return nats
 
-    def source_rows(self, texts: Sequence[str]) -> list[list[int]]:
-        """What the model reads of each source; a ValueError where one does not fit the model."""
-        tokenizer, window = self.source_tokenizer or self.tokenizer, self.model.window
-        rows = [self.frame.row(a=ids)["source"] for ids in tokenizer.encode_batch([text.strip() for text in texts])]
-        most = None if window is None else window - self.frame.overhead("source", "a")
-        for number, row in enumerate(rows, start=1):
-            if window is not None and len(row) > window:
-                raise ValueError(
-                    f"source {number} has {len(row) - 1} tokens, and the model reads at most {most}: split it into "
-                    f"sentences, or train with a larger --set model.window"
+    def source_rows(self, texts: Sequence[str], *, longest: int | None = None) -> list[list[int]]:
+        """What the model reads of each source; a ValueError where one is too long for the model, or for the user."""
+        encoded = (self.source_tokenizer or self.tokenizer).encode_batch([text.strip() for text in texts])
+        most, fits = self.most_source_tokens(longest), self.most_source_tokens(None)
+        for number, ids in enumerate(encoded, start=1):
+            if most is not None and len(ids) > most:
+                remedy = "split it into sentences, or " + (
+                    "train with a larger --set model.window" if most == fits else f"allow more than longest = {longest}"
                 )
-        return rows
+                raise TooLongError("source", number, tokens=len(ids), most=most, remedy=remedy)
+        return [self.frame.row(a=ids)["source"] for ids in encoded]
+
+    def most_source_tokens(self, longest: int | None) -> int | None:
+        """The most tokens of a source, by the model's window and by what the user allows; None where nothing bounds."""
+        if longest is not None and longest < 1:
+            raise ValueError(f"longest = {longest}: it must be at least 1")
+        window = self.model.window
+        bounds = [] if window is None else [window - self.frame.overhead("source", "a")]
+        return min([*bounds, *([] if longest is None else [longest])], default=None)
+
+    def shorten(self, texts: Sequence[str], *, longest: int | None = LONGEST) -> list[str]:
+        """The texts, those that are too long cut after the last token that there is room for."""
+        tokenizer, most = self.source_tokenizer or self.tokenizer, self.most_source_tokens(longest)
+        result = [text.strip() for text in texts]
+        for number, text in enumerate(result):
+            place = most
+            while most is not None and place and len(tokenizer.encode(result[number])) > most:
+                offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
+                result[number] = text[: offsets[place - 1][1]].rstrip()
+                place -= 1  # what is cut may have other tokens at its end, even more of them
+        return result
 
     def target_rows(self, texts: Sequence[str | Translation]) -> list[list[int]]:
         """The start, the tokens of each target (those that a translation was written with), and the boundary."""
@@ -183,11 +211,19 @@ class Translator:
         shortest: int,
         no_repeat: int,
         recorder: Recorder | None,
+        count: _Count,
     ) -> list[list[Hypothesis]]:
         source, lengths = pad_rows(rows, device=self.model.device)
         limits = [max(room_for(len(row)), shortest + 1) if tokens is None else tokens for row in rows]
         if tokens is None and self.model.window is not None:
             limits = [min(limit, self.model.window) for limit in limits]
+        steps = itertools.count(1)
+
+        def watch(expansion: Expansion) -> None:
+            count.step(next(steps), max(limits))
+            if recorder is not None:
+                recorder(expansion)
+
         with torch.inference_mode():
             return beam_search(
                 self.model,
@@ -201,7 +237,7 @@ class Translator:
                 no_repeat=no_repeat,
                 never=self._never(),
                 state=self.model.begin(self.model.encode(source, lengths)),
-                watch=recorder,
+                watch=watch,
             )
 
     def _never(self) -> list[int]:
@@ -214,6 +250,29 @@ class Translator:
         tokens = hypothesis.written
         text = " ".join(self.tokenizer.decode(tokens).splitlines()).strip()  # one line of input, one of output
         return Translation(text, hypothesis.score, hypothesis.log_probability, tokens, hypothesis.finished)
+
+
+class _Count:
+    """How much is done, in tokens of the sources; it rises within a search, too, which may be long."""
+
+    def __init__(self, rows: Sequence[Sequence[int]], progress: ReportProgress | None) -> None:
+        self.sizes = [len(row) for row in rows]
+        self.total, self.progress = sum(size for size in self.sizes if size > 1), progress
+        self.done = self.now = 0
+
+    def begin(self, group: Sequence[int]) -> None:
+        self.now = sum(self.sizes[i] for i in group)
+
+    def step(self, step: int, most: int) -> None:
+        self._tell(self.done + self.now * (step - 1) // most)
+
+    def end(self) -> None:
+        self.done += self.now
+        self._tell(self.done)
+
+    def _tell(self, done: int) -> None:
+        if self.progress is not None:
+            self.progress(done, self.total)
 
 
 def _groups(lengths: list[int], size: int, *, shortest: int = 1) -> Iterator[list[int]]:

@@ -69,6 +69,16 @@ def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:
     return NGram(config, levels=_index(tables, config, path)), [unescape(word.decode()) for word in words]
 
 
+def is_arpa(path: str | Path) -> bool:
+    """Whether a file looks like an ARPA file: one of its first lines says so. An empty file will do, too."""
+    try:
+        with _open(Path(path)) as file:
+            begin = file.read(2**16)
+    except (ValueError, OSError, EOFError):
+        return False
+    return not begin or b"\\data\\" in [line.strip() for line in begin.removeprefix(b"\xef\xbb\xbf").splitlines()]
+
+
 def escape(word: str) -> str:
     """The word as an ARPA file can hold it."""
     if not word:

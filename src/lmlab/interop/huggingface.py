@@ -36,14 +36,14 @@ from lmlab.interop.hf_config import check_options, read_settings, write_settings
 from lmlab.interop.hf_files import read_weights, write_weights
 from lmlab.interop.hf_table import Adapted, Architecture, Family
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, undo_changes, write_tokenizer
-from lmlab.interop.staging import staged
+from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import load_class
 from lmlab.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model, ModelConfig
 
-OURS = "lmlab.json"
+OURS = EXPORT
 PADDING = 256
 """Rows without a token that are usual: tables are padded to round numbers."""
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
@@ -10,27 +11,53 @@ from pathlib import Path
 
 from lmlab.checkpoint import sync_folder
 
+EXPORT = "lmlab.json"
+"""What a Hugging Face folder of ours has, and nobody else's."""
+
 
 def check_target(path: Path, *, overwrite: bool) -> None:
-    """A ValueError where something stands at `path` that may not be replaced."""
-    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+    """A ValueError where something stands at `path` that may not be replaced: anything but a run or an export of ours.
+
+    A file is never replaced by a folder.
+    """
+    if not os.path.lexists(path) or (path.is_dir() and not any(path.iterdir())):
         return
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise ValueError(f"{path} exists and is neither a run nor a Hugging Face directory; choose another name")
+    if not path.is_dir():
+        raise ValueError(f"{path} exists already, and is not a folder; choose another name")
+    if not is_ours(path):
+        raise ValueError(
+            f"{path} exists and is neither a run nor a folder that lmlab has exported, so it is not replaced; "
+            "choose another name"
+        )
     if not overwrite:
         raise ValueError(f"{path} exists already; choose another name, or replace it with --overwrite")
+
+
+def is_ours(folder: Path) -> bool:
+    """Whether lmlab has made a folder: a run, or one for `transformers`."""
+    return any(_says(folder / name, {"kind", "version", "model"}) for name in ("config.json", EXPORT))
+
+
+def _says(path: Path, keys: set[str]) -> bool:
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(content, dict) and keys <= content.keys()
 
 
 @contextmanager
 def staged(path: Path, *, overwrite: bool) -> Iterator[Path]:
     """A new folder to fill, which takes its place at `path` when all has gone well, and is gone otherwise."""
     check_target(path, overwrite=overwrite)
+    path = path.resolve()  # a symbolic link stays; what it leads to is replaced
     path.parent.mkdir(parents=True, exist_ok=True)
     new, old = (path.with_name(f".{path.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir()
     try:
         yield new
+        check_target(path, overwrite=overwrite)  # once more: filling it takes a while
         if path.exists():
             path.rename(old)
         new.rename(path)
@@ -39,3 +66,5 @@ def staged(path: Path, *, overwrite: bool) -> Iterator[Path]:
         shutil.rmtree(new, ignore_errors=True)
         if old.exists() and path.exists():
             shutil.rmtree(old)
+        elif old.exists():
+            old.rename(path)
