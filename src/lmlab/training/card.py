@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters
 from lmlab.models import find
-from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
+
+
+LOSSY = "lossy: the tokenizer does not keep all of the text, which flatters this figure"
+"""What stands beside a score of a text that cannot be got back from its tokens."""
 
 
 class Described(Protocol):
@@ -41,15 +44,21 @@ def model_card(
     parameters: Parameters,
     bits: float | None,
     second_opinion: str = "",
+    commands: Sequence[str] = (),
+    changes: Sequence[tuple[int, str]] = (),
 ) -> str:
-    """What this model is, how well it does and what it cost, in Markdown."""
+    """What this model is, how well it does and what it cost, in Markdown.
+
+    `commands` are what to try with it, in the folder {run}; `changes` say after which step which settings changed.
+    """
     system = find(recipe.kind)
     cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "the budget was spent", "early": "validation stood still"}.get(progress.ended, "interrupted")
     quality = describe_quality(progress, bits)
-    commands = ", ".join(f"`{each.format(run='RUN')}`" for each in DESCRIPTIONS[system.does[0]].commands)
-    lossy = " (lossy tokenizer: bits per byte flatter it)" if corpus.tokenizer.lossy and bits is not None else ""
+    verbs = ", ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
+    lossy = f" ({LOSSY})" if corpus.tokenizer.lossy and progress.best is not None else ""
+    changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
     gradients = f"\n| optimizer | {recipe.train.optimizer}, rate {recipe.train.rate:g}, {recipe.train.schedule} |"
     counted = recipe.kind == "ngram"
     how = (
@@ -84,9 +93,9 @@ def model_card(
 |---|---|
 {settings}
 | budget | {recipe.train.budget} |{"" if counted else gradients}
-| seed | {recipe.train.seed} |
+| seed | {recipe.train.seed} |{changed}
 
-Use it: {commands}, or in Python `lmlab.load("RUN")`, where RUN is this folder.
+Use it: {verbs}, or in Python `lmlab.load("RUN")`, where RUN is this folder.
 """
 
 

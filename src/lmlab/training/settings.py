@@ -10,6 +10,10 @@ from lmlab.config import Config
 from lmlab.costs.countries import find_grid
 from lmlab.training.budget import parse_budget
 
+FIXED = ("seed", "batch", "window", "accumulate", "order", "optimizer", "evaluation_tokens")
+"""Settings that cannot be changed in a run that has begun: they decide in which order the data come, what the optimizer
+remembers, and on which text the best weights were found."""
+
 
 class TrainConfig(Config):
     """How a model is trained; a system's own defaults (its TRAINING) go before these."""
@@ -42,7 +46,12 @@ class TrainConfig(Config):
     floor: float = Field(0.1, ge=0, le=1, description="share of the peak rate at the end of cosine and linear")
     plateau_factor: float = Field(0.25, gt=0, lt=1, description="of plateau: what a standstill multiplies the rate by")
     plateau_patience: int = Field(1, ge=1, description="of plateau: evaluations without progress before it acts")
-    evaluations: int = Field(10, ge=1, description="validations in the run, evenly spread")
+    evaluations: int = Field(
+        10,
+        ge=1,
+        description="validations in the run, evenly spread; with a budget in time, fewer of them and on fewer tokens "
+        "where all would take more than about half the time of training",
+    )
     evaluate_every: int | None = Field(None, ge=1, description="steps between validations, in place of that number")
     evaluation_tokens: int = Field(32768, ge=1, description="validation tokens looked at each time")
     watch: str = Field("loss", description="what tells the best weights: the validation loss, or accuracy, bleu …")
