@@ -213,6 +213,12 @@ class Training:
         objective = create_objective(recipe.objective, corpus.tokenizer)
         self.learner = Learner(model, objective)
         window = training_window(model, self.settings.window)
+        with each_warning_once():
+            self._open_data(recipe, window)
+
+    def _open_data(self, recipe: Recipe, window: int) -> None:
+        """The loader of the training text, and what evaluates on the validation text."""
+        model, objective, corpus = self.learner.model, self.learner.objective, self.corpus
         streams = self.settings.order == "streams" or (self.settings.order == "auto" and model.carries)
         seed = self.settings.seed
         self.loader = corpus.train.loader(
@@ -282,6 +288,16 @@ class Training:
         finally:
             keeper.close()
         return progress, self.counted
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Let each warning through once, however many languages and splits it is about."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for message, category in dict.fromkeys((str(each.message), each.category) for each in caught):
+        warnings.warn(message, category, stacklevel=4)
 
 
 def training_window(model: Model, wanted: int | None) -> int:

@@ -71,7 +71,8 @@ def _affordable(size: int, shares: dict[str, float]) -> dict[str, float]:
     kept = "its last part is for validation, and none is left for a test" if len(fewer) > 1 else "nothing is held out"
     wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
     warnings.warn(
-        f"the text has {size} bytes, too few to split into {wanted}: {kept} (give --valid and --test texts, or more text)",
+        f"the text has {size} bytes, too few to split into {wanted}: {kept} "
+        "(more text, or --valid and --test texts, avoid it)",
         TextWarning,
         stacklevel=5,
     )

@@ -98,7 +98,7 @@ def _find(item: str, spool: Callable[[IO[bytes], str], Path]) -> list[Source]:
     if not stat.S_ISREG(mode):
         raise ValueError(f"{item} is neither a file nor a folder; {HOW}")
     if complaint := _unusable(path):
-        raise ValueError(f"{item} is no text that can be used: it is {complaint}")
+        raise ValueError(f"{item} cannot be used as a text: it is {complaint}")
     return [Source(item, path)]
 
 
