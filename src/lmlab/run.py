@@ -87,7 +87,7 @@ def start(
         tokenizer=recipe.tokenizer.spec,
         source=recipe.tokenizer.source,
         roles=_roles(recipe),
-        progress=_Preparation(reporter, interrupted).stage,
+        progress=reporter.stage,
     )
     config = model_config(recipe, corpus)
     job = create_job(recipe, corpus, config, origin=recipe.origin)
@@ -121,18 +121,6 @@ def _as_path(path: Any) -> Path:
     if not isinstance(path, (str, Path)) or not str(path):
         raise ValueError(f"path = {path!r}: give the folder of a run as a str or a Path")
     return Path(path)
-
-
-class _Preparation(Silent):
-    """Passes on how far the text is prepared, unless somebody wants to stop: then a KeyboardInterrupt ends it."""
-
-    def __init__(self, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
-        self.reporter, self.interrupted = reporter, interrupted
-
-    def stage(self, name: str, done: int, total: int) -> None:
-        if self.interrupted():
-            raise KeyboardInterrupt("Interrupted while the text was being prepared; nothing was written.")
-        self.reporter.stage(name, done, total)
 
 
 def _remove_begun(path: Path, created: bool) -> None:
@@ -188,7 +176,7 @@ def resume(
         record = read_record(path, texts=texts)
         recipe = record.change(settings or {}, step=0).recipe
         _check_unchanged(path, record.recipe, recipe)
-        corpus = reopen_corpus(record, path, _Preparation(reporter, interrupted))
+        corpus = reopen_corpus(record, path, reporter)
         if record.text_sha256 is not None and corpus.text_fingerprint != record.text_sha256:
             raise ValueError(
                 f"{', '.join(recipe.data.named)} is not the text that {path} learns from: its SHA-256 is another; "

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from lmlab.cli.progress import TrainingDisplay
     from lmlab.run import Outcome
 
 
@@ -224,16 +225,33 @@ def _start(
         groups["origin"] = str(origin)
     resolved = make_recipe(apply_settings(groups, settings))
 
+    interrupted = _interrupts()
     with TrainingDisplay() as display:
-        return run.start(resolved, output, overwrite=overwrite, reporter=display, interrupted=_interrupts())
+        reporter = _Stopping(display, interrupted)
+        return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
 
 
 def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
 
+    interrupted = _interrupts()
     with TrainingDisplay() as display:
-        return run.resume(path, settings=settings, texts=texts, reporter=display, interrupted=_interrupts())
+        reporter = _Stopping(display, interrupted)
+        return run.resume(path, settings=settings, texts=texts, reporter=reporter, interrupted=interrupted)
+
+
+class _Stopping:
+    """Passes on what a run reports; where somebody wants to stop while the text is prepared, that ends it."""
+
+    def __init__(self, display: TrainingDisplay, interrupted: Callable[[], bool]) -> None:
+        self.display, self.interrupted = display, interrupted
+        self.begin, self.log = display.begin, display.log
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        if self.interrupted():
+            raise KeyboardInterrupt("Interrupted while the text was being prepared: nothing was written.")
+        self.display.stage(name, done, total)
 
 
 def _interrupts() -> Any:
