@@ -66,7 +66,8 @@ def writing(path: Path) -> Iterator[Path]:
     except (OSError, safetensors.SafetensorError) as error:
         new.unlink(missing_ok=True)
         if (reason := find_no_room(error)) is not None:
-            raise FullDiskError(f"{reason}: {path} could not be written") from None
+            named = path.with_name(path.name.removeprefix(".").removesuffix(".staged"))
+            raise FullDiskError(f"{reason}: {named} could not be written") from None
         raise
     sync_folder(path.parent)
 

@@ -145,8 +145,8 @@ def _choose_texts(files: Sequence[Path], *, where: str) -> list[Source | None]:
             skipped.append(f"{path.name} ({complaint})")
         chosen.append(None if complaint else Source(str(path), path))
     if skipped:
-        files_are = "1 file that is" if len(skipped) == 1 else f"{len(skipped)} files that are"
-        _warn(f"{where}: {files_are} no text skipped: {_first(skipped)}")
+        were = "1 file that is no text was" if len(skipped) == 1 else f"{len(skipped)} files that are no text were"
+        _warn(f"{where}: {were} skipped: {_first(skipped)}")
     return chosen
 
 
