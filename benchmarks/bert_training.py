@@ -19,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from lmlab.models.abilities import FillsBlanks, require
 from lmlab.training.allocator import keep_buffers
 from peers import same_weights
 from timing import make_parser, print_rows, stepper, take_turns
@@ -50,9 +51,11 @@ def contestants(dropout: float) -> dict[str, Callable[[], None]]:
     ours = same_weights(reference)
     theirs = {name: copy.deepcopy(reference) for name in ("default", "fused", "blanks")}
 
+    filler = require(ours, FillsBlanks)
+
     def our_loss() -> Tensor:
-        hidden = ours(inputs, at=places).hidden.flatten(0, 1)
-        return ours.total_nll(hidden, targets.flatten()) / targets.numel()
+        hidden = filler.read(tokens=inputs, at=places).flatten(0, 1)
+        return filler.total_nll(hidden, targets.flatten()) / targets.numel()
 
     def their_loss_at_blanks() -> Tensor:
         hidden = theirs["blanks"].bert(inputs).last_hidden_state.flatten(0, 1)[at]

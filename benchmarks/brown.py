@@ -1,6 +1,6 @@
 """Brown corpus: Kneser-Ney n-grams against Bengio's neural net, unmixed and mixed (Bengio et al. 2003, table 1).
 
-    python benchmarks/brown.py [FOLDER]      about 15 minutes on 2 cores; a second call takes the runs it finds
+    python benchmarks/brown.py [FOLDER]      about 6 CPU minutes; a second call takes the runs it finds
 
 The vocabulary holds the words seen at least four times in the whole corpus: only so can the paper's figures be met;
 with words counted in the training text alone rare test words fall together in an easily predicted <unk>. Perplexity is

@@ -92,6 +92,7 @@ LAYERS = {
         "run",
         "language_model",
     },
+    "report": {"models", "tokenizers", "checkpoint", "costs", "recipe", "run", "language_model", "compare"},
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 

@@ -225,7 +225,8 @@ class Training:
             lambda part: objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams),
             seed=seed,
         )
-        plan_steps(self.learner, self.loader, self.settings)
+        steps, _ = plan_steps(self.learner, self.loader, self.settings)
+        self.loader.plan(None if steps is None else steps * self.settings.accumulate)
         self.evaluate: Evaluate | None = None
         if corpus.valid is not None:
             self.evaluate = validation(

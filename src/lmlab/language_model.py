@@ -126,13 +126,7 @@ class LanguageModel:
         return self.scorer.score(_listed(text), batch=batch, progress=progress)
 
     def fill(
-        self,
-        text: str,
-        *,
-        top: int = 5,
-        jointly: bool = False,
-        order: Order = "left-to-right",
-        beams: int = BEAMS,
+        self, text: str, *, top: int = 5, jointly: bool = False, order: Order = "left-to-right", beams: int = BEAMS
     ) -> Filled:
         """The best fillings of a text in which each `[MASK]` is a blank, and the best tokens of each blank by itself.
 

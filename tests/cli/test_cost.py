@@ -90,12 +90,12 @@ def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) 
     from lmlab.costs.design import describe
     from lmlab.models import create
     from lmlab.training import trial
-    from lmlab.training.loop import Progress
+    from lmlab.training.progress import Progress
     from lmlab.training.settings import TrainConfig
 
-    done = Progress(tokens=6000, seconds=2.0, cost=(2.0, 2.0, 16.0))
+    done = Progress(units={"tokens": 6000}, seconds=2.0, cost=(2.0, 2.0, 16.0))
     monkeypatch.setattr(trial, "train", lambda *_: done)
-    monkeypatch.setattr(trial, "mean_loss", lambda *_, **__: None)
+    monkeypatch.setattr(trial, "Validator", lambda *_, **__: lambda: None)
     monkeypatch.setattr(trial, "VALIDATION_SECONDS", 0.0)
     for name, pairs in (("transformer", 1500), ("seq2seq", 1500), ("bart", 3000), ("bert", 3000)):
         design = describe(name, size="tiny", vocabulary=200)

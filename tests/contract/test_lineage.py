@@ -16,6 +16,7 @@ from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
+from losses import loss_of, mean_of
 
 NEURAL = [name for name in PREDICT_NEXT if name in NETWORKS]
 
@@ -107,11 +108,11 @@ def test_batch_size_does_not_change_scores(model: Any, batch: int) -> None:
 def test_gradients_reach_every_parameter(neural: Any) -> None:
     neural.train()
     batch = Causal().batch(tokens(4, 13))
-    loss, state = Causal().loss(neural, batch)
-    loss.total.backward()
+    loss = loss_of(Causal(), neural, batch)
+    loss.sums["next"].backward()
     if neural.carries:  # a memory is used only once there is one
-        loss, _ = Causal().loss(neural, batch, detach_state(state))
-        loss.total.backward()
+        loss = loss_of(Causal(), neural, batch, detach_state(loss.state))
+        loss.sums["next"].backward()
     gradients = {name: parameter.grad for name, parameter in neural.named_parameters()}
     assert [name for name, gradient in gradients.items() if gradient is None or not gradient.any()] == []
 
@@ -124,13 +125,13 @@ def test_overfits_eight_sequences(neural: Any) -> None:
     optimizer = torch.optim.AdamW(neural.parameters(), lr=1e-2)
     batch = Causal().batch(text)
     for _ in range(300):
-        loss, _ = Causal().loss(neural, batch)
-        (loss.total / loss.count).backward()
+        loss = mean_of(Causal(), batch, loss_of(Causal(), neural, batch))
+        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     guessing = np.log(VOCABULARY)
     limit = 0.5 if neural.__class__.__name__ == "BagOfWords" else 0.25  # without order, three tokens take turns
-    assert loss.total.item() / loss.count < limit * guessing
+    assert loss.item() < limit * guessing
 
 
 @torch.no_grad()

@@ -150,7 +150,7 @@ def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
     raw = objective.loader(text, batch=4, window=design.window, seed=0, streams=False).batch(0)
     batch = objective.batch(raw, np.random.default_rng(0))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        objective.loss(model, batch)
+        objective.loss(model, {}, batch)
     assert design.forward_flops * batch.units["tokens"] == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 
@@ -164,9 +164,9 @@ def test_flops_of_encoder_decoders_are_those_that_torch_counts(name: str) -> Non
     model = create(name, design.settings or {}, size="tiny").train()
     model.requires_grad_(requires_grad=False)
     rows, full = np.random.default_rng(0).integers(0, 500, (3, 25)), np.full(3, 24)
-    batch = pair_batch(rows[:, 1:], full, rows, full)
+    batch = pair_batch(rows[:, 1:], full, rows, full, tokens=6 * 24)
     with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
-        Seq2Seq().loss(model, batch)
+        Seq2Seq().loss(model, {}, batch)
     assert design.forward_flops * 3 * 24 == pytest.approx(counter.get_total_flops(), rel=0.03)
 
 

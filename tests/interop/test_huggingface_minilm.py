@@ -55,7 +55,7 @@ def test_similar_sentences_are_near_each_other(run: Path) -> None:
 
 
 def test_it_says_that_it_fills_no_blanks(run: Path) -> None:
-    with pytest.raises(ValueError, match="no part that predicts masked tokens"):
+    with pytest.raises(ValueError, match="has nothing that predicts masked tokens"):
         lmlab.load(run).fill("A man is eating a piece of [MASK].")
 
 

@@ -220,7 +220,7 @@ def test_pair_head_and_what_it_needs() -> None:
     assert model.pooler is not None
     pooled = torch.tanh(hidden[:, 0] @ model.pooler.weight.T + model.pooler.bias)
     torch.testing.assert_close(judge_pairs(model, hidden), pooled @ model.pair.weight.T + model.pair.bias)
-    with pytest.raises(ValueError, match="no part that judges sentence pairs"):
+    with pytest.raises(ValueError, match="has nothing that judges sentence pairs"):
         judge_pairs(make(pairs=False), hidden)
     with pytest.raises(ValueError, match="no pooler"):
         make(pairs=False, pooler=False).pool(hidden)

@@ -151,11 +151,11 @@ def test_each_part_says_what_it_cannot_do() -> None:
     hidden = alone(tokens).hidden
     assert hidden.shape == (2, 5, 12)
     assert filler(alone).logits(hidden).shape == (2, 5, 97)
-    with pytest.raises(ValueError, match="no part that detects replaced tokens"):
+    with pytest.raises(ValueError, match="nothing that detects replaced tokens"):
         require(alone, Detects)
     discriminator = make(parts="discriminator")
     assert discriminator.generator is None
-    with pytest.raises(ValueError, match=r"no part that predicts masked tokens .* it detects replaced tokens"):
+    with pytest.raises(ValueError, match=r"detects replaced tokens.*has nothing that predicts masked tokens"):
         filler(discriminator)
 
 

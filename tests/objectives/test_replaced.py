@@ -221,5 +221,5 @@ def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: Split) ->
                 vocabulary=tokenizer.vocabulary, width=32, heads=2, layers=1, window=64, generator=0.5, parts=parts
             )
         )
-        with pytest.raises(ValueError, match=r"Electra has no part that .* Train one that does: .*electra"):
+        with pytest.raises(ValueError, match=r"but has nothing that .*: for that, train .*electra"):
             loss_of(objective, model, batch)

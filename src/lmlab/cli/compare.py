@@ -1,4 +1,4 @@
-"""lmlab compare: every system on the same text, under the same budget."""
+"""lmlab compare: every model on the same text, under the same budget."""
 
 from __future__ import annotations
 
@@ -29,36 +29,39 @@ def compare(
     models: Annotated[
         str,
         typer.Option(
-            help="Systems with commas between them (see: lmlab list); all is every left-to-right one, masked every one "
-            "that fills blanks."
+            help="Models, separated by commas (see: lmlab list); all: every left-to-right language model; masked: "
+            "every masked language model (predicts masked tokens)."
         ),
     ] = MODELS,
     budget: Annotated[
-        str, typer.Option(help="What each system may spend: 60s, 10min, 5Mtokens, 300steps, 3epochs or 1e13flops.")
+        str, typer.Option(help="Training budget of each model: 60s, 10min, 5Mtokens, 300steps, 3epochs or 1e13flops.")
     ] = BUDGET,
     size: Annotated[
-        str | None, typer.Option(help="The preset of every system, such as tiny. (default: that of each, mostly small)")
+        str | None,
+        typer.Option(help="The preset of every model, such as tiny. (default: each model's own, mostly small)"),
     ] = None,
     tokenizer: Annotated[
         list[str] | None,
         typer.Option(
-            help="One for all (bpe:N, unigram:N, bytes, characters, words …), or own (what each was known for), or "
-            "SYSTEM=SPEC for one of them; may be given several times. (default: bpe:4096)"
+            help="One for all (bpe:N, unigram:N, bytes, characters, words …), or own (what each was published with), "
+            "or MODEL=SPEC for one of them; may be given several times. (default: bpe:4096)"
         ),
     ] = None,
     match: Annotated[
         str | None,
         typer.Option(
-            metavar="parameters[=N]", help="Size every network to the same number of parameters by its width."
+            metavar="parameters[=N]", help="Give every network the same number of parameters, by its hidden size."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Train each system so many times, to see the luck in it.")] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Start of every random number.")] = 0,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Train each model with so many random seeds, to see how results vary.")
+    ] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
     sweep: Annotated[
-        bool, typer.Option("--sweep", help="Spend 20% of each budget on trying three learning rates.")
+        bool, typer.Option("--sweep", help="Try three learning rates with 20% of each budget, and take the best.")
     ] = False,
     valid: Annotated[list[str] | None, typer.Option(help="Text for validation (else a share of TEXT).")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Text that ranks the systems (else a share of TEXT).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Text that ranks the models (else a share of TEXT).")] = None,
     split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
     documents: Annotated[
         str | None, typer.Option(help="What one document is: file, lines, blank or endoftext. (default: file)")
@@ -69,17 +72,17 @@ def compare(
     prompt: Annotated[
         str | None,
         typer.Option(
-            help="What every sample goes on from; with [MASK] in it, also what masked systems fill. (default: words of "
+            help="What every sample continues; with [MASK] in it, also what masked models predict. (default: words of "
             "the test text)"
         ),
     ] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Also write leaderboard.csv.")] = False,
     resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the comparison in -o (or the folder named).")
+        bool, typer.Option("--resume", help="Resume the comparison in -o (or in the folder named).")
     ] = False,
     add: Annotated[
         list[Path] | None,
-        typer.Option(metavar="RUN", help="Let this run join the comparison (may be given several times)."),
+        typer.Option(metavar="RUN", help="Add this run to the comparison (may be given several times)."),
     ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a comparison that is there already.")] = False,
 ) -> None:
@@ -97,8 +100,8 @@ def compare(
 
       lmlab compare --add runs/other compared
 
-    They are ranked by bits per byte of test text that none has seen; those that fill blanks are ranked apart, by their
-    pseudo-log-likelihood. Killed, it goes on with the same command.
+    They are ranked by bits per byte of test text that none has seen; masked language models are ranked separately, by
+    their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
     """
     given = _given(context)
     if add:

@@ -1,4 +1,4 @@
-"""lmlab demo: eight systems of the lineage, compared on the built-in corpus."""
+"""lmlab demo: eight language models, compared on the built-in corpus."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LONGER = "5min"
 
 
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="Where the comparison goes.")] = Path("runs/demo"),
-    budget: Annotated[str, typer.Option(help="What each system may spend on training.")] = "15s",
+    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the comparison.")] = Path("runs/demo"),
+    budget: Annotated[str, typer.Option(help="Training budget of each model.")] = "15s",
 ) -> None:
     """Train and compare eight models in about three minutes.
 

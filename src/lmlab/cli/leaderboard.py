@@ -91,7 +91,7 @@ class LiveTable:
     def _draw(self) -> None:
         if not self.console.is_terminal:
             return
-        table = Table("system", "budget spent", "tokens", "validation", "test", "", box=None, padding=(0, 2, 0, 0))
+        table = Table("model", "budget spent", "tokens", "validation", "test", "", box=None, padding=(0, 2, 0, 0))
         for name, row in self.rows.items():
             cells = [row.get(key, "") for key in ("bar", "tokens", "valid", "test", "status")]
             table.add_row(f"[bold]{name}[/bold]", *cells)
@@ -151,9 +151,9 @@ def _table(ranking: Ranking, width: int) -> Table:
     table = Table(title=title, title_justify="left", box=None)
     own = _own_columns(ranking) if width >= 90 else {}
     bars = width >= 103 + 7 * len(own)
-    names = ["", "system", contest.words.column, *[""] * bars, "95% interval", *own]
+    names = ["", "model", contest.words.column, *[""] * bars, "95% interval", *own]
     for column in (*names, "params", "tokens", "seconds", "joules"):
-        table.add_column(column, justify="left" if column in ("system", "") else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column in ("model", "") else "right", no_wrap=True)
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
     basis = choose_basis(entry["training"] for entry in ranking.ranked)
     for rank, entry in enumerate(ranking.ranked, start=1):

@@ -1,4 +1,4 @@
-"""lmlab list: the systems, their sizes and settings."""
+"""lmlab list: the models, their sizes and settings."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 
 def list_(
-    system: Annotated[str | None, typer.Argument(help="Show the sizes and every setting of this one.")] = None,
+    system: Annotated[str | None, typer.Argument(help="Show the sizes and all settings of this model.")] = None,
 ) -> None:
     """List the models, or the sizes and settings of one.
 
@@ -34,7 +34,7 @@ def _all() -> Any:
     for ability in (each for each in DESCRIPTIONS.values() if each.name in known_for):
         table = Table(title=ability.title, title_justify="left", title_style="bold cyan", box=SIMPLE_HEAD, expand=True)
         for column, width, ratio in (
-            ("system", 14, None),
+            ("model", 14, None),
             ("year", 4, None),
             ("what it is", None, 5),
             ("paper", None, 4),

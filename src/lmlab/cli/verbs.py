@@ -48,6 +48,8 @@ VERBS: dict[str, Verb] = {
         Verb("score", COMPARE, "Measure bits per byte and perplexity on texts."),
         Verb("evaluate", COMPARE, "Translate a test set and measure BLEU, chrF and loss."),
         Verb("next", INSIDE, "Show the most probable next tokens after a prompt."),
+        Verb("tokenize", INSIDE, "Show how a tokenizer splits a text into tokens."),
+        Verb("report", INSIDE, "Write one page about a run: curve, samples, surprisal, cost."),
         Verb("convert", EXCHANGE, "Convert from and to Hugging Face checkpoints and ARPA files."),
     )
 }

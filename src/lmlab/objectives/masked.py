@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
-from lmlab.data.batches.rows import Frame, LengthSchedule, RowLoader, Rows, TextRows
+from lmlab.data.batches.rows import LengthSchedule, RowLoader, Rows, SpecialTokens, TextRows
 from lmlab.data.batches.sentence_pairs import SentencePairs
 from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Split
@@ -76,7 +76,7 @@ class Blanks(PreTraining):
     def __init__(self, config: BlanksConfig, tokenizer: Tokenizer) -> None:
         self.config = config
         self.pieces = describe_pieces(tokenizer)
-        self.frame = Frame(cls=tokenizer.role("cls"), sep=tokenizer.role("sep"), pad=tokenizer.role("pad"))
+        self.special = SpecialTokens(cls=tokenizer.role("cls"), sep=tokenizer.role("sep"), pad=tokenizer.role("pad"))
         self.mask = tokenizer.role("mask")
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
@@ -99,7 +99,7 @@ class Blanks(PreTraining):
 
     def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:
         fixed = not self.config.dynamic
-        return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
+        return TextRows(data.tokens, special=self.special, batch=batch, window=window, seed=seed, fixed=fixed)
 
     def _corrupt(self, raw: Rows, generator: np.random.Generator, **shares: float) -> tuple[Corrupted, Draws]:
         draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
@@ -150,14 +150,14 @@ class Masked(Blanks):
         if isinstance(data, PairSplit):
             if self.config.pairs != "none":
                 raise ValueError("translation pairs have no next sentence: set objective.pairs=none")
-            return TranslationRows(data, frame=self.frame, batch=batch, window=window, seed=seed)
+            return TranslationRows(data, special=self.special, batch=batch, window=window, seed=seed)
         if self.config.pairs == "none":
             return super()._rows(data, batch=batch, window=window, seed=seed)
         return SentencePairs(
             data,
             pieces=self.pieces,
             kind=self.config.pairs,
-            frame=self.frame,
+            special=self.special,
             batch=batch,
             window=window,
             seed=seed,

@@ -30,7 +30,7 @@ def filled(cloze: Mapping[str, Any], blanks: Sequence[Sequence[tuple[str, float]
         words = [(_visible(token), probability) for token, probability in candidates]
         kind = "" if answer is None else " class=right" if words[0][0] == answer else " class=wrong"
         sentence += f"<mark{kind}>{escape(words[0][0])}</mark>{escape(after)}"
-        likely = ", ".join(f"{escape(word)} {100 * probability:.2g}%" for word, probability in words)
+        likely = " · ".join(f"{escape(word)} {100 * probability:.2g}%" for word, probability in words)
         lines.append(f"<li>{f'<b>{escape(answer)}</b>: ' if answer else ''}{likely}</li>")
     return f"<p>{sentence}</p><ul class=guesses>{''.join(lines)}</ul>"
 

@@ -23,7 +23,7 @@ class Rows(NamedTuple):
     positions: Integers | None = None  # [B, T] where they are not simply counted from 0
 
 
-class Frame(NamedTuple):
+class SpecialTokens(NamedTuple):
     """The special tokens around texts."""
 
     cls: int
@@ -44,14 +44,16 @@ class TextRows:
     `fixed`, where an epoch holds the same rows as the one before.
     """
 
-    def __init__(self, tokens: Tokens, *, frame: Frame, batch: int, window: int, seed: int, fixed: bool) -> None:
+    def __init__(
+        self, tokens: Tokens, *, special: SpecialTokens, batch: int, window: int, seed: int, fixed: bool
+    ) -> None:
         if window < 3:
             raise ValueError(
                 f"a window of {window} tokens has no room for text between [CLS] and [SEP]; give 3 or more"
             )
         if len(tokens) < 2:
             raise ValueError(f"the text has {len(tokens)} tokens; at least 2 are needed to predict one from another")
-        self.tokens, self.frame, self.seed, self.fixed = tokens, frame, seed, fixed
+        self.tokens, self.special, self.seed, self.fixed = tokens, special, seed, fixed
         self.batch_size = batch
         self.window = min(window, len(tokens) + 2)
         self.text = self.window - 2
@@ -69,7 +71,7 @@ class TextRows:
             [self._order(int(epoch))[place] for epoch, place in zip(*divmod(numbers, self.count), strict=True)]
         )
         rows = np.empty((self.batch_size, self.window), np.int64)
-        rows[:, 0], rows[:, -1] = self.frame.cls, self.frame.sep
+        rows[:, 0], rows[:, -1] = self.special.cls, self.special.sep
         rows[:, 1:-1] = self.tokens[starts[:, None] + np.arange(self.text)]
         return Rows(rows, np.stack([np.full_like(starts, self.seed), starts], axis=1))
 

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmlab.data.batches.rows import Frame, Integers, Rows
+from lmlab.data.batches.rows import Integers, Rows, SpecialTokens
 from lmlab.data.batches.sentences import Sentences, find_sentences
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.reading.text import TextWarning
@@ -54,7 +54,7 @@ class SentencePairs:
         *,
         pieces: Pieces,
         kind: Kind,
-        frame: Frame,
+        special: SpecialTokens,
         batch: int,
         window: int,
         seed: int,
@@ -64,7 +64,7 @@ class SentencePairs:
             raise ValueError(
                 f"a window of {window} tokens has no room for two texts between [CLS], [SEP] and [SEP]; give 5 or more"
             )
-        self.tokens, self.frame, self.kind, self.seed, self.fixed = data.tokens, frame, kind, seed, fixed
+        self.tokens, self.special, self.kind, self.seed, self.fixed = data.tokens, special, kind, seed, fixed
         self.batch_size = batch
         sentences = _usable(find_sentences(data.tokens, data.documents, pieces))
         if kind == "next-sentence":
@@ -109,9 +109,9 @@ class SentencePairs:
             place < first_end, plan.first[:, None] + place - 1, plan.second[:, None] + place - first_end - 1
         )
         rows = self.tokens[np.clip(source, 0, len(self.tokens) - 1)].astype(np.int64)
-        rows[:, 0] = self.frame.cls
-        rows[(place == first_end) | (place == second_end)] = self.frame.sep
-        rows[place > second_end] = self.frame.pad
+        rows[:, 0] = self.special.cls
+        rows[(place == first_end) | (place == second_end)] = self.special.sep
+        rows[place > second_end] = self.special.pad
         segments = ((place > first_end) & (place <= second_end)).astype(np.int64)
         lengths = second_end[:, 0] + 1
         identity = np.stack([np.full_like(plan.chunk, self.seed), plan.chunk], axis=1)

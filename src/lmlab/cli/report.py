@@ -1,0 +1,77 @@
+"""lmlab report: one page about a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def report(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="The page to write. (default: report.html in RUN)")
+    ] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="FILE", help="Take samples and surprisal from this text, not from the run's held-out text."
+        ),
+    ] = None,
+    open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print the same facts as JSON, and write no page.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Write one page about a run: curve, samples, surprisal, cost.
+
+    Examples:
+
+      lmlab report runs/book
+
+      lmlab report runs/book -o book.html --open
+
+      lmlab report runs/imported --file book.txt
+
+    The page is one file that needs nothing else. What a run does not have is left out, and the page says so.
+    """
+    from lmlab.cli.texts import documents_of, read_documents
+    from lmlab.report import gather_facts
+    from lmlab.training.loop import choose_device
+
+    path = output or run / "report.html"
+    if not json_:
+        _check(path, run)
+    texts = read_documents(file, documents=documents_of(run)) if file else None
+    facts = gather_facts(run, texts=texts, device=choose_device(device))
+    if json_:
+        import json
+
+        print(json.dumps(facts, ensure_ascii=False))
+        return
+    from lmlab.checkpoint import write_bytes
+    from lmlab.pages.run import make_page
+
+    write_bytes(path, make_page(facts).encode())
+    print(f"wrote {path}")
+    for part, reason in facts["left_out"].items():
+        print(f"  without {part}: {reason}")
+    if open_:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _check(path: Path, run: Path) -> None:
+    """Refuse a place where nothing can be written, or where something else than an earlier report is."""
+    from lmlab.cli.texts import check_output
+    from lmlab.pages.run import MARK
+
+    if run.is_dir() or path.parent != run:  # else loading the run says what is wrong
+        check_output("-o", path)
+    if not path.exists():
+        return
+    with path.open("rb") as file:
+        ours = MARK.encode() in file.read(2000)
+    if not ours:
+        raise ValueError(f"{path} is there already and is not a report by lmlab: give another name with -o")

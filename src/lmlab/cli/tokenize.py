@@ -1,0 +1,224 @@
+"""lmlab tokenize: how a text is cut into tokens."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.text import Text
+
+    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.inspecting import Cutting, Token
+
+BACKGROUNDS = ("black on cyan", "black on yellow")
+UNKNOWN = "white on red"
+MOST_SHOWN = 400
+"""Tokens of a text that are shown; --json has all."""
+MOST_QUOTED = 60
+SPACE, NEWLINE, TAB = "·", "⏎", "⇥"
+
+
+def tokenize(
+    given: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="RUN|SPEC... TEXT",
+            help="One or more run directories, tokenizer.json files, folders with GPT-2's or BERT's files, or specs "
+            "such as bpe:4096 (with --train); then the text, or '-' for standard input.",
+        ),
+    ],
+    file: Annotated[str | None, typer.Option(help="Read the text from this file, in place of TEXT.")] = None,
+    train: Annotated[
+        list[str] | None,
+        typer.Option(metavar="FILE", help="Train the tokenizers given as a SPEC on this text first."),
+    ] = None,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON: one line for each tokenizer.")] = False,
+) -> None:
+    """Show how a tokenizer splits a text into tokens.
+
+    Examples:
+
+      lmlab tokenize runs/book "It was the best of times"
+
+      lmlab tokenize bytes bpe:1000 unigram:1000 words --train book.txt "It was the best of times"
+
+      lmlab tokenize runs/book --file chapter.txt --json
+
+    A dot is a space, ⏎ a newline; unknown tokens are red. With several tokenizers, each has its own line.
+    """
+    names, text = _given(given, file)
+    from lmlab.tokenizers.inspecting import Cutting
+
+    cuttings = [(name, Cutting(text, tokenizer)) for name, tokenizer in _find_all(names, train or [])]
+    if json_:
+        import json
+
+        for name, cutting in cuttings:
+            print(json.dumps({"name": name, **cutting.as_dict()}, ensure_ascii=False))
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False)
+    if len(cuttings) == 1:
+        _show_one(cuttings[0][1], console)
+    else:
+        _show_several(cuttings, console)
+
+
+def _given(given: list[str], file: str | None) -> tuple[list[str], str]:
+    """The tokenizers that are named, and the text: the last argument, unless there is a file."""
+    from lmlab.cli.texts import read_documents
+
+    if file is not None:
+        return given, "".join(read_documents([file], documents="file"))
+    *names, text = given
+    if not names:
+        raise ValueError(
+            f'which text? give it after the tokenizer: lmlab tokenize {text} "It was the best of times", or --file FILE'
+        )
+    return names, sys.stdin.read() if text == "-" else text
+
+
+def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tokenizer]]:
+    """Each tokenizer with the name that it is shown under; those given as a spec are trained on the texts named."""
+    from lmlab.cli.texts import read_documents
+    from lmlab.tokenizers import load, parse
+    from lmlab.tokenizers import train as train_tokenizer
+    from lmlab.tokenizers.training import KINDS
+
+    specs = [name for name in names if name.partition(":")[0] in KINDS]
+    texts = read_documents(train, documents="file") if train and specs else []
+    if train and not specs:
+        raise ValueError(f"--train trains tokenizers given as a spec, such as bpe:1000; {names[0]} is trained already")
+    for name in names:
+        if name not in specs:
+            if not Path(name).exists() and "/" not in name and not name.endswith(".json"):
+                parse(name)  # says which specs there are
+            yield name, load(name)
+            if (source := Path(name) / "source_tokenizer.json").is_file():
+                yield f"{name} (source)", load(source)
+        elif texts or parse(name).kind == "bytes":
+            yield name, train_tokenizer(name, texts)
+        else:
+            raise ValueError(f"{name} has to be trained first: name a text to train it on with --train FILE")
+
+
+def _show_one(cutting: Cutting, console: Console) -> None:
+    """The pieces in colour with their ids below them, and the figures."""
+    from rich.text import Text
+
+    shown = cutting.tokens[:MOST_SHOWN]
+    for row in _rows(shown, console.width):
+        pieces, ids = Text(), Text()
+        for number, (token, label, width) in row:
+            pieces.append(_pad(label, width), style=_style(cutting, token, number))
+            pieces.append(" ")
+            ids.append(str(token.id).ljust(width) + " ", style="dim")
+        console.print(pieces, soft_wrap=True)
+        console.print(ids, soft_wrap=True)
+    if len(cutting.ids) > len(shown):
+        console.print(f"… and {len(cutting.ids) - len(shown):,} more tokens (--json has all of them)")
+    tokenizer = cutting.tokenizer
+    console.print(f"\n{tokenizer.spec}, {tokenizer.vocabulary:,} types: {_figures(cutting)}", soft_wrap=True)
+    console.print(_round_trip(cutting), soft_wrap=True, markup=False)
+    if cutting.unknown:
+        lost = list(dict.fromkeys(repr(token.text) for token in cutting.tokens if cutting.is_unknown(token)))
+        more = f" and {len(lost) - 5} more" if len(lost) > 5 else ""
+        console.print(f"unknown: {', '.join(lost[:5])}{more}", soft_wrap=True, markup=False)
+
+
+def _show_several(cuttings: Sequence[tuple[str, Cutting]], console: Console) -> None:
+    """One line for each tokenizer, so that the cuts can be seen side by side."""
+    from rich.table import Table
+    from rich.text import Text
+
+    cuts = Table(box=None, show_header=False, padding=(0, 2, 0, 0))
+    cuts.add_column(overflow="fold", max_width=32)
+    cuts.add_column(overflow="fold")
+    figures = Table("tokenizer", box=None, padding=(0, 2, 0, 0))
+    for column in ("types", "tokens", "bytes/token", "unknown", "lossless"):
+        figures.add_column(column, justify="right", no_wrap=True)
+    for name, cutting in cuttings:
+        pieces = Text()
+        for number, token in enumerate(cutting.tokens[:MOST_SHOWN]):
+            pieces.append("" if console.color_system or not number else "|")
+            pieces.append(_label(token), style=_style(cutting, token, number))
+        pieces.append("…" if len(cutting.ids) > MOST_SHOWN else "")
+        cuts.add_row(Text(name), pieces)
+        figures.add_row(
+            Text(name),
+            f"{cutting.tokenizer.vocabulary:,}",
+            f"{len(cutting.ids):,}",
+            f"{cutting.bytes_per_token:.2f}" if cutting.ids else "–",
+            f"{cutting.unknown:,}",
+            "yes" if cutting.lossless else "no",
+        )
+    console.print(cuts)
+    console.print(figures)
+    console.print(f"{cuttings[0][1].bytes:,} bytes, {cuttings[0][1].words:,} words")
+
+
+def _rows(tokens: Sequence[Token], width: int) -> Iterator[list[tuple[int, tuple[Token, str, int]]]]:
+    """Tokens with their numbers, labels and widths, as many in a row as fit; a row ends after a newline."""
+    from rich.cells import cell_len
+
+    row: list[tuple[int, tuple[Token, str, int]]] = []
+    used = 0
+    for number, token in enumerate(tokens):
+        label = _label(token)
+        wide = max(cell_len(label), len(str(token.id)))
+        if row and used + wide > width:
+            yield row
+            row, used = [], 0
+        row.append((number, (token, label, wide)))
+        used += wide + 1
+        if label.endswith(NEWLINE):
+            yield row
+            row, used = [], 0
+    if row:
+        yield row
+
+
+def _label(token: Token) -> str:
+    """A piece as it is shown: white space as signs, where it is white space of the text."""
+    label = token.piece.replace(" ", SPACE)
+    if "\n" in token.text or "\t" in token.text:
+        label = label.replace("\\n", NEWLINE).replace("\\t", TAB)
+    return label
+
+
+def _pad(label: str, width: int) -> str:
+    from rich.cells import set_cell_size
+
+    return set_cell_size(label, width)
+
+
+def _style(cutting: Cutting, token: Token, number: int) -> str:
+    return UNKNOWN if cutting.is_unknown(token) else BACKGROUNDS[number % 2]
+
+
+def _figures(cutting: Cutting) -> Text:
+    from rich.text import Text
+
+    counts = f"{len(cutting.ids):,} tokens, {cutting.bytes:,} bytes, {cutting.words:,} words"
+    if cutting.bytes_per_token is None:
+        return Text(counts)
+    fertility = f", {cutting.tokens_per_word:.2f} tokens per word" if cutting.tokens_per_word else ""
+    return Text(f"{counts}; {cutting.bytes_per_token:.2f} bytes per token{fertility}")
+
+
+def _round_trip(cutting: Cutting) -> str:
+    """Whether the text comes back from its ids, and if not, from where on it differs."""
+    if cutting.lossless:
+        return "lossless: decoding the ids gives the text back, byte for byte"
+    text, back = cutting.text, cutting.decoded
+    same = next((i for i, (a, b) in enumerate(zip(text, back, strict=False)) if a != b), min(len(text), len(back)))
+    first = max(0, same - MOST_QUOTED // 3)
+    quoted = [repr(each[first : first + MOST_QUOTED]) for each in (text, back)]
+    return f"not lossless: from character {same} on, {quoted[0]} comes back as {quoted[1]}"

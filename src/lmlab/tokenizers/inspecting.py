@@ -1,0 +1,94 @@
+"""A text as a tokenizer cuts it: each token with its place in the text, and what the cutting costs and loses."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, NamedTuple
+
+from lmlab.tokenizers.tokenizer import Tokenizer
+
+
+class Token(NamedTuple):
+    """One token of a text."""
+
+    id: int
+    piece: str  # as the vocabulary spells it, readable: control characters and lone bytes are escaped
+    text: str  # the characters that it covers; tokens that are parts of one character all cover that character
+    start: int  # in characters
+    end: int
+
+
+class Cutting:
+    """A text and its tokens; the boundary and other special tokens around it are left out."""
+
+    def __init__(self, text: str, tokenizer: Tokenizer) -> None:
+        self.text, self.tokenizer = text, tokenizer
+        self.ids = tokenizer.encode(text)
+
+    @cached_property
+    def tokens(self) -> list[Token]:
+        """Each token with its place; where nothing is lost, they cover the whole text without gaps."""
+        encoding = self.tokenizer.engine.encode(self.text, add_special_tokens=False)
+        assert encoding.ids == self.ids, "the fast ways of encoding give what the library gives"
+        tokens, before = [], 0
+        for number, (start, end) in zip(self.ids, encoding.offsets, strict=True):
+            if not self.tokenizer.lossy and start > before:
+                start = before  # the files of some tokenizers trim a leading space off the place
+            before = max(before, end)
+            tokens.append(Token(number, self.tokenizer.show(number), self.text[start:end], start, end))
+        return tokens
+
+    @property
+    def bytes(self) -> int:
+        """In UTF-8."""
+        return len(self.text.encode())
+
+    @property
+    def words(self) -> int:
+        """Runs without white space."""
+        return len(self.text.split())
+
+    @property
+    def bytes_per_token(self) -> float | None:
+        """How much text a token holds on average: the higher, the shorter are the sequences that a model reads."""
+        return self.bytes / len(self.ids) if self.ids else None
+
+    @property
+    def tokens_per_word(self) -> float | None:
+        """Into how many tokens a word is cut on average (the tokenizer's fertility)."""
+        return len(self.ids) / self.words if self.words else None
+
+    @property
+    def unknown(self) -> int:
+        """How many tokens stand for what the vocabulary cannot spell."""
+        return self.ids.count(self.tokenizer.unknown) if self.tokenizer.unknown is not None else 0
+
+    @cached_property
+    def decoded(self) -> str:
+        """The text that comes back from the ids."""
+        return self.tokenizer.decode(self.ids)
+
+    @property
+    def lossless(self) -> bool:
+        """Whether this text comes back unchanged."""
+        return self.decoded == self.text
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        return {
+            "tokenizer": self.tokenizer.spec,
+            "vocabulary": self.tokenizer.vocabulary,
+            "tokens": [{**token._asdict(), "unknown": self.is_unknown(token)} for token in self.tokens],
+            "count": len(self.ids),
+            "bytes": self.bytes,
+            "words": self.words,
+            "bytes_per_token": self.bytes_per_token,
+            "tokens_per_word": self.tokens_per_word,
+            "unknown": self.unknown,
+            "lossless": self.lossless,
+            "decoded": self.decoded,
+        }
+
+    def is_unknown(self, token: Token) -> bool:
+        """Whether a token only says that something unknown stands there."""
+        return token.id == self.tokenizer.unknown
