@@ -55,6 +55,26 @@ def test_no_text_is_ignored(data: dict[str, Any], message: str) -> None:
         make_recipe({"data": data, "model": {"kind": kind}})
 
 
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, r"values = None: a recipe is a table of groups"),
+        ([("data", 1)], r"values = \[.*: a recipe is a table of groups"),
+        (
+            {"data": "book.txt"},
+            r"data = 'book.txt': a group of settings is.*\{'data': \{'text': 'book.txt'\}\}",
+        ),
+        ({"data": None}, r"data = None: a group of settings is a table"),
+        ({"data": {"text": "book.txt"}, "model": "gpt2"}, r"model = 'gpt2'.*\{'model': \{'kind': 'gpt2'\}\}"),
+        ({"data": {"text": "a"}, "model": {"kind": "gpt2"}, "train": 3}, r"train = 3: a group of settings"),
+        ({"data": {"text": "a"}, "model": {"kind": "gpt2"}, "origin": 3}, r"origin = 3: give the folder of a run"),
+    ],
+)
+def test_wrong_types_are_named(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_recipe(values)
+
+
 def test_translators_keep_their_rate() -> None:
     for size in ("tiny", "big"):
         values = {"data": {"pairs": ["pairs.tsv"]}, "model": {"kind": "transformer", "size": size}}

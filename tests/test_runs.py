@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from lmlab import run
 from lmlab.checkpoint import read_tensors, write_json, write_manifest
 from lmlab.recipe import make_recipe, read_recipe
 from lmlab.tokenizers import Tokenizer, train
+from lmlab.training.settings import FIXED
 
 TEXT = "".join(f"line {i} of {i * 7 % 11} says that {i % 13} is not {i * i % 17}.\n" for i in range(300))
 TRAIN = {"budget": "6steps", "batch": 2, "window": 16, "save_seconds": 0}
@@ -202,6 +204,111 @@ def test_nothing_half_made_is_left(there: bool, text: Path, tmp_path: Path, monk
 
 
 def test_a_model_without_the_head_that_is_asked_for_leaves_nothing(text: Path, tmp_path: Path) -> None:
-    values = {"model": {"kind": "bert", **TINY, "pairs": False}, "data": {"text": str(text), "documents": "lines"}}
-    with pytest.raises(ValueError, match=r"needs a sentence-pair head.*set objective\.pairs=none"):
-        recipe(text, "bert", **values)
+    with pytest.raises(ValueError, match=r"this bert has none: set objective\.pairs=none"):
+        recipe(text, "bert", model={"kind": "bert", **TINY, "pairs": False})
+    made = recipe(text, "bert", model={"kind": "bert", **TINY, "pairs": False}, objective={"pairs": "none"})
+    assert run.start(made, tmp_path / "run").progress.ended == "budget"
+
+
+def files(path: Path) -> dict[str, tuple[bytes, int]]:
+    """All files of a run but its lock, with the time at which each was changed."""
+    found = [file for file in path.rglob("*") if file.is_file() and file.name != ".lock"]
+    return {str(file.relative_to(path)): (file.read_bytes(), file.stat().st_mtime_ns) for file in found}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {"budget": "4steps"}, {"rate": 0.5}, {"country": "SE", "tensorboard": True}, {"device": "cpu"}]
+)
+def test_a_finished_run_is_left_alone(settings: dict[str, Any], text: Path, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard" if "tensorboard" in settings else "json")
+    done = run.start(recipe(text), tmp_path / "run")
+    before = files(tmp_path / "run")
+    again = run.resume(tmp_path / "run", settings=settings)
+    assert files(tmp_path / "run") == before
+    assert not again.trained
+    assert again._replace(trained=True, grams=0) == done._replace(grams=0)
+
+
+def test_a_finished_count_is_left_alone(text: Path, tmp_path: Path) -> None:
+    made = make_recipe({"data": {"text": str(text)}, "model": {"kind": "ngram"}, "train": {"budget": "500tokens"}})
+    with pytest.warns(UserWarning, match="too few n-grams"):
+        done = run.start(made, tmp_path / "run")
+    before = files(tmp_path / "run")
+    assert run.resume(tmp_path / "run", settings={"budget": "400tokens"})._replace(trained=True) == done
+    assert files(tmp_path / "run") == before
+    with pytest.warns(UserWarning, match="too few n-grams"):
+        assert run.resume(str(tmp_path / "run"), settings={"budget": "600tokens"}).progress.tokens == 600
+
+
+@pytest.mark.parametrize("name", FIXED)
+def test_what_decides_the_data_cannot_be_changed(name: str, text: Path, tmp_path: Path) -> None:
+    run.start(recipe(text), tmp_path / "run", interrupted=after(3))
+    before = files(tmp_path / "run")
+    other = {"order": "streams", "optimizer": "sgd"}.get(name, 7)
+    with pytest.raises(ValueError, match=rf"goes on with .*run as it was begun: train\.{name} cannot be changed"):
+        run.resume(tmp_path / "run", settings={name: other})
+    assert files(tmp_path / "run") == before
+
+
+def test_what_is_changed_on_the_way_is_a_history(text: Path, tmp_path: Path) -> None:
+    """The recipe stays as it was begun: with its changes, each from its step on, it makes the same run again."""
+    path = tmp_path / "run"
+    run.start(recipe(text), path, interrupted=after(3))
+    begun = json.loads((path / "recipe.json").read_text())
+    assert "changes" not in begun
+    run.resume(path, settings={"rate": 0.001, "clip": None, "seed": 0, "batch": 2}, interrupted=after(2))
+    run.resume(path, settings={"budget": "8steps"})
+    now = json.loads((path / "recipe.json").read_text())
+    changes = now.pop("changes")
+    assert now == begun
+    assert changes == [{"step": 3, "train": {"rate": 0.001, "clip": None}}, {"step": 5, "train": {"budget": "8steps"}}]
+    in_force = read_recipe(path)[0].train
+    assert (in_force.rate, in_force.clip, in_force.budget) == (0.001, None, "8steps")
+    card = (path / "README.md").read_text()
+    assert "| changed after step 3 | train.rate from 0.004 to 0.001, train.clip from 1.0 to None |" in card
+    assert "| changed after step 5 | train.budget from 6steps to 8steps |" in card
+
+    run.start(recipe(text), tmp_path / "again", interrupted=after(3))
+    run.resume(tmp_path / "again", settings=changes[0]["train"], interrupted=after(2))
+    run.resume(tmp_path / "again", settings=changes[1]["train"])
+    assert weights(tmp_path / "again") == weights(path)
+
+
+def test_a_change_that_nothing_was_learnt_with_is_replaced(text: Path, tmp_path: Path) -> None:
+    run.start(recipe(text), tmp_path / "run", interrupted=after(3))
+    run.resume(tmp_path / "run", settings={"rate": 0.1}, interrupted=after(0))
+    run.resume(tmp_path / "run", settings={"rate": 0.2})
+    changes = json.loads((tmp_path / "run" / "recipe.json").read_text())["changes"]
+    assert changes == [{"step": 3, "train": {"rate": 0.2}}]
+
+
+def test_a_budget_that_is_spent_already(text: Path, tmp_path: Path) -> None:
+    run.start(recipe(text), tmp_path / "run", interrupted=after(3))
+    before = files(tmp_path / "run")
+    with pytest.raises(ValueError, match="a budget of 2steps is spent already, at step 3"):
+        run.resume(tmp_path / "run", settings={"budget": "2steps"})
+    assert files(tmp_path / "run") == before
+
+
+def test_a_run_that_stopped_early_goes_on_with_more_patience(text: Path, tmp_path: Path) -> None:
+    train = {**TRAIN, "budget": "60steps", "evaluate_every": 2, "patience": 2, "rate": 1e-12}
+    stopped = run.start(recipe(text, train=train), tmp_path / "run").progress
+    assert stopped.ended == "early"
+    assert run.resume(tmp_path / "run", settings={"patience": 4}).progress.step > stopped.step
+
+
+@pytest.mark.parametrize("what", [str, Path])
+def test_paths_may_be_strings(what: Any, text: Path, tmp_path: Path) -> None:
+    path = what(tmp_path / "run")
+    run.start(recipe(text), path, interrupted=after(3))
+    assert run.resume(path).progress.step == 6
+    assert run.held_out(path)
+
+
+def test_what_is_no_path_or_recipe_is_named(text: Path, tmp_path: Path) -> None:
+    for wrong in (None, 3, b"run", ""):
+        for call in (partial(run.start, recipe(text)), run.resume, run.held_out):
+            with pytest.raises(ValueError, match=r"path = .*: give the folder of a run"):
+                call(wrong)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"recipe = .*make_recipe"):
+        run.start({"data": {"text": str(text)}}, tmp_path / "run")  # type: ignore[arg-type]

@@ -7,12 +7,15 @@ on loading. A folder is written under a temporary name, synced to disk and renam
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -37,18 +40,45 @@ class DamagedError(ValueError):
     """A file of a checkpoint is missing, or is not what was written."""
 
 
+class FullDiskError(ValueError):
+    """A file could not be written because there is no room for it; what was there before is whole."""
+
+
+NO_ROOM = {errno.ENOSPC: "no space left on device", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
+
+
+def find_no_room(error: BaseException) -> str | None:
+    """In words, why there is no room for a file, where that is what an error says; safetensors hides it in its text."""
+    hidden = re.search(r"os error (\d+)", str(error)) if isinstance(error, safetensors.SafetensorError) else None
+    number = int(hidden[1]) if hidden else error.errno if isinstance(error, OSError) else None
+    return NO_ROOM.get(number) if number is not None else None
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[Path]:
+    """A temporary name under which to write a file, synced and renamed at the end; it is gone where that fails."""
+    new = path.with_name(f".{path.name}.new")
+    try:
+        yield new
+        with open(new, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(new, path)
+    except (OSError, safetensors.SafetensorError) as error:
+        new.unlink(missing_ok=True)
+        if (reason := find_no_room(error)) is not None:
+            named = path.with_name(path.name.removeprefix(".").removesuffix(".staged"))
+            raise FullDiskError(f"{reason}: {named} could not be written") from None
+        raise
+    sync_folder(path.parent)
+
+
 # Single files
 
 
 def write_bytes(path: Path, content: bytes) -> None:
     """Write a file so that after a crash it is either the old one or the new one, whole."""
-    new = path.with_name(f".{path.name}.new")
-    with open(new, "wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(new, path)
-    sync_folder(path.parent)
+    with writing(path) as new:
+        new.write_bytes(content)
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -68,13 +98,9 @@ def read_json(path: Path) -> Any:
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: dict[str, str] | None = None) -> None:
     """Write tensors as safetensors, safely."""
-    new = path.with_name(f".{path.name}.new")
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=metadata)
-    with open(new, "rb") as file:
-        os.fsync(file.fileno())
-    new.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
-    os.replace(new, path)
-    sync_folder(path.parent)
+    with writing(path) as new:
+        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=metadata)
+        new.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
 
 
 def _umask() -> int:
@@ -138,8 +164,12 @@ def verify(folder: Path) -> None:
 def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
     """Replace one tensor file of a folder together with its entry in the manifest."""
     staged = path.with_name(f".{path.name}.staged")
-    write_tensors(staged, tensors)
-    write_manifest(path.parent, also={path.name: digest(staged)})
+    try:
+        write_tensors(staged, tensors)
+        write_manifest(path.parent, also={path.name: digest(staged)})
+    except (OSError, FullDiskError):
+        staged.unlink(missing_ok=True)
+        raise
     os.replace(staged, path)
     sync_folder(path.parent)
     write_manifest(path.parent)
@@ -153,8 +183,12 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     new, previous = path.with_name(f"{path.name}.new"), path.with_name("previous")
     shutil.rmtree(new, ignore_errors=True)
     new.mkdir(parents=True)
-    fill(new)
-    write_manifest(new)
+    try:
+        fill(new)
+        write_manifest(new)
+    except (OSError, FullDiskError):
+        shutil.rmtree(new, ignore_errors=True)
+        raise
     if path.exists():
         shutil.rmtree(previous, ignore_errors=True)
         path.rename(previous)

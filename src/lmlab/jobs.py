@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -14,7 +16,17 @@ import torch
 from torch import nn
 
 from lmlab.bits import bits_per_byte
-from lmlab.checkpoint import copy_weights, replace_tensors, write_bytes
+from lmlab.checkpoint import (
+    DamagedError,
+    copy_weights,
+    load_model,
+    read_json,
+    replace_tensors,
+    verify,
+    write_bytes,
+    write_json,
+    write_manifest,
+)
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpora.corpus import Corpus, Dataset
@@ -29,12 +41,13 @@ from lmlab.recipe import Recipe
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Meter, price_tag
-from lmlab.training.evaluation import Evaluation, Validator, evaluate_parts
+from lmlab.training.evaluation import Evaluate, Evaluation, Validator, evaluate_parts
 from lmlab.training.learner import Learner
 from lmlab.training.loop import choose_device, plan_steps, train
 from lmlab.training.progress import Progress
 from lmlab.training.resume import RunDirectory
 
+PROGRESS = "progress.json"
 DEFAULT_WINDOW = 64
 VALIDATION_ROWS = 16
 BLEU_SENTENCES = 500
@@ -80,21 +93,34 @@ class Job(Protocol):
     def parameters(self) -> int | None:
         """How many there will be, if that is known beforehand."""
 
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
-        """Do it; give how far it came and the number of parameters."""
+    def carry_out(
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
+    ) -> tuple[Progress, Parameters]:
+        """Do it; give how far it came and the number of parameters.
+
+        Nothing is written before `begin` has been told where the work goes on, and it is not told where all is done.
+        """
 
 
 def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None) -> Job:
     """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
+    choose_device(recipe.train.device)
     if issubclass(cls, nn.Module):
         return Training(cls, recipe, corpus, config, origin=origin)
     return Counting(cls, recipe, corpus, config)
 
 
+class InterruptedCountError(Exception):
+    """Somebody has asked to stop."""
+
+
 class Counting:
-    """Estimates a model by counting, in one pass; a budget in tokens limits the text, any other is not used up."""
+    """Estimates a model by counting, in one pass; a budget in tokens limits the text, any other is not used up.
+
+    Interrupted it gives nothing, as if it had never begun.
+    """
 
     parameters = None
 
@@ -103,9 +129,36 @@ class Counting:
         budget = parse_budget(recipe.train.budget)
         self.tokens = corpus.train.tokens[: int(budget.amount)] if budget.unit == "tokens" else corpus.train.tokens
 
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
+    def _done(self, path: Path) -> Progress | None:
+        """How a count of all these tokens ended, where one did and its model is there."""
+        if not (path / PROGRESS).is_file() or not (path / "model.safetensors").is_file():
+            return None
+        try:
+            verify(path)
+        except DamagedError as error:
+            warnings.warn(f"{error}. Counting again", stacklevel=2)
+            return None
+        progress = Progress.model_validate(read_json(path / PROGRESS))
+        return progress if len(self.tokens) <= progress.tokens else None
+
+    def carry_out(
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
+    ) -> tuple[Progress, Parameters]:
+        if (done := self._done(path)) is not None:
+            return done, count_parameters(load_model(path)[0])
+        begin(Progress())
+
+        def report(stage: str, share: float) -> None:
+            if interrupted():
+                raise InterruptedCountError
+            reporter.stage("counting", round(100 * share), 100)
+
         meter, split = Meter(), self.corpus.valid
-        model = self.cls.fit(self.tokens, config=self.config, valid=split.tokens if split is not None else None)
+        try:
+            valid = split.tokens if split is not None else None
+            model = self.cls.fit(self.tokens, config=self.config, valid=valid, progress=report)
+        except InterruptedCountError:
+            return Progress(), Parameters(0, 0)
         cost = meter.lap()
         replace_tensors(path / "model.safetensors", model.tensors())
         found = None if split is None else score_stream(model, split)
@@ -125,6 +178,8 @@ class Counting:
         tag = price_tag(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
         lines = [line, {"step": 1, **units, **tag}]
         write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
+        write_json(path / PROGRESS, progress.model_dump())
+        write_manifest(path)
         reporter.log(line, progress)
         return progress, parameters
 
@@ -158,6 +213,12 @@ class Training:
         objective = create_objective(recipe.objective, corpus.tokenizer)
         self.learner = Learner(model, objective)
         window = training_window(model, self.settings.window)
+        with each_warning_once():
+            self._open_data(recipe, window)
+
+    def _open_data(self, recipe: Recipe, window: int) -> None:
+        """The loader of the training text, and what evaluates on the validation text."""
+        model, objective, corpus = self.learner.model, self.learner.objective, self.corpus
         streams = self.settings.order == "streams" or (self.settings.order == "auto" and model.carries)
         seed = self.settings.seed
         self.loader = corpus.train.loader(
@@ -166,7 +227,7 @@ class Training:
         )
         steps, _ = plan_steps(self.learner, self.loader, self.settings)
         self.loader.plan(None if steps is None else steps * self.settings.accumulate)
-        self.evaluate: Callable[[], Evaluation] | None = None
+        self.evaluate: Evaluate | None = None
         if corpus.valid is not None:
             self.evaluate = validation(
                 self.learner,
@@ -202,7 +263,9 @@ class Training:
         Bleu(needs="train.watch = 'bleu' needs")
         return {"bleu": (Bleu, show)}
 
-    def carry_out(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> tuple[Progress, Parameters]:
+    def carry_out(
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
+    ) -> tuple[Progress, Parameters]:
         keep_buffers()
         keeper = RunDirectory(path, save_seconds=self.settings.save_seconds, keep=self.settings.keep)
         try:
@@ -220,11 +283,22 @@ class Training:
                     bytes_per_token=likelihood_bytes(self.learner.objective, self.corpus),
                     keeper=keeper,
                     on_log=on_log,
+                    on_begin=begin,
                     interrupted=interrupted,
                 )
         finally:
             keeper.close()
         return progress, self.counted
+
+
+@contextmanager
+def each_warning_once() -> Iterator[None]:
+    """Let each warning through once, however many languages and splits it is about."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield
+    for message, category in dict.fromkeys((str(each.message), each.category) for each in caught):
+        warnings.warn(message, category, stacklevel=4)
 
 
 def training_window(model: Model, wanted: int | None) -> int:
@@ -239,12 +313,12 @@ def training_window(model: Model, wanted: int | None) -> int:
 
 def validation(
     learner: Learner, split: Any, *, window: int, tokens: int, more: dict[str, Any] | None = None
-) -> Callable[[], Evaluation]:
+) -> Evaluate:
     """A function that gives the learner's loss and metrics on the same part of a split each time."""
     if parts := split.parts():
         each = max(1, tokens // len(parts))
         validators = {name: validation(learner, part, window=window, tokens=each) for name, part in parts.items()}
-        return lambda: evaluate_parts(validators)
+        return partial(evaluate_parts, validators)
     batch = max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
     loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=learner.model.carries)
     most = max(1, int(tokens // loader.units_per_step["tokens"]))
@@ -269,9 +343,11 @@ def tensorboard_log(path: Path, *, enabled: bool) -> Iterator[Callable[[dict[str
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ValueError("train.tensorboard needs TensorBoard: pip install 'lmlab[track]'") from None
-    writer = SummaryWriter(str(path / "tensorboard"))
+    writer = None
 
     def write(line: dict[str, Any]) -> None:
+        nonlocal writer
+        writer = writer or SummaryWriter(str(path / "tensorboard"))
         for name in ("loss", "bits_per_byte", "valid_loss", "valid_bits_per_byte", "rate", "gradient"):
             if line.get(name) is not None:
                 writer.add_scalar(name, line[name], line["step"])
@@ -279,4 +355,5 @@ def tensorboard_log(path: Path, *, enabled: bool) -> Iterator[Callable[[dict[str
     try:
         yield write
     finally:
-        writer.close()
+        if writer is not None:
+            writer.close()

@@ -44,6 +44,7 @@ class Recipe(Config):
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:
     """A recipe from its groups; the model's preset and the defaults of its system are filled in here, once."""
+    _check_types(values)
     values = upgrade(values)
     for group in values:
         if group not in GROUPS:
@@ -60,9 +61,9 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
         if name not in cls.Config.model_fields:
             raise ValueError(f"unknown setting model.{name} of {kind}{suggest(name, cls.Config.model_fields)}")
     preset, usual = dict(cls.SIZES[size]), {"spec": cls.TOKENIZER}
-    origin = values.get("origin")
+    origin = None if values.get("origin") is None else str(values["origin"])
     if origin is not None:
-        preset, usual = _inherited(Path(str(origin)), str(kind), values)
+        preset, usual = _inherited(Path(origin), str(kind), values)
     data = make_config(values.get("data", {}))
     tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
     if tokenizer.source is not None and not data.parallel:
@@ -80,6 +81,22 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     )
     check_abilities(recipe)
     return recipe
+
+
+def _check_types(values: Any) -> None:
+    """That a recipe is a table of tables, but for its origin; a ValueError names what is something else."""
+    if not isinstance(values, Mapping):
+        raise ValueError(
+            f"values = {values!r}: a recipe is a table of groups of settings, for instance "
+            '{"data": {"text": "book.txt"}, "model": {"kind": "gpt2"}}'
+        )
+    for group, table in values.items():
+        if group in GROUPS and group != "origin" and not isinstance(table, Mapping):
+            example = {"data": "text", "tokenizer": "spec", "train": "budget"}.get(group, "kind")
+            table_for_it = {group: {example: table if isinstance(table, str) else "…"}}
+            raise ValueError(f"{group} = {table!r}: a group of settings is a table, for instance {table_for_it}")
+    if not isinstance(values.get("origin"), (str, Path, type(None))):
+        raise ValueError(f"origin = {values['origin']!r}: give the folder of a run")
 
 
 def _rate(cls: Any, settings: Mapping[str, Any]) -> dict[str, float]:
@@ -109,37 +126,72 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     return dict(description["model"]), tokenizer
 
 
-class Record(NamedTuple):
-    """What a run says of itself in its `recipe.json`."""
+class Change(Config):
+    """Settings of training that were changed in a run, from some step on."""
 
-    recipe: Recipe
+    step: int = Field(ge=0, description="steps that were done before")
+    train: dict[str, Any] = Field(description="the settings that changed, with their new values")
+
+
+class Record(NamedTuple):
+    """What a run says of itself in its `recipe.json`: how it was begun, and what was changed on the way."""
+
+    recipe: Recipe  # with the settings that are in force now
     text_sha256: str | None  # of the text that it learns from
     encoder_sha256: str | None  # of the tokenizer that encoded it, before special tokens were added
+    begun: TrainConfig | None = None  # the settings of training with which it was begun, where some were changed
+    changes: tuple[Change, ...] = ()
+
+    def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
+        """The same with settings of training that are others from a step on; those that stay the same are no change."""
+        train = build(TrainConfig, {**self.recipe.train.model_dump(), **settings}, where="train")
+        before, after = self.recipe.train.model_dump(), train.model_dump()
+        new = {name: value for name, value in after.items() if value != before[name]}
+        earlier = [each for each in self.changes if each.step < step]
+        for each in self.changes[len(earlier) :]:  # what came after this step is done again, with what is in force now
+            new = {**each.train, **new}
+        changes = (*earlier, Change(step=step, train=new)) if new else tuple(earlier)
+        recipe = self.recipe.model_copy(update={"train": train})
+        return self._replace(recipe=recipe, begun=self.begun or self.recipe.train, changes=changes)
+
+    def describe_changes(self) -> list[tuple[int, str]]:
+        """After which step what was changed, in words."""
+        values, lines = (self.begun or self.recipe.train).model_dump(), []
+        for change in self.changes:
+            what = ", ".join(f"train.{name} from {values[name]} to {value}" for name, value in change.train.items())
+            lines.append((change.step, what))
+            values |= change.train
+        return lines
 
 
-def read_record(
-    run: Path, *, settings: Mapping[str, Any] | None = None, texts: Mapping[str, Any] | None = None
-) -> Record:
-    """What a run says of itself, with changed `settings` of training, and other places of its `texts`."""
-    values = upgrade(read_json(run / "recipe.json"))
-    known = [values.pop(name, None) for name in ("text_sha256", "encoder_sha256")]
-    values["train"] |= settings or {}
-    build(TrainConfig, values["train"], where="train")
-    data = make_config(values["data"], where=f"{run / 'recipe.json'}: data")
+def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
+    """What a run says of itself, with other places of its `texts`."""
+    where = run / "recipe.json"
+    values = upgrade(read_json(where))
+    text_sha256, encoder_sha256 = (values.pop(name, None) for name in ("text_sha256", "encoder_sha256"))
+    changes = [build(Change, each, where=f"{where}: changes") for each in values.pop("changes", [])]
+    begun = build(TrainConfig, values["train"], where="train")
+    for each in changes:
+        values["train"] = {**values["train"], **each.train}
+    data = make_config(values["data"], where=f"{where}: data")
     if texts:
         data = make_config({**dict(data), "given": None, **texts}).absolute()
-    return Record(build(Recipe, {**values, "data": data}, where=str(run / "recipe.json")), *known)
+    recipe = build(Recipe, {**values, "data": data}, where=str(where))
+    return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes))
 
 
 def read_recipe(run: Path) -> tuple[Recipe, str | None]:
-    """The recipe of a run, and the SHA-256 of the text that it was made for."""
+    """The recipe of a run with the settings in force now, and the SHA-256 of the text that it was made for."""
     return read_record(run)[:2]
 
 
 def write_recipe(run: Path, record: Record) -> None:
     """Write down what a run does, so that it can be made again, and what it was done with."""
-    fingerprints = {"text_sha256": record.text_sha256, "encoder_sha256": record.encoder_sha256}
-    write_json(run / "recipe.json", {**record.recipe.model_dump(), **fingerprints})
+    values = {**record.recipe.model_dump(), "train": (record.begun or record.recipe.train).model_dump()}
+    values |= {"text_sha256": record.text_sha256, "encoder_sha256": record.encoder_sha256}
+    if record.changes:
+        values["changes"] = [change.model_dump() for change in record.changes]
+    write_json(run / "recipe.json", values)
 
 
 def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, data: str) -> dict[str, Any]:

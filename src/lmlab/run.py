@@ -8,24 +8,33 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.checkpoint import load_source_tokenizer, write_bytes, write_config, write_manifest
+from lmlab.checkpoint import (
+    MANIFEST,
+    FullDiskError,
+    load_source_tokenizer,
+    read_json,
+    write_bytes,
+    write_config,
+    write_manifest,
+)
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Job, Plan, Reporter, Silent, create_job
-from lmlab.models import find, load_class
-from lmlab.models.descriptions import DESCRIPTIONS
+from lmlab.models import load_class
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
-from lmlab.training.card import describe_quality, model_card
+from lmlab.training.card import LOSSY, describe_quality, model_card
 from lmlab.training.costs import Cost, second_opinion
+from lmlab.training.first_commands import next_commands
 from lmlab.training.lock import hold
 from lmlab.training.loop import NotFiniteError
 from lmlab.training.progress import Progress
+from lmlab.training.settings import FIXED
 
 
 class Outcome(NamedTuple):
@@ -38,17 +47,20 @@ class Outcome(NamedTuple):
     interrupted: bool
     embedding_parameters: int = 0
     grams: float = 0.0  # of CO2e
-    commands: tuple[str, ...] = ()  # what a user may want to do with it now
+    commands: tuple[str, ...] = ()  # what a user may want to do with it now, {run} being its folder
+    lossy: bool = False  # whether its tokenizer loses text
+    trained: bool = True  # whether anything was done; else all is as it was
 
     @property
     def quality(self) -> str:
         """How well it does on validation text, in words."""
-        return f"{describe_quality(self.progress, self.bits_per_byte)} on validation text"
+        lossy = f" ({LOSSY})" if self.lossy else ""
+        return f"{describe_quality(self.progress, self.bits_per_byte)}{lossy} on validation text"
 
     @property
     def next_step(self) -> str:
         """The same as one line, with the folder filled in."""
-        return "   or: ".join(command.format(run=shlex.quote(str(self.path))) for command in self.commands)
+        return "   or: ".join(command.replace("{run}", shlex.quote(str(self.path))) for command in self.commands)
 
 
 def start(
@@ -60,7 +72,9 @@ def start(
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Outcome:
     """Train a new model in a new run directory."""
-    path = Path(path)
+    if not isinstance(recipe, Recipe):
+        raise ValueError(f"recipe = {recipe!r} is no recipe; make one with lmlab.recipe.make_recipe")
+    path = _as_path(path)
     if path.exists() and not _is_fresh(path):
         if not (path.is_dir() and (path / "recipe.json").is_file()):
             raise ValueError(f"{path} exists and is not a run directory; choose another -o")
@@ -87,17 +101,34 @@ def start(
                 corpus.source_tokenizer.save(path / "source_tokenizer.json")
             _frame(recipe, corpus, config).save(path / FILE)
             write_config(path, recipe.kind, config.model_dump())
-            write_recipe(path, Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint))
+            record = Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint)
+            write_recipe(path, record)
             write_manifest(path)
-            return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+            outcome = _carry_out(
+                job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted, lambda _: record
+            )
         except NotFiniteError:
             raise
         except Exception:
-            if not (path / "last").exists() and not (path / "model.safetensors").exists():
-                _clear(path)
-                if created:
-                    shutil.rmtree(path, ignore_errors=True)
+            _remove_begun(path, created)
             raise
+        if outcome.interrupted:
+            _remove_begun(path, created)
+        return outcome
+
+
+def _as_path(path: Any) -> Path:
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise ValueError(f"path = {path!r}: give the folder of a run as a str or a Path")
+    return Path(path)
+
+
+def _remove_begun(path: Path, created: bool) -> None:
+    """Remove what was written of a run that cannot be resumed, as nothing of it was learnt."""
+    if not (path / "last").exists() and not (path / "model.safetensors").exists():
+        _clear(path)
+        if created:
+            shutil.rmtree(path, ignore_errors=True)
 
 
 def _roles(recipe: Recipe) -> tuple[str, ...]:
@@ -133,16 +164,18 @@ def resume(
 ) -> Outcome:
     """Go on with a run: the same text, the same random numbers, as if it had never stopped.
 
-    `settings` of training may be changed on the way: a larger budget extends the run, a lower rate saves it. Where the
-    text has moved, `texts` says where it is now (`{"text": ["new.txt"]}`): it must be the very same text.
+    `settings` of training may be changed on the way: a larger budget extends the run, a lower rate saves it. The run
+    keeps a history of such changes. Nothing is written where the run is finished and they do not let it go on. Where
+    the text has moved, `texts` says where it is now (`{"text": ["new.txt"]}`): it must be the very same text.
     """
-    path = Path(path)
+    path = _as_path(path)
     if not (path / "recipe.json").is_file():
         raise ValueError(f"{path} is not a run directory: it has no recipe.json, so there is nothing to resume")
     reporter = reporter or Silent()
     with hold(path):
-        record = read_record(path, settings=settings, texts=texts)
-        recipe = record.recipe
+        record = read_record(path, texts=texts)
+        recipe = record.change(settings or {}, step=0).recipe
+        _check_unchanged(path, record.recipe, recipe)
         corpus = reopen_corpus(record, path, reporter)
         if record.text_sha256 is not None and corpus.text_fingerprint != record.text_sha256:
             raise ValueError(
@@ -153,15 +186,26 @@ def resume(
             )
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
         job = create_job(recipe, corpus, model_config(recipe, corpus), origin=None if begun else recipe.origin)
-        if settings or texts:
-            write_recipe(path, record)
-            write_manifest(path)
-        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted)
+
+        def begin(progress: Progress) -> Record:
+            changed = record.change(settings or {}, step=progress.step)
+            if texts or changed.changes != record.changes:
+                write_recipe(path, changed)
+                write_manifest(path)
+            return changed
+
+        return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted, begin)
+
+
+def _check_unchanged(path: Path, begun: Recipe, wanted: Recipe) -> None:
+    """A ValueError where settings would be others that a run must keep."""
+    if wrong := [f"train.{name}" for name in FIXED if getattr(wanted.train, name) != getattr(begun.train, name)]:
+        raise ValueError(f"--resume goes on with {path} as it was begun: {', '.join(wrong)} cannot be changed")
 
 
 def held_out(path: str | Path) -> list[Any]:
     """The test documents of a run (its validation documents where no test text was kept); pairs, of a translator."""
-    path = Path(path)
+    path = _as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
     split = corpus.test or corpus.valid
     if split is None:
@@ -180,7 +224,7 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
         option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "--text NEW"
         raise ValueError(
             f"{path} learns from {', '.join(missing)}, which is not there any more; "
-            f"say where it is now: lmlab train --resume {path} {option}"
+            f"say where it is now: lmlab train --resume {shlex.quote(str(path))} {option}"
         )
     roles = _roles(recipe)
     tokenizer, source = Tokenizer.load(path / "tokenizer.json"), load_source_tokenizer(path)
@@ -242,16 +286,37 @@ def _clear(path: Path) -> None:
             entry.unlink()
 
 
-def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[], bool]) -> Outcome:
+def _carry_out(
+    job: Job,
+    plan: Plan,
+    reporter: Reporter,
+    interrupted: Callable[[], bool],
+    begin: Callable[[Progress], Record],
+) -> Outcome:
+    """Do the work; `begin` writes down what is new before it goes on, and is not asked where nothing is to be done."""
+    records: list[Record] = []
     reporter.begin(plan)
-    with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
-        progress, parameters = job.carry_out(plan.path, reporter, interrupted)
-    bits = None if plan.recipe.data.parallel else progress.best_bits
-    if progress.ended:
-        card = model_card(
-            plan.recipe, plan.corpus, progress, parameters=parameters, bits=bits, second_opinion=opinion.text
-        )
-        write_bytes(plan.path / "README.md", card.encode())
+    try:
+        with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
+            progress, parameters = job.carry_out(
+                plan.path, reporter, interrupted, lambda progress: records.append(begin(progress))
+            )
+        bits = None if plan.recipe.data.parallel else progress.best_bits
+        commands = next_commands(plan.recipe.kind, plan.corpus)
+        if progress.ended and records:
+            card = model_card(
+                plan.recipe,
+                plan.corpus,
+                progress,
+                parameters=parameters,
+                bits=bits,
+                second_opinion=opinion.text,
+                commands=commands,
+                changes=records[0].describe_changes(),
+            )
+            write_bytes(plan.path / "README.md", card.encode())
+    except FullDiskError as error:
+        raise FullDiskError(f"{error}; {_what_is_left(plan.path)}") from None
     return Outcome(
         plan.path,
         progress,
@@ -260,5 +325,19 @@ def _carry_out(job: Job, plan: Plan, reporter: Reporter, interrupted: Callable[[
         interrupted=not progress.ended,
         embedding_parameters=parameters.embedding,
         grams=find_grid(plan.recipe.train.country).grams(Cost(*progress.cost).joules),
-        commands=DESCRIPTIONS[find(plan.recipe.kind).does[0]].commands,
+        commands=commands,
+        lossy=plan.corpus.tokenizer.lossy,
+        trained=bool(records),
     )
+
+
+def _what_is_left(path: Path) -> str:
+    """What can be done with a run for which the disk had no room."""
+    for folder in (path / "last", path / "previous"):
+        if (folder / MANIFEST).is_file():
+            step = read_json(folder / "progress.json")["step"]
+            return (
+                f"nothing is lost, the last checkpoint is {folder} (step {step}): free some space, then "
+                f"lmlab train --resume {shlex.quote(str(path))}"
+            )
+    return "no checkpoint had been written yet: free some space and start again"

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
+import lzma
 import os
+import tarfile
 import warnings
+import zipfile
 from pathlib import Path
 from typing import IO
 
@@ -55,8 +60,60 @@ def test_binary_and_empty_files_in_a_folder_are_skipped_and_told(tmp_path: Path)
     (tmp_path / "good.txt").write_text("text", encoding="utf-8")
     (tmp_path / "image").write_bytes(bytes(range(256)) * 20)
     (tmp_path / "empty").write_bytes(b"")
-    with pytest.warns(TextWarning, match="skipped .*empty.*image"):
+    with pytest.warns(TextWarning, match="2 files that are no text were skipped: empty .*image"):
         assert names(find([tmp_path], spool=no_pipe), tmp_path) == ["good.txt"]
+
+
+def tar_of(text: bytes) -> bytes:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        entry = tarfile.TarInfo("book.txt")
+        entry.size = len(text)
+        archive.addfile(entry, io.BytesIO(text))
+    return packed.getvalue()
+
+
+def zip_of(text: bytes) -> bytes:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w", zipfile.ZIP_STORED) as archive:
+        archive.writestr("book.txt", text)
+    return packed.getvalue()
+
+
+PROSE = b"It was a dark and stormy night. " * 5000
+BINARIES = {
+    "a.tar": (tar_of(PROSE), "a tar archive"),
+    "b.tar.gz": (gzip.compress(tar_of(PROSE)), "a tar archive"),
+    "c.zip": (zip_of(PROSE), "a zip archive"),
+    "no-suffix": (zip_of(PROSE), "a zip archive"),
+    "d.txt": (b"\x89PNG\r\n\x1a\n" + PROSE, "a PNG image"),
+    "e.pdf": (b"%PDF-1.7\n" + PROSE, "a PDF document"),
+    "f.bz2": (bz2.compress(PROSE), "packed with bzip2"),
+    "g.xz": (lzma.compress(PROSE), "packed with xz"),
+}
+
+
+def test_archives_and_images_in_a_folder_are_skipped_and_counted(tmp_path: Path) -> None:
+    """Their text, and that of a small program in an archive, is not read as if it were plain text."""
+    for name, (data, _) in BINARIES.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "good.txt").write_bytes(PROSE)
+    (tmp_path / "packed.gz").write_bytes(gzip.compress(PROSE))
+    (tmp_path / "BZhou.txt").write_bytes(b"BZhou is no archive. " + PROSE)
+    told = rf"{len(BINARIES)} files that are no text were skipped: a\.tar \(a tar archive.*and {len(BINARIES) - 3} more"
+    for item in (tmp_path, f"{tmp_path}/*"):
+        with pytest.warns(TextWarning, match=told):
+            found = find([item], spool=no_pipe)
+        assert names(found, tmp_path) == ["BZhou.txt", "good.txt", "packed.gz"]
+
+
+@pytest.mark.parametrize("name", BINARIES)
+def test_what_is_no_text_is_an_error_that_says_what_it_is(name: str, tmp_path: Path) -> None:
+    data, kind = BINARIES[name]
+    (tmp_path / name).write_bytes(data)
+    for item in (tmp_path / name, f"{tmp_path}/*"):
+        with pytest.raises(ValueError, match=f"{name} cannot be used as a text: it is {kind}"):
+            find([item], spool=no_pipe)
 
 
 def test_symbolic_links_in_a_ring_end(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from lmlab.objectives.causal import Causal
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
 from lmlab.training.budget import Budget, parse_budget
+from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
 from lmlab.training.loop import NotFiniteError, train
 from lmlab.training.optimizers import learning_rate
@@ -185,6 +186,56 @@ def test_a_finished_run_in_time_stays_as_it_is(text: Path, tmp_path: Path) -> No
     step = start(recipe(text, budget="0.5s"), tmp_path / "run").progress.step
     assert step > 1
     assert resume(tmp_path / "run").progress.step == step
+
+
+class Slow:
+    """An evaluation whose batches take a second each, by a clock that training moves too."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, batches: int) -> None:
+        self.batches, self.seen, self.now = batches, [], 0.0
+        monkeypatch.setattr("lmlab.training.costs.time.perf_counter", lambda: self.now)
+
+    def __call__(self, batches: Any = None, *, seconds: float | None = None) -> Evaluation:
+        wanted = (batches or {}).get("", self.batches)
+        done = min(wanted, int(seconds) + 1) if seconds is not None and not batches else wanted
+        self.now += done
+        self.seen.append(done)
+        return Evaluation(1.0, {}, {}, {"": done})
+
+
+@pytest.mark.parametrize(("batches", "number", "each"), [(1, 10, 1), (10, 5, 10), (100, 2, 26)])
+def test_validation_takes_about_half_the_time_of_training(
+    batches: int, number: int, each: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A budget of 100 s, at a second a step: as many validations, on as many batches, as fit into about 50 s."""
+    slow = Slow(monkeypatch, batches=batches)
+    loader = Windows(np.arange(100, dtype=np.uint16) % 20, batch=1, window=8, seed=0)
+    config = TrainConfig(budget="100s", rate=0.1)
+    torch.manual_seed(0)
+    model = create("nplm", {"vocabulary": 20}, size="tiny")
+    learner = Learner(model, Causal())
+    forward = learner.forward
+
+    def second(*arguments: Any) -> Any:
+        slow.now += 1
+        return forward(*arguments)
+
+    monkeypatch.setattr(learner, "forward", second)
+    progress = train(learner, loader, config, evaluate=slow)
+    assert slow.seen == [each] * number
+    assert sum(slow.seen) <= 0.55 * progress.seconds
+    slow.seen.clear()
+    train(learner, loader, TrainConfig(budget="100steps", rate=0.1), evaluate=slow)
+    assert slow.seen == [batches] * 10, "what other budgets give does not depend on the clock"
+
+
+def test_a_validation_that_was_cut_short_reads_the_same_again(text: Path, tmp_path: Path) -> None:
+    """Also after resuming, so that all losses of a run are of the same text."""
+    start(recipe(text, "gpt2", budget="1s", evaluations=3), tmp_path / "run")
+    progress = read_json(tmp_path / "run" / "last" / "progress.json")
+    assert progress["evaluation_batches"][""] >= 1
+    more = resume(tmp_path / "run", settings={"budget": "1.5s"}).progress
+    assert more.evaluation_batches == progress["evaluation_batches"]
 
 
 def test_a_changed_text_is_not_resumed(text: Path, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from lmlab.cli.progress import TrainingDisplay
     from lmlab.run import Outcome
 
 
@@ -28,7 +31,7 @@ def train(
     recipe: Annotated[
         Path | None, typer.Option(help="A TOML file with all the settings, in place of MODEL TEXT.")
     ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Go on with this run, exactly where it was.")] = None,
+    resume: Annotated[Path | None, typer.Option(help="Resume this run from its last checkpoint.")] = None,
     texts: Annotated[
         list[str] | None, typer.Option("--text", help="With --resume: where the text is now, if it has moved.")
     ] = None,
@@ -84,7 +87,7 @@ def train(
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any setting, e.g. --set model.layers=3 --set train.rate=0.001.")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="Start of every random number. (default: 0)")] = None,
+    seed: Annotated[int | None, typer.Option(help="Random seed. (default: 0)")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
     country: Annotated[
         str | None,
@@ -112,7 +115,7 @@ def train(
 
       lmlab train --resume runs/book
 
-    A budget in time counts training alone: validation and checkpoints come on top.
+    A budget in time counts training alone: validation and checkpoints come on top, with at most about half of it.
     """
     from lmlab.config import apply_settings
 
@@ -149,9 +152,10 @@ def train(
         moved = values["data"] | ({"text": texts} if texts else {})
         changes = apply_settings({"train": values["train"]}, settings or [])
         refused = {
-            "MODEL TEXT": model or text,
+            "MODEL": model,
+            "TEXT": text,
             "--recipe": recipe,
-            "-o": output,
+            "--output": output,
             "--from": origin,
             "--size": size,
             "--tokenizer": tokenizer,
@@ -160,15 +164,15 @@ def train(
             "--documents": documents,
             "--seed": seed is not None,
             "--overwrite": overwrite,
-            **{f"--set {group}.…": group != "train" for group in changes},
+            **{f"--set {group}.{name}": True for group, table in changes.items() if group != "train" for name in table},
         }
         if wrong := [name for name, given in refused.items() if given]:
             raise ValueError(
-                f"{', '.join(wrong)} cannot go with --resume, which takes everything from the run; only --budget, "
-                "--device, --country, --compile, --tensorboard and --set train.… may change, and where the text has "
-                "moved --text (--valid, --test, --source, --target, --pairs …) says where it is now"
+                f"--resume goes on with {resume} as it was begun: {', '.join(wrong)} cannot be changed (--budget, "
+                "--device, --country, --compile, --tensorboard and most of --set train.… can; --text, --valid, --test, "
+                "--source, --target, --pairs … say where a text is now that has moved)"
             )
-        _report(_resume(resume, changes["train"], moved))
+        _report(_interruptible(lambda: _resume(resume, changes["train"], moved)))
         return
     if texts:
         raise ValueError("--text says with --resume where a text is now; name the text of a new run after MODEL")
@@ -179,7 +183,16 @@ def train(
         )
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
-    _report(_start(values, recipe, settings or [], output, overwrite, origin))
+    _report(_interruptible(lambda: _start(values, recipe, settings or [], output, overwrite, origin)))
+
+
+def _interruptible(work: Callable[[], Outcome]) -> Outcome:
+    """What work comes to; where it was ended before there was anything to save, that is said."""
+    try:
+        return work()
+    except KeyboardInterrupt as end:
+        print(end if str(end) else "Interrupted.")
+        sys.exit(130)
 
 
 def _shares(text: str | None) -> list[float] | None:
@@ -212,16 +225,33 @@ def _start(
         groups["origin"] = str(origin)
     resolved = make_recipe(apply_settings(groups, settings))
 
+    interrupted = _interrupts()
     with TrainingDisplay() as display:
-        return run.start(resolved, output, overwrite=overwrite, reporter=display, interrupted=_interrupts())
+        reporter = _Stopping(display, interrupted)
+        return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
 
 
 def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
 
+    interrupted = _interrupts()
     with TrainingDisplay() as display:
-        return run.resume(path, settings=settings, texts=texts, reporter=display, interrupted=_interrupts())
+        reporter = _Stopping(display, interrupted)
+        return run.resume(path, settings=settings, texts=texts, reporter=reporter, interrupted=interrupted)
+
+
+class _Stopping:
+    """Passes on what a run reports; where somebody wants to stop while the text is prepared, that ends it."""
+
+    def __init__(self, display: TrainingDisplay, interrupted: Callable[[], bool]) -> None:
+        self.display, self.interrupted = display, interrupted
+        self.begin, self.log = display.begin, display.log
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        if self.interrupted():
+            raise KeyboardInterrupt("Interrupted while the text was being prepared: nothing was written.")
+        self.display.stage(name, done, total)
 
 
 def _interrupts() -> Any:
@@ -242,17 +272,24 @@ def _report(outcome: Outcome) -> None:
 
     from lmlab.training.costs import Cost
 
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    path = shlex.quote(str(outcome.path))
     if outcome.interrupted:
-        console.print(
-            f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {outcome.path}"
-        )
+        if (outcome.path / "last").is_dir():
+            console.print(
+                f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {path}"
+            )
+        else:
+            console.print("Interrupted while counting: nothing was written, and the next time it begins anew.")
         sys.exit(130)
     cost = Cost(*outcome.progress.cost)
     quality = f"{outcome.quality}, " if outcome.progress.best is not None else ""
     early = " (stopped early: validation stood still)" if outcome.progress.ended == "early" else ""
+    if not outcome.trained:
+        console.print(f"{outcome.path} was finished already: nothing was changed. A larger --budget extends it.")
+    console.print(str(outcome.path), style="bold", end="")
     console.print(
-        f"[bold]{outcome.path}[/bold]: {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "
+        f": {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "
         f"{cost.seconds:.1f} s, {cost.joules / 3600:.3g} Wh, {outcome.grams:.3g} g CO2e{early}"
     )
     console.print(f"Next: {outcome.next_step}")

@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 Integers = npt.NDArray[np.int64]
 Progress = Callable[[str, float], None]
+"""Is told the stage and how far it is, 0 to 1; an error that it raises ends the work, so it may interrupt it."""
 
 
 class Counts(NamedTuple):
@@ -46,6 +47,8 @@ def count_ngrams(
         ends = ends[depth[ends] >= n - 1]
         keys = ranks[ends - 1] * vocabulary + stream[ends]
         keys, places = sort_with_places(keys, bound=len(levels[-1].keys) * vocabulary)
+        if progress is not None:
+            progress("counting", (n - 0.5) / order)
         ends = ends[places]
         new = np.ones(len(keys), np.bool_)
         np.not_equal(keys[1:], keys[:-1], out=new[1:])

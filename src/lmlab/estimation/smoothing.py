@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from lmlab.estimation.counting import Counts, Integers, adjusted_counts, open_stream, trace
+from lmlab.estimation.counting import Counts, Integers, Progress, adjusted_counts, open_stream, trace
 
 Floats = npt.NDArray[np.float64]
 FALLBACK = {False: (0.0, 0.5, 0.5, 0.5), True: (0.0, 0.5, 1.0, 1.5)}
@@ -26,7 +26,13 @@ class Estimate(NamedTuple):
     backoffs: Floats
 
 
-def kneser_ney(levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]], modified: bool) -> list[Estimate]:
+def kneser_ney(
+    levels: Sequence[Counts],
+    *,
+    kept: Sequence[npt.NDArray[np.bool_]],
+    modified: bool,
+    progress: Progress | None = None,
+) -> list[Estimate]:
     """p(w|c) = (a(cw) - D) / a(c·) + γ(c) p(w|c') over adjusted counts a; the unigrams lean on 1/V.
 
     Chen & Goodman 1998, equations 24 to 26: one discount D per order, or, modified, three, for counts of 1, 2 and more.
@@ -34,19 +40,25 @@ def kneser_ney(levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]
     counts = adjusted_counts(levels)
     tables = discounts(counts, modified=modified)
     withheld = [table[np.minimum(level, 3)] for table, level in zip(tables, counts, strict=True)]
-    return interpolate(levels, counts, withheld, kept=kept)
+    return interpolate(levels, counts, withheld, kept=kept, progress=progress)
 
 
 def jelinek_mercer(
-    levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]], weights: Floats
+    levels: Sequence[Counts],
+    *,
+    kept: Sequence[npt.NDArray[np.bool_]],
+    weights: Floats,
+    progress: Progress | None = None,
 ) -> list[Estimate]:
     """p(w|c) = λ_n C(cw) / C(c) + (1 - λ_n) p(w|c') with one weight λ_n for each order n (Jelinek & Mercer 1980)."""
     counts = [level.counts for level in levels]
     withheld = [(1.0 - weight) * level for weight, level in zip(weights, counts, strict=True)]
-    return interpolate(levels, counts, withheld, kept=kept)
+    return interpolate(levels, counts, withheld, kept=kept, progress=progress)
 
 
-def add_k(levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]], k: float) -> list[Estimate]:
+def add_k(
+    levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]], k: float, progress: Progress | None = None
+) -> list[Estimate]:
     """p(w|c) = (C(cw) + k) / (C(c) + kV) over full contexts: Lidstone's law, uniform after a context never seen.
 
     A context is full when it has n-1 tokens or reaches back to the boundary. Shorter ones are given the uniform
@@ -55,7 +67,7 @@ def add_k(levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]], k:
     counts = [level.counts for level in levels]
     full = [level.opening | (level is levels[-1]) for level in levels]
     withheld = [np.where(here, 0.0, level) for here, level in zip(full, counts, strict=True)]
-    return interpolate(levels, counts, withheld, kept=kept, prior=k * len(levels[0].keys))
+    return interpolate(levels, counts, withheld, kept=kept, prior=k * len(levels[0].keys), progress=progress)
 
 
 def interpolate(
@@ -65,6 +77,7 @@ def interpolate(
     *,
     kept: Sequence[npt.NDArray[np.bool_]],
     prior: float = 0.0,
+    progress: Progress | None = None,
 ) -> list[Estimate]:
     """p(w|c) = (a(cw) - d(cw)) / (a(c) + prior) + γ(c) p(w|c'), where γ(c) is the share of all that was withheld.
 
@@ -74,6 +87,7 @@ def interpolate(
     lower, backoffs, contexts = np.array([1.0 / vocabulary]), [], 1
     probabilities = []
     for n, (level, a, d, keep) in enumerate(zip(levels, counts, withheld, kept, strict=True)):
+        _tell(progress, n, len(levels))
         parents = level.keys // vocabulary if n else level.suffixes
         d = np.where(keep, d, a)
         totals = np.bincount(parents, a, contexts) + prior
@@ -85,7 +99,9 @@ def interpolate(
     return [Estimate(*pair) for pair in zip(probabilities, [*backoffs[1:], np.ones(contexts)], strict=True)]
 
 
-def back_off(levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]]) -> list[Estimate]:
+def back_off(
+    levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]], progress: Progress | None = None
+) -> list[Estimate]:
     """p(w|c) = (C(cw) - D) / C(c) where cw was seen, else α(c) p(w|c'): Katz's back-off with absolute discounting.
 
     Katz 1987 and Ney, Essen & Kneser 1994. α(c) shares the mass that was withheld among the tokens not seen after c, in
@@ -96,6 +112,7 @@ def back_off(levels: Sequence[Counts], *, kept: Sequence[npt.NDArray[np.bool_]])
     lower, backoffs, contexts = np.array([1.0 / vocabulary]), [], 1
     probabilities = []
     for n, (level, table, keep) in enumerate(zip(levels, tables, kept, strict=True)):
+        _tell(progress, n, len(levels))
         parents = level.keys // vocabulary if n else level.suffixes
         seen = keep & (level.counts > 0)
         everything = np.bincount(parents, seen, contexts) == vocabulary
@@ -140,7 +157,12 @@ def discounts(counts: Sequence[Integers], *, modified: bool) -> list[Floats]:
 
 
 def held_out_weights(
-    levels: Sequence[Counts], tokens: npt.NDArray[np.integer], *, boundary: int, rounds: int = 50
+    levels: Sequence[Counts],
+    tokens: npt.NDArray[np.integer],
+    *,
+    boundary: int,
+    rounds: int = 50,
+    progress: Progress | None = None,
 ) -> Floats:
     """The weight λ_n of each order that makes the held-out tokens most likely, by expectation maximisation.
 
@@ -160,7 +182,9 @@ def held_out_weights(
         seen[n] = total > 0
         likelihood[n] = np.append(levels[n].counts, 0)[here] / np.maximum(total, 1.0)
     weights = np.full(len(levels), 0.5)
-    for _ in range(rounds):
+    for done in range(rounds):
+        if progress is not None:
+            progress("weighing the orders", done / rounds)
         stop = weights[:, None] * seen
         arrive = np.ones_like(stop)
         arrive[:-1] = np.cumprod(1.0 - stop[:0:-1], axis=0)[::-1]
@@ -174,6 +198,11 @@ def held_out_weights(
         if np.abs(weights - previous).max() < 1e-5:
             break
     return weights
+
+
+def _tell(progress: Progress | None, done: int, orders: int) -> None:
+    if progress is not None:
+        progress("smoothing", done / orders)
 
 
 def _ratio(part: npt.NDArray[Any], whole: npt.NDArray[Any]) -> Floats:

@@ -15,7 +15,8 @@ class Description(NamedTuple):
     uses: str  # the verbs for it
     systems: str  # some that have it
     title: str  # over the systems that are known for it
-    commands: tuple[str, ...] = ()  # what to try with a run that has it, {run} being its folder
+    commands: tuple[str, ...] = ()
+    """What to try with a run that has it: {run} is its folder, {prompt} a few words, {blank} the same with a blank."""
     instead: str = ""  # how its systems are compared, where `lmlab compare` has no contest for it
 
 
@@ -30,7 +31,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab generate, lmlab next and lmlab score",
             "ngram, lstm or gpt2",
             "Causal language models: they predict the next token, from left to right",
-            ('lmlab generate {run} "Once upon a time"', "lmlab score {run} FILE"),
+            ("lmlab generate {run} {prompt}", "lmlab score {run} FILE"),
         ),
         Description(
             "blanks",
@@ -40,7 +41,7 @@ DESCRIPTIONS: dict[str, Description] = {
             "lmlab fill and lmlab score",
             "bert, roberta, albert or electra",
             "Masked language models: they predict masked tokens from the text on both sides",
-            ('lmlab fill {run} "this is a [MASK]"', "lmlab embed {run} FILE -o out.npy"),
+            ("lmlab fill {run} {blank}", "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
             "target text",

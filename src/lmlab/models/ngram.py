@@ -91,7 +91,10 @@ class NGram:
         valid: npt.NDArray[np.integer] | None = None,
         progress: Progress | None = None,
     ) -> NGram:
-        """Count a stream and smooth; `valid`, else the stream's tail, tunes the weights of Jelinek–Mercer."""
+        """Count a stream and smooth; `valid`, else the stream's tail, tunes the weights of Jelinek–Mercer.
+
+        What `progress` raises comes out of here: so it can be interrupted between two orders.
+        """
         V, b = config.vocabulary, config.boundary
         weights = np.empty(0)
         if config.smoothing == "jelinek-mercer":
@@ -99,24 +102,23 @@ class NGram:
             cut = int((1.0 - HELD_OUT) * len(tokens))
             if valid is None and 1 < cut < len(tokens) - 1:
                 head, tail = tokens[:cut], tokens[cut:]
-            weights = held_out_weights(
-                count_ngrams(head, vocabulary=V, boundary=b, order=config.order), tail, boundary=b
-            )
-        counted = count_ngrams(tokens, vocabulary=V, boundary=b, order=config.order, progress=progress)
-        if progress is not None:
-            progress("smoothing", 0.8)
+            first = count_ngrams(head, vocabulary=V, boundary=b, order=config.order, progress=_part(progress, 0.0, 0.3))
+            weights = held_out_weights(first, tail, boundary=b, progress=_part(progress, 0.3, 0.4))
+        counting, smoothing = _part(progress, 0.4 if len(weights) else 0.0, 0.8), _part(progress, 0.8, 1.0)
+        counted = count_ngrams(tokens, vocabulary=V, boundary=b, order=config.order, progress=counting)
         least = config.minimum_counts or [1]
         least = [0, *least[1:], *least[-1:] * (config.order - len(least))]
         kept = [level.counts >= few for level, few in zip(counted, least, strict=True)]
         match config.smoothing:
             case "modified-kneser-ney" | "kneser-ney":
-                estimates = kneser_ney(counted, kept=kept, modified=config.smoothing.startswith("modified"))
+                modified = config.smoothing.startswith("modified")
+                estimates = kneser_ney(counted, kept=kept, modified=modified, progress=smoothing)
             case "jelinek-mercer":
-                estimates = jelinek_mercer(counted, kept=kept, weights=weights)
+                estimates = jelinek_mercer(counted, kept=kept, weights=weights, progress=smoothing)
             case "add-k":
-                estimates = add_k(counted, kept=kept, k=config.k)
+                estimates = add_k(counted, kept=kept, k=config.k, progress=smoothing)
             case "backoff":
-                estimates = back_off(counted, kept=kept)
+                estimates = back_off(counted, kept=kept, progress=smoothing)
         model = cls(config, levels=_store(counted, estimates, kept, vocabulary=V))
         if progress is not None:
             progress("smoothing", 1.0)
@@ -240,6 +242,11 @@ class NGram:
             levels.append(level)
             contexts = len(level.keys)
         return cls(config, levels=levels)
+
+
+def _part(progress: Progress | None, low: float, high: float) -> Progress | None:
+    """The same for a part of the work, which goes from one share of the whole to another."""
+    return None if progress is None else lambda stage, done: progress(stage, low + (high - low) * done)
 
 
 def _uniform(config: NGram.Config) -> list[Level]:

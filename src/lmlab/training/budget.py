@@ -56,6 +56,14 @@ class Budget(NamedTuple):
             )
         return count
 
+    def share(self, *, step: int, seconds: float, steps: int | None) -> float:
+        """How much of it is spent after some steps and seconds of training, 0 to 1; it pays for `steps`."""
+        return seconds / self.amount if steps is None else step / steps
+
+    def is_spent(self, *, step: int, seconds: float, steps: int | None) -> bool:
+        """Whether it does not pay for another step (in time: one of average length)."""
+        return seconds * (1 + 1 / max(1, step)) > self.amount if steps is None else step >= steps
+
 
 def parse_budget(text: str) -> Budget:
     """Read `90s`, `10min`, `5Mtokens`, `300steps`, `3epochs` or `2e13flops`."""

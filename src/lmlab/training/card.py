@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from lmlab.costs.countries import find_grid
@@ -15,6 +15,10 @@ from lmlab.training.settings import TrainConfig
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
+
+
+LOSSY = "lossy: the tokenizer does not keep all of the text, which flatters this figure"
+"""What stands beside a score of a text that cannot be got back from its tokens."""
 
 
 class Described(Protocol):
@@ -41,16 +45,22 @@ def model_card(
     parameters: Parameters,
     bits: float | None,
     second_opinion: str = "",
+    commands: Sequence[str] = (),
+    changes: Sequence[tuple[int, str]] = (),
 ) -> str:
-    """What this model is, how well it does and what it cost, in Markdown."""
+    """What this model is, how well it does and what it cost, in Markdown.
+
+    `commands` are what to try with it, in the folder {run}; `changes` say after which step which settings changed.
+    """
     system = find(recipe.kind)
+    does = DESCRIPTIONS[system.does[0]].does
     cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
     quality = describe_quality(progress, bits)
-    ability = DESCRIPTIONS[system.does[0]]
-    commands = " and ".join(f"`{each.format(run='RUN')}`" for each in ability.commands)
-    lossy = " (lossy tokenizer: bits per byte are too low)" if corpus.tokenizer.lossy and bits is not None else ""
+    verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
+    lossy = f" ({LOSSY})" if corpus.tokenizer.lossy and progress.best is not None else ""
+    changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
     train = recipe.train
     gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
     counted = recipe.kind == "ngram"
@@ -62,7 +72,7 @@ def model_card(
     processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
     return f"""# {recipe.kind}
 
-This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {ability.does}. It was trained with lmlab.
+This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. It was trained with lmlab.
 
 | | |
 |---|---|
@@ -86,9 +96,9 @@ This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {ability.
 |---|---|
 {settings}
 | budget | {recipe.train.budget} |{"" if counted else gradients}
-| seed | {recipe.train.seed} |
+| seed | {recipe.train.seed} |{changed}
 
-Use it with {commands}, or in Python with `lmlab.load("RUN")`. RUN is the path of this folder.
+Use it with {verbs}, or in Python with `lmlab.load("RUN")`. RUN is the path of this folder.
 """
 
 

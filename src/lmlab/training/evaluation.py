@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import torch
 
@@ -24,6 +26,7 @@ class Evaluation(NamedTuple):
     loss: float
     values: dict[str, float]
     better: Mapping[str, Direction] = {}
+    batches: Mapping[str, int] = {}  # how many were read, by part; a split without parts has one without a name
 
     def improves(self, loss: float | None, values: Mapping[str, float], *, watch: str) -> bool:
         """Whether it is better than an earlier evaluation, of which loss and values are given, by what is watched.
@@ -37,6 +40,16 @@ class Evaluation(NamedTuple):
         if watch == "loss" or values.get(watch, self.values[watch]) == self.values[watch]:
             return self.loss < loss
         return (self.values[watch] > values[watch]) == (self.better.get(watch) == "higher")
+
+
+class Evaluate(Protocol):
+    """Evaluates on the same part of held-out data each time.
+
+    The first evaluation may be given `seconds` after which it stops; what it says of its `batches` is then given to
+    all that follow, so that they read the same and can be compared.
+    """
+
+    def __call__(self, batches: Mapping[str, int] = ..., *, seconds: float | None = None) -> Evaluation: ...
 
 
 @contextmanager
@@ -62,14 +75,17 @@ class Validator:
     more: Mapping[str, tuple[Callable[[], Metric], Callable[[], Iterable[Any]]]] = field(default_factory=dict)
     """Metrics of what is made for them alone, such as translations: what makes the metric, and what it is shown."""
 
-    def __call__(self) -> Evaluation:
+    def __call__(
+        self, batches: Mapping[str, int] = MappingProxyType({}), *, seconds: float | None = None
+    ) -> Evaluation:
+        began, steps = time.monotonic(), batches.get("", self.steps)
         objective = self.learner.objective
         metrics = {name: make() for name, make in objective.metrics.items()}
         sums, counts = dict.fromkeys(objective.weights, 0.0), dict.fromkeys(objective.weights, 0)
         seen: set[str] = set()
         state: State = None
         with evaluating(self.learner), own_randomness(self.learner.device, seed=0):
-            for step in range(self.steps):
+            for step in range(steps):
                 batch = make_batch(objective, self.loader, step, seed=0).to(self.learner.device)
                 if not self.learner.model.carries or self.loader.restarts(step):
                     state = None
@@ -81,6 +97,9 @@ class Validator:
                 for name, watched in loss.watched.items():
                     metrics[name].add(watched)
                     seen.add(name)
+                if seconds is not None and not batches and time.monotonic() - began > seconds:
+                    steps = step + 1
+                    break
             for name, (make, show) in self.more.items():
                 metrics[name] = make()
                 seen.add(name)
@@ -90,7 +109,8 @@ class Validator:
         means = {name: sums[name] / max(1, counts[name]) for name in objective.weights}
         values = {term_name(name, objective.weights): means[name] for name in others}
         values |= {name: metrics[name].value() for name in metrics if name in seen}
-        return Evaluation(means[main], values, {name: metric.better for name, metric in metrics.items()})
+        better = {name: metric.better for name, metric in metrics.items()}
+        return Evaluation(means[main], values, better, {"": steps})
 
 
 def term_name(term: str, weights: Mapping[str, float]) -> str:
@@ -98,10 +118,16 @@ def term_name(term: str, weights: Mapping[str, float]) -> str:
     return f"{term}_loss" if weights[term] else term
 
 
-def evaluate_parts(parts: Mapping[str, Callable[[], Evaluation]]) -> Evaluation:
+def evaluate_parts(
+    parts: Mapping[str, Evaluate], batches: Mapping[str, int] = MappingProxyType({}), *, seconds: float | None = None
+) -> Evaluation:
     """The loss of each part (a language), and their mean: each counts the same, however much text it has."""
-    found = {name: evaluate() for name, evaluate in parts.items()}
+    each = None if seconds is None else seconds / len(parts)
+    found = {
+        name: evaluate({"": batches[name]} if name in batches else {}, seconds=each) for name, evaluate in parts.items()
+    }
     first = next(iter(found.values()))
     values = {name: sum(one.values[name] for one in found.values()) / len(found) for name in first.values}
     losses = {f"{name}_loss": one.loss for name, one in found.items()}
-    return Evaluation(sum(losses.values()) / len(losses), {**values, **losses}, first.better)
+    read = {name: one.batches[""] for name, one in found.items()}
+    return Evaluation(sum(losses.values()) / len(losses), {**values, **losses}, first.better, read)

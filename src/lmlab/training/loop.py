@@ -16,12 +16,15 @@ from lmlab.data.batches.loaders import Loader
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Cost, Meter, price_tag
-from lmlab.training.evaluation import Evaluation, term_name
+from lmlab.training.evaluation import Evaluate, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.optimizers import learning_rate
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step, Taken
+
+VALIDATION_SHARE = 0.5
+"""The time that all validations of a budget in time may take, relative to that of training."""
 
 
 class Keeper(Protocol):
@@ -55,13 +58,17 @@ def train(
     loader: Loader,
     config: TrainConfig,
     *,
-    evaluate: Callable[[], Evaluation] | None = None,
+    evaluate: Evaluate | None = None,
     bytes_per_token: tuple[float, float] | None = None,
     keeper: Keeper | None = None,
     on_log: Callable[[dict[str, Any], Progress], None] | None = None,
+    on_begin: Callable[[Progress], None] | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Progress:
     """Train until the budget is spent, validation stands still, or `interrupted` says so.
+
+    Where training has ended already, and the settings do not let it go on, nothing is done or written; otherwise
+    `on_begin` is told where it begins.
 
     `evaluate` gives the validation loss in nats per prediction, and metrics; `bytes_per_token` of the training and the
     validation text turn losses into bits per byte; `keeper` writes checkpoints and metrics and restores them.
@@ -80,12 +87,13 @@ def train(
     waits = learner.device.type != "cpu"  # there reading a number waits for all work: only a line of metrics does it
     unread: list[Taken] = []
 
-    def spend(*, training: bool) -> None:
+    def spend(*, training: bool) -> float:
         cost = meter.lap()
         progress.cost = Cost(*progress.cost).plus(cost)
         if training:
             progress.training_cost = Cost(*progress.training_cost).plus(cost)
             progress.seconds += cost.seconds
+        return cost.seconds
 
     def read() -> None:
         """Take what the steps since the last time came to into the progress."""
@@ -121,20 +129,30 @@ def train(
 
     def share() -> float:
         """How much of the budget is spent, 0 to 1."""
-        return progress.seconds / budget.amount if last_step is None else progress.step / last_step
+        return budget.share(step=progress.step, seconds=progress.seconds, steps=last_step)
 
     def spent() -> bool:
-        """Whether the budget does not pay for another step (in time: one of average length)."""
-        if last_step is not None:
-            return progress.step >= last_step
-        return progress.seconds * (1 + 1 / max(1, progress.step)) > budget.amount
+        return budget.is_spent(step=progress.step, seconds=progress.seconds, steps=last_step)
+
+    bounded = last_step is None and config.evaluate_every is None
+
+    def affordable() -> bool:
+        """Whether a validation before the final one leaves all of them within their share of the time.
+
+        Only a budget in time asks: the results of any other must not depend on the clock.
+        """
+        total, last = progress.validation_seconds
+        so_far, in_all = VALIDATION_SHARE * progress.seconds, VALIDATION_SHARE * budget.amount
+        return not bounded or not total or (total + last <= so_far and total + 2 * last <= in_all)
 
     def validate() -> None:
         if evaluate is None:
             return
         spend(training=True)
         progress.evaluations += 1
-        found = evaluate()
+        found = evaluate(progress.evaluation_batches, seconds=VALIDATION_SHARE / 2 * budget.amount if bounded else None)
+        if bounded:
+            progress.evaluation_batches = dict(found.batches)
         progress.valid = check_finite(found.loss, "validation loss", progress.step, keeper)
         likelihood = bits(found.values.get("nats", found.loss), valid=True)
         better = found.improves(progress.best, progress.best_measures, watch=config.watch)
@@ -152,7 +170,8 @@ def train(
                 progress.plateau_stale = 0
         if keeper is not None:
             keeper.keep(learner, progress)
-        spend(training=False)
+        took = spend(training=False)
+        progress.validation_seconds = (progress.validation_seconds[0] + took, took)
         values = {f"valid_{name}": value for name, value in found.values.items()}
         log({"valid_loss": progress.valid, "valid_bits_per_byte": likelihood, **values, "best": better})
 
@@ -162,9 +181,16 @@ def train(
             check_finite(_largest(learner.parameters()), "size of the weights", progress.step, keeper)
             keeper.save(step, state, progress)
 
-    if progress.ended == "budget" and not spent():
-        progress.ended = ""  # the budget was raised
-    finished = bool(progress.ended)
+    if not spent() and (progress.ended == "budget" or not _stands_still(progress, config)):
+        progress.ended = ""  # the budget or the patience was raised
+    if progress.ended:
+        step.close()
+        learner.eval()
+        return progress
+    if last_step is not None and progress.step and spent():
+        raise ValueError(f"a budget of {config.budget} is spent already, at step {progress.step}; give a larger one")
+    if on_begin is not None:
+        on_begin(progress)
     learner.train()
     while not progress.ended and not interrupted():
         rate = learning_rate(config, step=progress.step, progress=share(), plateau=progress.plateau)
@@ -187,10 +213,13 @@ def train(
             progress.loss_sum, progress.loss_count, progress.measures = 0.0, 0, {}
             log({**line, "rate": rate, "gradient": progress.gradient})
         every = config.evaluate_every
-        if done or (progress.step % every == 0 if every else share() * config.evaluations >= progress.evaluations + 1):
+        due = progress.step % every == 0 if every else share() * config.evaluations >= progress.evaluations + 1
+        if done or (due and affordable()):
             validate()
-            if config.patience is not None and progress.stale >= config.patience:
+            if _stands_still(progress, config):
                 progress.ended = "early"
+        elif due:
+            progress.evaluations += 1
         if done:
             progress.ended = "budget"
         if keeper is not None and keeper.due() and not progress.ended:
@@ -199,7 +228,7 @@ def train(
     read()
     if keeper is not None and progress.ended and evaluate is None:
         keeper.save_best(learner)
-    if keeper is not None and progress.ended and not finished:
+    if keeper is not None and progress.ended:
         tag = price_tag(
             Cost(*progress.cost),
             parameters=count_parameters(learner),
@@ -213,6 +242,11 @@ def train(
     step.close()
     learner.eval()
     return progress
+
+
+def _stands_still(progress: Progress, config: TrainConfig) -> bool:
+    """Whether validation has not got better for as long as the settings allow."""
+    return config.patience is not None and progress.stale >= config.patience
 
 
 def plan_steps(learner: Learner, loader: Loader, config: TrainConfig) -> tuple[int | None, float]:

@@ -21,7 +21,9 @@ class Progress(BaseModel):
     loss_count: int = 0
     measures: dict[str, tuple[float, int]] = {}  # sums and counts since then
     gradient: float = 0.0  # norm, at the last step
-    evaluations: int = 0
+    evaluations: int = 0  # that were due; of a budget in time, those left out to save time are counted too
+    evaluation_batches: dict[str, int] = {}  # read in each, by language, where a budget in time allows only so many
+    validation_seconds: tuple[float, float] = (0.0, 0.0)  # of all validations so far, and of the last one
     best: float | None = None  # nats per prediction on validation text, of the best weights
     best_measures: dict[str, float] = {}
     best_bits: float | None = None  # per byte, where the loss is the likelihood of the text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.checkpoint import (
+    FullDiskError,
+    find_no_room,
     load_weights,
     model_tensors,
     read_folder,
@@ -64,8 +67,9 @@ class RunDirectory:
             if number > reached:
                 path.unlink()
         size = found[0].metrics_bytes if found else 0
-        self._metrics.truncate(size)
-        self._metrics.seek(size)
+        if self._metrics.seek(0, os.SEEK_END) != size:
+            self._metrics.truncate(size)
+            self._metrics.seek(size)
         return found
 
     def save(self, step: Step, state: State, progress: Progress) -> None:
@@ -101,14 +105,20 @@ class RunDirectory:
 
     def log(self, line: dict[str, Any], progress: Progress) -> None:
         """Append a line; it becomes part of the run with the next checkpoint."""
-        self._metrics.write((json.dumps(line) + "\n").encode())
-        self._metrics.flush()
+        try:
+            self._metrics.write((json.dumps(line) + "\n").encode())
+            self._metrics.flush()
+        except OSError as error:
+            if (reason := find_no_room(error)) is not None:
+                raise FullDiskError(f"{reason}: {self._metrics.name} could not be written") from None
+            raise
 
     def due(self) -> bool:
         return time.monotonic() - self._saved >= self.save_seconds
 
     def close(self) -> None:
-        self._metrics.close()
+        with suppress(OSError):  # a line for which there was no room has been told of
+            self._metrics.close()
 
 
 def kept_checkpoints(run: Path) -> list[tuple[int, Path]]:

@@ -10,6 +10,10 @@ from lmlab.config import Config
 from lmlab.costs.countries import find_grid
 from lmlab.training.budget import parse_budget
 
+FIXED = ("seed", "batch", "window", "accumulate", "order", "optimizer", "evaluation_tokens")
+"""Settings that cannot be changed in a run that has begun: they decide in which order the data come, what the optimizer
+remembers, and on which text the best weights were found."""
+
 
 class TrainConfig(Config):
     """How a model is trained; a system's own defaults (its TRAINING) go before these."""
@@ -64,7 +68,12 @@ class TrainConfig(Config):
     plateau_patience: int = Field(
         1, ge=1, description="of plateau: validations without improvement before the rate is reduced"
     )
-    evaluations: int = Field(10, ge=1, description="number of validations in the run, evenly spaced")
+    evaluations: int = Field(
+        10,
+        ge=1,
+        description="number of validations in the run, evenly spaced; with a time budget, fewer of them and on fewer "
+        "tokens where all would take more than about half the time of training",
+    )
     evaluate_every: int | None = Field(
         None, ge=1, description="steps between validations, instead of train.evaluations"
     )

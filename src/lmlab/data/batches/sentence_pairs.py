@@ -247,7 +247,7 @@ def _several_documents(sentences: Sentences, *, size: int) -> Sentences:
             "a document is (data.documents = 'blank' or 'lines'), or set objective.pairs to 'sentence-order' or 'none'"
         )
     warnings.warn(
-        f"the text is one document: next sentence prediction takes {len(np.unique(number))} parts of it for documents; "
+        "the text is one document: next sentence prediction takes parts of it for documents; "
         "say where documents end with --documents, or set objective.pairs to sentence-order",
         TextWarning,
         stacklevel=4,

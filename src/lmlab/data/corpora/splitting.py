@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Container, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.data.reading.documents import Documents
+from lmlab.data.reading.text import TextWarning
 
 NAMES = ("train", "valid", "test")
 FARTHEST = 0.5
@@ -51,16 +53,30 @@ def split_documents(documents: Documents, hashes: NDArray[np.uint64], shares: di
     """
     if len(shares) == 1:
         return {next(iter(shares)): documents}
-    if documents.size < (needed := int(np.ceil(LEAST / min(shares.values())))):
-        wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
-        raise ValueError(
-            f"the text has {documents.size} bytes, too few to split into {wanted}; "
-            f"it needs at least {needed} (or give separate texts with --valid and --test)"
-        )
+    shares = _affordable(documents.size, shares)
+    if len(shares) == 1:
+        return {next(iter(shares)): documents}
     chosen = _deal(documents.ends - documents.starts, hashes, list(shares.values()))
     if chosen is not None:
         return {name: documents.part(chosen == i) for i, name in enumerate(shares)}
     return _cut(documents, shares)
+
+
+def _affordable(size: int, shares: dict[str, float]) -> dict[str, float]:
+    """The shares that leave each part enough of a text; a short text is not tested, or nothing of it is held out."""
+    if size >= LEAST / min(shares.values()):
+        return shares
+    held_out = 1 - shares["train"]
+    fewer = {"train": shares["train"], "valid": held_out} if size * held_out >= LEAST else {"train": 1.0}
+    kept = "its last part is for validation, and none is left for a test" if len(fewer) > 1 else "nothing is held out"
+    wanted = ", ".join(f"{name} {share:g}" for name, share in shares.items())
+    warnings.warn(
+        f"the text has {size} bytes, too few to split into {wanted}: {kept} "
+        "(more text, or --valid and --test texts, avoid it)",
+        TextWarning,
+        stacklevel=5,
+    )
+    return fewer
 
 
 def _deal(sizes: NDArray[np.int64], hashes: NDArray[np.uint64], shares: list[float]) -> NDArray[np.intp] | None:

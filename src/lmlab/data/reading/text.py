@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from lmlab.data.reading.binaries import find_binary_kind
+
 BUILTIN = "builtin"
 STANDARD_INPUT = "-"
 BLOCK = 1 << 20
@@ -48,8 +50,8 @@ class Source(NamedTuple):
 def find(given: Sequence[str | Path], *, spool: Callable[[IO[bytes], str], Path]) -> list[Source]:
     """The texts that are meant by paths, folders, globs, `-` and `builtin`, in the order given.
 
-    A folder is searched through, in the order of names; hidden and binary files in it are skipped. `spool` keeps what
-    comes through a pipe and says where.
+    A folder is searched through, in the order of names; hidden files in it are skipped, and files that are no text too,
+    as among those that a glob matches, with a warning. `spool` keeps what comes through a pipe and says where.
     """
     if isinstance(given, (str, Path)):
         given = [given]
@@ -96,7 +98,7 @@ def _find(item: str, spool: Callable[[IO[bytes], str], Path]) -> list[Source]:
     if not stat.S_ISREG(mode):
         raise ValueError(f"{item} is neither a file nor a folder; {HOW}")
     if complaint := _unusable(path):
-        raise ValueError(f"{item} cannot be used: {complaint}")
+        raise ValueError(f"{item} cannot be used as a text: it is {complaint}")
     return [Source(item, path)]
 
 
@@ -106,27 +108,50 @@ def _find_glob(item: str, spool: Callable[[IO[bytes], str], Path]) -> list[Sourc
     matches = sorted(glob.glob(os.path.expanduser(item), recursive=True))
     if not matches:
         raise ValueError(f"no file matches {item}; {HOW}")
-    return [source for match in matches for source in _find(match, spool)]
+    files = [Path(match) for match in matches if Path(match).is_file()]
+    texts = dict(zip(map(str, files), _choose_texts(files, where=item), strict=True)) if len(matches) > 1 else {}
+    found: list[Source] = []
+    for match in matches:
+        if match not in texts:
+            found += _find(match, spool)
+        elif (source := texts[match]) is not None:
+            found.append(source)
+    if not found:
+        raise ValueError(f"no file that matches {item} is a text; {HOW}")
+    return found
 
 
 def _find_folder(folder: Path) -> list[Source]:
-    found: list[Source] = []
     skipped: list[str] = []
-    for path in _walk(folder, set(), skipped):
+    chosen = _choose_texts(list(_walk(folder, set(), skipped)), where=str(folder))
+    if skipped:
+        _warn(f"{folder}: skipped {_first(skipped)}")
+    found = [source for source in chosen if source is not None]
+    if not found:
+        raise ValueError(f"the folder {folder} holds no text; {HOW}")
+    return found
+
+
+def _choose_texts(files: Sequence[Path], *, where: str) -> list[Source | None]:
+    """Each file as a text; None for what is none, which one warning counts and names."""
+    chosen: list[Source | None] = []
+    skipped: list[str] = []
+    for path in files:
         try:
             complaint = _unusable(path)
         except ValueError as error:
             complaint = str(error)
         if complaint:
-            skipped.append(f"{path} ({complaint})")
-        else:
-            found.append(Source(str(path), path))
+            skipped.append(f"{path.name} ({complaint})")
+        chosen.append(None if complaint else Source(str(path), path))
     if skipped:
-        more = f" and {len(skipped) - 3} more" if len(skipped) > 3 else ""
-        _warn(f"{folder}: skipped {', '.join(skipped[:3])}{more}")
-    if not found:
-        raise ValueError(f"the folder {folder} holds no text; {HOW}")
-    return found
+        were = "1 file that is no text was" if len(skipped) == 1 else f"{len(skipped)} files that are no text were"
+        _warn(f"{where}: {were} skipped: {_first(skipped)}")
+    return chosen
+
+
+def _first(names: Sequence[str]) -> str:
+    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
 
 def _walk(folder: Path, above: set[tuple[int, int]], skipped: list[str]) -> Iterator[Path]:
@@ -185,18 +210,20 @@ def _unpacked(path: Path) -> Iterator[IO[bytes]]:
 
 
 def _unusable(path: Path) -> str | None:
-    """Why a file cannot be taken as text, by its first bytes; None if it can."""
+    """What a file is that cannot be taken as text, by its first bytes; None if it can."""
     with _unpacked(path) as file:
         head = file.read(SNIFFED)
     if not head:
-        return "it is empty"
+        return "empty"
+    if (kind := find_binary_kind(head)) is not None:
+        return kind
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return "it is UTF-16; convert it to UTF-8, for instance with iconv"
-    if head.count(0) > MOST_NULS * len(head):
-        return "it is binary, or UTF-16 (full of NUL bytes); convert a text to UTF-8, for instance with iconv"
+        return "UTF-16; convert it to UTF-8, for instance with iconv"
+    if any(part.count(0) > MOST_NULS * len(part) for part in (head, head[:512])):
+        return "binary, or UTF-16 (full of NUL bytes); convert a text to UTF-8, for instance with iconv"
     strange = len(_STRANGE.findall(head.decode(errors="surrogateescape")))
     if strange > MOST_STRANGE * len(head):
-        return "it is binary, or not in UTF-8; convert a text to UTF-8, for instance with iconv"
+        return "binary, or not in UTF-8; convert a text to UTF-8, for instance with iconv"
     return None
 
 

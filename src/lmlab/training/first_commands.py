@@ -1,0 +1,53 @@
+"""What to try first with a trained model: commands whose prompts are words of its own validation text."""
+
+from __future__ import annotations
+
+import shlex
+
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.models import find
+from lmlab.models.descriptions import DESCRIPTIONS
+
+WORDS = 4
+LONGEST = 32
+"""Characters of a prompt; of a text that has no spaces, half of them."""
+BEGINNING = 200
+"""Tokens of the training text that are looked at where no text was held out."""
+
+
+def next_commands(kind: str, corpus: Corpus) -> tuple[str, ...]:
+    """Commands to try with a model, in the language of its text; {run} stands for its folder."""
+    commands = DESCRIPTIONS[find(kind).does[0]].commands
+    if not any("{prompt}" in command or "{blank}" in command for command in commands):
+        return commands
+    prompt = first_words(_beginning(corpus))
+    before = prompt.rpartition(" ")[0]
+    fillings = {
+        "{prompt}": shlex.quote(prompt),
+        "{blank}": shlex.quote(f"{before} [MASK]" if before else f"{prompt}[MASK]"),
+    }
+    for name, value in fillings.items():
+        commands = tuple(command.replace(name, value) for command in commands)
+    return commands
+
+
+def _beginning(corpus: Corpus) -> str:
+    if corpus.valid is not None:
+        return next((text for text in corpus.valid.texts() if isinstance(text, str) and text.strip()), "")
+    return corpus.tokenizer.decode(corpus.train.tokens[1:BEGINNING].tolist())
+
+
+def first_words(text: str) -> str:
+    """A few words from the beginning of a text, in one line: of the first line that has several, if there is one."""
+    lines = [words for line in text[:5000].splitlines() if (words := _readable(line))]
+    words = next((each for each in lines if len(each) >= WORDS), lines[0] if lines else [])
+    if len(words) == 1 and len(words[0]) > LONGEST // 2:
+        return words[0][: LONGEST // 2]  # a language without spaces
+    while len(words) > 1 and len(" ".join(words[:WORDS])) > LONGEST:
+        words = words[:WORDS][:-1]
+    return " ".join(words[:WORDS])[:LONGEST]
+
+
+def _readable(line: str) -> list[str]:
+    """The words of a line, without what a terminal would not show."""
+    return "".join(sign if sign.isprintable() else " " for sign in line).split()
