@@ -245,7 +245,7 @@ def test_what_decides_the_data_cannot_be_changed(name: str, text: Path, tmp_path
     run.start(recipe(text), tmp_path / "run", interrupted=after(3))
     before = files(tmp_path / "run")
     other = {"order": "streams", "optimizer": "sgd"}.get(name, 7)
-    with pytest.raises(ValueError, match=rf"goes on with .*run as it was begun: train\.{name} cannot be changed"):
+    with pytest.raises(ValueError, match=rf"continues .*run as it was started: train\.{name} cannot be changed"):
         run.resume(tmp_path / "run", settings={name: other})
     assert files(tmp_path / "run") == before
 

@@ -52,7 +52,7 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     model = dict(values.get("model", {}))
     kind, size = model.pop("kind", None), model.pop("size", None)
     if kind is None:
-        raise ValueError("no system is named; give model.kind (lmlab list shows all)")
+        raise ValueError("no model is named; give model.kind (lmlab list shows all)")
     cls = load_class(str(kind))
     size = size or cls.DEFAULT_SIZE
     if size not in cls.SIZES:
@@ -119,7 +119,7 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
         raise ValueError(f"--from {origin} holds a {description['kind']}, not a {kind}; train a {description['kind']}")
     for group, name in (("model", "size"), ("tokenizer", "spec"), ("tokenizer", "source")):
         if values.get(group, {}).get(name) is not None:
-            raise ValueError(f"{group}.{name} comes from {origin}, with whose weights the run begins; leave it out")
+            raise ValueError(f"{group}.{name} is that of {origin}, from which the run starts; omit it")
     tokenizer = {"spec": str(origin / "tokenizer.json")}
     if (origin / "source_tokenizer.json").is_file():
         tokenizer["source"] = str(origin / "source_tokenizer.json")
@@ -206,7 +206,7 @@ def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], 
     config = build(cls.Config, settings, where="objective")
     if not _suits(system, kind, config):
         suited = [name for name in OBJECTIVES if _suits(system, name)]
-        raise ValueError(f"objective.kind = {kind!r} does not suit {system}: it learns by {' or '.join(suited)}")
+        raise ValueError(f"objective.kind = {kind!r} does not suit {system}; its objectives are {' or '.join(suited)}")
     if data not in cls.reads:
         raise ValueError(_unread(kind, cls.reads, data))
     return {"kind": kind, **config.model_dump()}

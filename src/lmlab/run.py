@@ -200,7 +200,7 @@ def resume(
 def _check_unchanged(path: Path, begun: Recipe, wanted: Recipe) -> None:
     """A ValueError where settings would be others that a run must keep."""
     if wrong := [f"train.{name}" for name in FIXED if getattr(wanted.train, name) != getattr(begun.train, name)]:
-        raise ValueError(f"--resume goes on with {path} as it was begun: {', '.join(wrong)} cannot be changed")
+        raise ValueError(f"--resume continues {path} as it was started: {', '.join(wrong)} cannot be changed")
 
 
 def held_out(path: str | Path) -> list[Any]:
@@ -269,7 +269,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
         known["source_vocabulary"] = corpus.source_tokenizer.vocabulary
     for name, value in known.items():
         if recipe.origin is None and recipe.model.get(name, value) != value:
-            raise ValueError(f"model.{name} = {recipe.model[name]} is not the tokenizer's {value}; leave it out")
+            raise ValueError(f"model.{name} = {recipe.model[name]} is not the tokenizer's {value}; omit it")
     if recipe.origin is None:
         return build(cls.Config, {**recipe.model, **known}, where="model")
     grown = max(tokenizer.vocabulary, int(recipe.model.get("vocabulary", 0)))

@@ -178,7 +178,7 @@ def test_the_decoder_may_be_deep_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         (["bert", "--size", "110M"], "unknown size '110M' of bert"),
         (["bert", "--hardware", "this", "--vocabulary", "6"], "tokens are special"),
         (["ngram"], "cannot be computed in advance"),
-        (["lstm", "--hardware", "this", "--utilisation", "0.3"], "leave it out"),
+        (["lstm", "--hardware", "this", "--utilisation", "0.3"], "omit it"),
     ],
 )
 def test_mistakes_are_explained(arguments: list[str], message: str) -> None:

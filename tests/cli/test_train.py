@@ -48,7 +48,7 @@ def run(run_command, tmp_path: Path):
 def test_what_cannot_change_on_resuming_is_refused_by_name(run, options: list[str], named: str) -> None:
     said = run("train", "--resume", "run", *options)
     assert said.code == 2
-    assert f"error: --resume goes on with run as it was begun: {named} cannot be changed" in said.err
+    assert f"error: --resume continues run as it was started: {named} cannot be changed" in said.err
 
 
 @pytest.mark.parametrize(

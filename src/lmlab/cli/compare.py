@@ -60,8 +60,8 @@ def compare(
     sweep: Annotated[
         bool, typer.Option("--sweep", help="Try three learning rates with 20% of each budget, and take the best.")
     ] = False,
-    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (else a share of TEXT).")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Text that ranks the models (else a share of TEXT).")] = None,
+    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (default: part of TEXT).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Text that ranks the models (default: part of TEXT).")] = None,
     split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
     documents: Annotated[
         str | None, typer.Option(help="What one document is: file, lines, blank or endoftext. (default: file)")
@@ -156,7 +156,7 @@ def _training(settings: list[str] | None) -> dict[str, Any]:
 
     groups = apply_settings({"train": {}}, settings or [])
     if set(groups) != {"train"}:
-        raise ValueError("--set of a comparison is for training alone (train.KEY=VALUE), the same for all systems")
+        raise ValueError("--set of a comparison is for training alone (train.KEY=VALUE), the same for all models")
     training: dict[str, Any] = groups["train"]
     return training
 
@@ -180,7 +180,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     from lmlab.compare.plan import choose_systems, choose_tokenizers
 
     if "overwrite" in given:
-        raise ValueError("--resume goes on with a comparison and --overwrite replaces it: give one of them")
+        raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
     conditions = read_conditions(folder)
     before = conditions.model_dump()
     now = {**before, **{name: given[name] for name in ("budget", "size", "match", "sweep", "prompt") if name in given}}
@@ -196,7 +196,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     now["train"] = {**before["train"], **_training(given.get("settings"))}
     if changed := tell_changes(before, now):
         raise ValueError(
-            f"--resume goes on with {folder} as it was begun, and this differs: {'; '.join(changed)}. Leave it out, or "
+            f"--resume continues {folder} as it was started, and this differs: {'; '.join(changed)}. Leave it out, or "
             "begin a comparison of your own with another -o"
         )
     return conditions

@@ -87,7 +87,7 @@ def cost(
     speed, rows = None, train.batch
     if measured:
         if utilisation is not None:
-            raise ValueError("--utilisation is measured with --hardware this; leave it out")
+            raise ValueError("--utilisation is measured with --hardware this; omit it")
         speed, rows = _measure(design, train, moments)
     result = estimate(
         design,
@@ -160,7 +160,7 @@ def _check_settings(groups: dict[str, Any], *, vocabulary: int | None, batch: in
             where = "; it does with --hardware this" if name in IN_A_TRIAL else ""
             raise ValueError(f"train.{name} does not change the estimate, so it is not taken{instead}{where}")
     if "momentum" in train and train.get("optimizer") != "sgd":
-        raise ValueError("train.momentum counts with train.optimizer=sgd alone; leave it out")
+        raise ValueError("train.momentum counts with train.optimizer=sgd alone; omit it")
     for option, group, name, given in (
         ("--vocabulary", "model", "vocabulary", vocabulary),
         ("--batch", "train", "batch", batch),

@@ -122,7 +122,7 @@ def _show(ranking: Ranking, console: Console) -> None:
         if entry["status"] != "ok":
             console.print(f"[red]{escape(entry['name'])} failed:[/red] {escape(entry['error'])}", soft_wrap=True)
     for entry in ranking.apart:
-        console.print(f"{escape(entry['name'])} is ranked apart: {escape(entry['reason'])}", soft_wrap=True)
+        console.print(f"{escape(entry['name'])} is ranked separately: {escape(entry['reason'])}", soft_wrap=True)
     console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(verdict(ranking))}")
     if ranking.ties:
         groups = "; ".join(" = ".join(group) for group in ranking.ties)
@@ -135,7 +135,7 @@ def _below(ranking: Ranking) -> list[str]:
     if any("added" in entry for entry in ranking.ranked):
         said.append(ADDED)
     if any(entry["lossy"] for entry in ranking.ranked):
-        said.append("lossy: the tokenizer loses part of the text, which flatters the score.")
+        said.append("lossy: the tokenizer loses part of the text, so the score looks better than it is.")
     apart = {entry["name"]: (entry["training"]["seconds"], more) for entry in ranking.ranked
              if (more := validation_seconds(entry["training"]))}  # fmt: skip
     if apart:

@@ -120,7 +120,7 @@ def score(
     share = share_trained_on(run, given) if given else 0.0
     if share is not None and share > MOST_SHARED:
         print(
-            f"warning: {run} was trained on {share:.0%} of this text (by its long lines), so the score flatters it; "
+            f"warning: {run} was trained on {share:.0%} of this text (by its long lines), so the score is too good; "
             f"score what it has not seen: lmlab score {shlex.quote(str(run))} --held-out",
             file=sys.stderr,
         )
@@ -274,8 +274,8 @@ def _print(
     if result.lossy:
         share = f" {result.unknown:,} of {result.tokens:,} tokens are unknown." if result.unknown else ""
         totals.print(
-            f"note: the tokenizer ({model.tokenizer.spec}) loses part of the text, so bits per byte flatter the model: "
-            f"compare it only with models of the same tokenizer.{share}"
+            f"note: the tokenizer ({model.tokenizer.spec}) loses part of the text, so bits per byte are too low "
+            f"(lossy): compare it only with models of the same tokenizer.{share}"
         )
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def train(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="A system of the lineage (see: lmlab list).")
+        str | None, typer.Argument(metavar="MODEL", help="The name of a model: gpt2, lstm, bert … (see: lmlab list).")
     ] = None,
     text: Annotated[
         list[str] | None,
@@ -49,7 +49,7 @@ def train(
         str | None,
         typer.Option(
             help="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, a tokenizer.json, or a folder with "
-            "encoder.json and vocab.bpe. (default: the system's own, mostly bpe:4096)"
+            "encoder.json and vocab.bpe. (default: the usual one of the model, mostly bpe:4096)"
         ),
     ] = None,
     source: Annotated[
@@ -75,8 +75,8 @@ def train(
         str | None,
         typer.Option(help="A vocabulary of its own for the source. (default: one for both)", rich_help_panel="Pairs"),
     ] = None,
-    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (else a share of TEXT).")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Text for the final test (else a share of TEXT).")] = None,
+    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (default: part of TEXT).")] = None,
+    test: Annotated[list[str] | None, typer.Option(help="Text for the final test (default: part of TEXT).")] = None,
     split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
     documents: Annotated[
         str | None,
@@ -91,7 +91,9 @@ def train(
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
     country: Annotated[
         str | None,
-        typer.Option(help="Whose electricity, for CO2e: SE, DE, US … (default: LMLAB_COUNTRY, or the world's average)"),
+        typer.Option(
+            help="Country of the electricity, for CO2e: SE, DE … (default: LMLAB_COUNTRY, or the world average)"
+        ),
     ] = None,
     compile_: Annotated[
         bool, typer.Option("--compile", help="torch.compile the model (pays off in longer runs).")
@@ -168,7 +170,7 @@ def train(
         }
         if wrong := [name for name, given in refused.items() if given]:
             raise ValueError(
-                f"--resume goes on with {resume} as it was begun: {', '.join(wrong)} cannot be changed (--budget, "
+                f"--resume continues {resume} as it was started: {', '.join(wrong)} cannot be changed (--budget, "
                 "--device, --country, --compile, --tensorboard and most of --set train.… can; --text, --valid, --test, "
                 "--source, --target, --pairs … say where a text is now that has moved)"
             )
@@ -284,7 +286,7 @@ def _report(outcome: Outcome) -> None:
         sys.exit(130)
     cost = Cost(*outcome.progress.cost)
     quality = f"{outcome.quality}, " if outcome.progress.best is not None else ""
-    early = " (stopped early: validation stood still)" if outcome.progress.ended == "early" else ""
+    early = " (early stopping: the validation loss no longer improved)" if outcome.progress.ended == "early" else ""
     if not outcome.trained:
         console.print(f"{outcome.path} was finished already: nothing was changed. A larger --budget extends it.")
     console.print(str(outcome.path), style="bold", end="")

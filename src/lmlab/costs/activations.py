@@ -19,7 +19,7 @@ from lmlab.models.abilities import Detects, FillsBlanks, WritesTarget, ability, 
 from lmlab.models.model import Filler, Model, detach_state
 
 SHORT = (2, 4, 8)
-"""Tokens in the short rows from which the memory of a recurrent net is reckoned."""
+"""Tokens in the short rows from which the memory of a recurrent net is estimated."""
 
 
 class Activations:

@@ -1,8 +1,8 @@
-"""Devices to reckon with: what they compute at best, hold, draw and cost, and who says so.
+"""Devices: what they compute at best, hold, draw and cost, and who says so.
 
 The peak is the data sheet's for dense matrix products in the precision in which such a device is trained on: bf16 or
 fp16 with fp32 sums on tensor cores, plain fp32 on devices that have none. For the four oldest it is the sustained fp32
-rate that Vaswani et al. 2017 (footnote 5) reckon with. Watts are the thermal design power: a ceiling that busy devices
+rate that Vaswani et al. 2017 (footnote 5) assume. Watts are the thermal design power: a ceiling that busy devices
 come close to. Prices are on-demand list prices per device and hour in US dollars of the year that is named, of which
 many are lower by now and none is a quotation; `--price-per-hour` replaces them.
 

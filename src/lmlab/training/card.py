@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
 
 
-LOSSY = "lossy: the tokenizer does not keep all of the text, which flatters this figure"
+LOSSY = "lossy: the tokenizer does not keep all of the text, so this figure is too good"
 """What stands beside a score of a text that cannot be got back from its tokens."""
 
 

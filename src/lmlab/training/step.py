@@ -108,7 +108,7 @@ class Step:
             return self._forward_backward(batch, state, counts)
         except Exception as error:
             reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            warnings.warn(f"torch.compile failed ({reason}); going on without it", stacklevel=2)
+            warnings.warn(f"torch.compile failed ({reason}); continuing without it", stacklevel=2)
             self.learner._compiled_call_impl = None
             self.optimizer.zero_grad(set_to_none=True)
             torch.set_rng_state(random)

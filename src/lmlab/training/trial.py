@@ -122,7 +122,7 @@ def affordable_rows(design: Design, *, wanted: int, peak: float, memory: float, 
         if rows == 1:
             raise ValueError(
                 f"{design.name} {design.size} needs about {needed / 1e9:.1f} GB to train, and this machine has "
-                f"{memory / 1e9:.1f}; reckon with other --hardware, such as a100"
+                f"{memory / 1e9:.1f}; choose other --hardware, such as a100"
             )
         rows //= 2
 
