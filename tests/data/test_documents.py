@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from lmlab.data.corpora.splitting import check_shares, split_documents
 from lmlab.data.reading import documents as module
 from lmlab.data.reading.documents import Documents, gather
-from lmlab.data.reading.text import Source
+from lmlab.data.reading.text import Source, TextWarning
 from lmlab.tokenizers import train
 
 
@@ -155,10 +155,13 @@ def test_without_lines_the_cut_is_at_a_word_or_a_character(tmp_path: Path, text:
         assert all(part.endswith(" ") for part in texts)
 
 
-def test_too_little_text_says_how_much_is_needed(tmp_path: Path) -> None:
-    documents, hashes = gathered(tmp_path, ["short text"])
-    with pytest.raises(ValueError, match=r"has 10 bytes.*at least 320"):
-        split_documents(documents, hashes, {"train": 0.9, "valid": 0.05, "test": 0.05})
+@pytest.mark.parametrize(("size", "parts"), [(10, ["train"]), (159, ["train"]), (200, ["train", "valid"])])
+def test_a_short_text_is_held_out_from_as_far_as_it_goes(tmp_path: Path, size: int, parts: list[str]) -> None:
+    documents, hashes = gathered(tmp_path, [("short text " * 20)[:size]])
+    with pytest.warns(TextWarning, match=f"has {size} bytes, too few to split into train 0.9, valid 0.05, test 0.05"):
+        found = split_documents(documents, hashes, {"train": 0.9, "valid": 0.05, "test": 0.05})
+    assert list(found) == parts
+    assert sum(part.size for part in found.values()) == size
 
 
 @pytest.mark.parametrize("shares", [(0.9, 0.2), (0, 1), (1.1, -0.1), (), (0.25,) * 4, (0.9,)])
