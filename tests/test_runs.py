@@ -147,7 +147,7 @@ def test_a_text_that_has_moved(text: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"run learns from .*book\.txt, which is not there any more.*--text NEW"):
         run.resume(tmp_path / "run")
     before = (tmp_path / "run" / "recipe.json").read_bytes()
-    with pytest.raises(ValueError, match=r"other\.txt is not the text that .*run learns from"):
+    with pytest.raises(ValueError, match=r"other\.txt is not the text that .*run was trained on"):
         run.resume(tmp_path / "run", texts={"text": [str(other)]})
     assert (tmp_path / "run" / "recipe.json").read_bytes() == before
     assert run.resume(tmp_path / "run", texts={"text": [str(moved)]}).progress.ended == "budget"
@@ -312,3 +312,49 @@ def test_what_is_no_path_or_recipe_is_named(text: Path, tmp_path: Path) -> None:
                 call(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"recipe = .*make_recipe"):
         run.start({"data": {"text": str(text)}}, tmp_path / "run")  # type: ignore[arg-type]
+
+
+def test_only_what_lmlab_wrote_is_ever_removed(text: Path, tmp_path: Path) -> None:
+    """A hidden file, or a tokenizer that somebody keeps, is no beginning of a run; what was put into a run stays."""
+    for name in (".git", "tokenizer.json", "config.json"):
+        folder = tmp_path / f"of {name}"
+        folder.mkdir()
+        (folder / name).write_text("precious")
+        with pytest.raises(ValueError, match="exists and is not a run directory"):
+            run.start(recipe(text), folder, overwrite=True)
+        assert (folder / name).read_text() == "precious"
+    run.start(recipe(text), tmp_path / "run")
+    (tmp_path / "run" / "notes.txt").write_text("precious")
+    (tmp_path / "run" / ".hidden").write_text("precious")
+    run.start(recipe(text), tmp_path / "run", overwrite=True)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "precious"
+    assert (tmp_path / "run" / ".hidden").read_text() == "precious"
+
+
+def test_a_text_that_has_changed_has_no_held_out_part(text: Path, tmp_path: Path) -> None:
+    run.start(recipe(text), tmp_path / "run")
+    assert "".join(run.held_out(tmp_path / "run")) in TEXT
+    text.write_text("A new beginning.\n" + TEXT)
+    with pytest.raises(ValueError, match=r"book\.txt is not the text that .*run was trained on.*has changed"):
+        run.held_out(tmp_path / "run")
+
+
+def test_what_is_watched_is_checked_before_anything_is_made(text: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"train\.watch = 'accuracie'.*allowed: loss"):
+        run.start(recipe(text, train={**TRAIN, "watch": "accuracie"}), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_clusters_of_a_large_vocabulary_are_allowed(text: Path) -> None:
+    chosen = {"kind": "lstm", "width": 64, "hidden": 64, "softmax": "adaptive", "cutoffs": [2000, 10000], "tied": False}
+    assert recipe(text, model=chosen).model["cutoffs"] == [2000, 10000]
+
+
+def test_an_n_gram_of_several_languages_weighs_them_alike(tmp_path: Path) -> None:
+    (tmp_path / "en.txt").write_text(TEXT)
+    (tmp_path / "de.txt").write_text(TEXT.replace("says that", "sagt, dass")[:4000])
+    data = {"text": {"en": str(tmp_path / "en.txt"), "de": str(tmp_path / "de.txt")}, "kind": "languages"}
+    made = recipe(None, "ngram", data=data, model={"kind": "ngram", "order": 2}, train={"budget": "1epochs"})
+    outcome = run.start(made, tmp_path / "run")
+    assert outcome.bits_per_byte is not None
+    assert 0 < outcome.bits_per_byte < 8

@@ -27,6 +27,7 @@ from lmlab.checkpoint import (
     write_json,
     write_manifest,
 )
+from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpora.corpus import Corpus, Dataset
@@ -41,7 +42,7 @@ from lmlab.recipe import Recipe
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Meter, price_tag
-from lmlab.training.evaluation import Evaluate, Evaluation, Validator, evaluate_parts
+from lmlab.training.evaluation import Evaluate, Evaluation, Validator, evaluate_parts, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.loop import choose_device, plan_steps, train
 from lmlab.training.progress import Progress
@@ -161,7 +162,7 @@ class Counting:
             return Progress(), Parameters(0, 0)
         cost = meter.lap()
         replace_tensors(path / "model.safetensors", model.tensors())
-        found = None if split is None else score_stream(model, split)
+        found = None if split is None else score_split(model, split)
         units = {"tokens": len(self.tokens)}
         progress = Progress(step=1, units=units, seconds=cost.seconds, cost=cost, training_cost=cost)
         progress.energy_method, progress.ended, progress.share = meter.method, "budget", 1.0
@@ -182,6 +183,15 @@ class Counting:
         write_manifest(path)
         reporter.log(line, progress)
         return progress, parameters
+
+
+def score_split(model: PredictsNext, split: Dataset) -> Evaluation:
+    """The evaluation of a split; of several languages the mean, as networks are evaluated."""
+    if parts := split.parts():
+        found = [score_stream(model, part) for part in parts.values()]
+        nats = sum(each.values["nats"] for each in found) / len(found)
+        return Evaluation(sum(each.loss for each in found) / len(found), {"nats": nats})
+    return score_stream(model, split)
 
 
 def score_stream(model: PredictsNext, split: Dataset) -> Evaluation:
@@ -236,8 +246,17 @@ class Training:
                 tokens=self.settings.evaluation_tokens,
                 more=self._more_metrics(recipe),
             )
+            self._check_watch(corpus.valid)
         elif self.settings.watch != "loss":
             raise ValueError(f"train.watch = {self.settings.watch!r} needs validation text; hold some out")
+
+    def _check_watch(self, split: Dataset) -> None:
+        """A ValueError where `train.watch` names nothing that validation will give."""
+        objective, watch = self.learner.objective, self.settings.watch
+        terms = [term_name(name, objective.weights) for name in list(objective.weights)[1:]]
+        names = ["loss", *terms, *objective.metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
+        if watch not in names:
+            raise ValueError(f"train.watch = {watch!r}{suggest(watch, names)}")
 
     def _more_metrics(self, recipe: Recipe) -> dict[str, Any]:
         """Metrics that need more than the loss sees: the BLEU of greedy translations of the first sentences."""

@@ -99,7 +99,8 @@ def _read_lines(run: Path) -> list[dict[str, Any]]:
     path = run / "metrics.jsonl"
     if not path.is_file():
         return []
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    return [json.loads(line) for line in lines if line.strip() and line.endswith("\n")]  # the last may be half written
 
 
 def _about(run: Path, model: LanguageModel) -> Facts:
@@ -317,7 +318,7 @@ def _changes(run: Path) -> list[Facts]:
     if not (run / "recipe.json").is_file():
         raise ValueError("the run was imported, so how it was trained is not known")
     recipe = read_json(run / "recipe.json")
-    return [each for each in recipe.get("history") or recipe.get("changes") or [] if isinstance(each, dict)]
+    return [each for each in recipe.get("changes") or [] if isinstance(each, dict)]
 
 
 def _settings(run: Path) -> dict[str, dict[str, Any]]:

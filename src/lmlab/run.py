@@ -21,6 +21,7 @@ from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.reading.text import STANDARD_INPUT
 from lmlab.jobs import Job, Plan, Reporter, Silent, create_job
 from lmlab.models import load_class
 from lmlab.objectives import load_objective
@@ -127,7 +128,7 @@ def _remove_begun(path: Path, created: bool) -> None:
     """Remove what was written of a run that cannot be resumed, as nothing of it was learnt."""
     if not (path / "last").exists() and not (path / "model.safetensors").exists():
         _clear(path)
-        if created:
+        if created and not [entry for entry in path.iterdir() if entry.name != ".lock"]:
             shutil.rmtree(path, ignore_errors=True)
 
 
@@ -149,9 +150,14 @@ def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame:
 
 
 def _is_fresh(path: Path) -> bool:
-    """Whether a folder is empty, or holds only what a run that was killed at its very start has left there."""
+    """Whether a folder is empty, or holds only what a run that was killed at its very start has left there.
+
+    Such a run has left its lock. Without one, a file with the name of one of ours is the user's.
+    """
+    entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
     begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
-    return path.is_dir() and all(entry.name in begun or entry.name.startswith(".") for entry in path.iterdir())
+    temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
+    return not entries or (".lock" in entries and entries <= {".lock", *begun, *temporary})
 
 
 def resume(
@@ -177,13 +183,6 @@ def resume(
         recipe = record.change(settings or {}, step=0).recipe
         _check_unchanged(path, record.recipe, recipe)
         corpus = reopen_corpus(record, path, reporter)
-        if record.text_sha256 is not None and corpus.text_fingerprint != record.text_sha256:
-            raise ValueError(
-                f"{', '.join(recipe.data.named)} is not the text that {path} learns from: its SHA-256 is another; "
-                "give the same text, split in the same way"
-                if texts
-                else f"the text of {path} has changed since the run began, so it cannot be resumed; start a new run"
-            )
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
         job = create_job(recipe, corpus, model_config(recipe, corpus), origin=None if begun else recipe.origin)
 
@@ -217,9 +216,12 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     """The text of a run, encoded as it was when the run began: from the cache if it is still there.
 
     The run's own tokenizer does it, wherever it came from. One that was trained on the text is trained again where that
-    finds the text in the cache or gives the same tokenizer, as it should.
+    finds the text in the cache or gives the same tokenizer, as it should. A ValueError where the text is not there, or
+    is another: it would be split in another way, and what was learnt would pass for held-out text.
     """
     recipe = record.recipe
+    if STANDARD_INPUT in recipe.data.named:
+        raise ValueError(f"{path} learnt from standard input, which is not there any more")
     if missing := recipe.data.missing():
         option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "--text NEW"
         raise ValueError(
@@ -241,6 +243,11 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     again = (corpus.tokenizer, corpus.source_tokenizer)
     if [each and each.fingerprint for each in again] != [each and each.fingerprint for each in (tokenizer, source)]:
         corpus = prepared(own, source)
+    if record.text_sha256 is not None and corpus.text_fingerprint != record.text_sha256:
+        raise ValueError(
+            f"{', '.join(recipe.data.named)} is not the text that {path} was trained on: its SHA-256 is another, so it "
+            f"has changed since the run began; give the same text, split in the same way, or start a new run"
+        )
     return corpus
 
 
@@ -276,9 +283,27 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
     return build(cls.Config, {**known, **recipe.model, "vocabulary": grown}, where="model")
 
 
+OWN = {
+    *(
+        "config.json",
+        "tokenizer.json",
+        "source_tokenizer.json",
+        "frame.json",
+        "recipe.json",
+        "task.json",
+        "manifest.json",
+    ),
+    *("model.safetensors", "head.safetensors", "metrics.jsonl", "progress.json", "average.json", "README.md"),
+    *("last", "last.new", "previous", "checkpoints", "tensorboard"),
+}
+"""What lmlab writes into a run directory."""
+
+
 def _clear(path: Path) -> None:
+    """Remove what lmlab wrote into a run directory, and nothing else that is there."""
+    temporary = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
     for entry in path.iterdir():
-        if entry.name == ".lock":
+        if entry.name not in OWN and entry.name not in temporary:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

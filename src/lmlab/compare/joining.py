@@ -19,7 +19,6 @@ from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import TRAINING_JOULES, Record
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
-from lmlab.data.reading.text import STANDARD_INPUT
 from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
 from lmlab.recipe import read_record
@@ -160,9 +159,9 @@ def training_share(record: recipes.Record, path: Path, texts: list[str]) -> floa
 
     A ValueError says why the training text cannot be read.
     """
-    if STANDARD_INPUT in record.recipe.data.named:
-        raise ValueError("it came from standard input")
     corpus = run.reopen_corpus(record, path, Silent())
+    if corpus.train.bytes > MOST_COMPARED:
+        raise ValueError(f"it has more than {MOST_COMPARED:,} bytes, which takes long to compare")
     tokenizer = corpus.tokenizer
     bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
     documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
@@ -179,10 +178,7 @@ def share_trained_on(path: Path, texts: list[str]) -> float | None:
         if not (path / "recipe.json").is_file():
             return None
         record = read_record(path)
-        data = record.recipe.data
-        files = [Path(name) for name in getattr(data, "text", []) if isinstance(name, str)]
-        sizes = [each.stat().st_size for name in files for each in ([name] if name.is_file() else name.rglob("*"))]
-        if data.parallel or sum(sizes) > MOST_COMPARED:
+        if record.recipe.data.parallel:
             return None
         with warnings.catch_warnings(action="ignore"):  # they have been told when it was trained
             return training_share(record, path, texts)

@@ -14,7 +14,7 @@ from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.model import Model
-from lmlab.objectives.objective import Batch, Loss, PreTraining
+from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
 
 
@@ -66,7 +66,7 @@ class Causal(PreTraining):
         return Loss({"next": nats.sum()}, state, {"nats": text})
 
     def flops(self, model: Model, loader: Loader) -> float:
-        return model.flops(loader.window) * loader.units_per_step["tokens"]
+        return reading_flops(model, loader)
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

@@ -16,7 +16,7 @@ from lmlab.data.corpora.corpus import Split
 from lmlab.models.model import Model
 from lmlab.objectives import noise
 from lmlab.objectives.noise import Ragged
-from lmlab.objectives.objective import Batch
+from lmlab.objectives.objective import Batch, reading_flops
 from lmlab.objectives.seq2seq import TargetLoss, pair_batch
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.pieces import describe_pieces
@@ -98,4 +98,4 @@ class Denoising(TargetLoss):
 
     def flops(self, model: Model, loader: Loader) -> float:
         """The damaged source is counted as long as the text."""
-        return model.flops(loader.window) * loader.units_per_step["tokens"]
+        return reading_flops(model, loader)

@@ -101,6 +101,13 @@ class Objective(Protocol):
         """Floating-point operations of the forward pass over one batch."""
 
 
+def reading_flops(model: Model, loader: Loader, *, unit: str = "tokens") -> float:
+    """FLOPs of a model that reads every token of a batch; of loaders by turns, their mean."""
+    if mixture := getattr(loader, "mixture", None):
+        return float(sum(share * reading_flops(model, part, unit=unit) for share, part in mixture))
+    return model.flops(loader.window) * loader.units_per_step[unit]
+
+
 class PreTraining:
     """What objectives over plain data share: no head of their own, nothing that depends on the kind of data."""
 

@@ -19,7 +19,7 @@ from lmlab.layers.softmax import Softmax
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import State, WritesTarget
 from lmlab.models.model import Model, Predictor
-from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
+from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
 
 SCORES = 2**24
@@ -104,7 +104,7 @@ class Seq2Seq(TargetLoss):
         return pair_batch(source, raw.source_lengths, raw.target, raw.target_lengths, tokens=tokens)
 
     def flops(self, model: Model, loader: Loader) -> float:
-        return model.flops(loader.window) * loader.units_per_step["targets"]
+        return reading_flops(model, loader, unit="targets")
 
 
 def reverse(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -37,6 +38,8 @@ class Evaluation(NamedTuple):
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.values])}")
         if loss is None:
             return True
+        if watch != "loss" and not math.isfinite(self.values[watch]):
+            return False
         if watch == "loss" or values.get(watch, self.values[watch]) == self.values[watch]:
             return self.loss < loss
         return (self.values[watch] > values[watch]) == (self.better.get(watch) == "higher")
@@ -56,9 +59,11 @@ class Evaluate(Protocol):
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
     """Dropout off and no gradients, then back to training."""
     module.eval()
-    with torch.inference_mode():
-        yield
-    module.train()
+    try:
+        with torch.inference_mode():
+            yield
+    finally:
+        module.train()
 
 
 @dataclass

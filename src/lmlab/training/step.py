@@ -97,7 +97,9 @@ class Step:
             self.scaler.step(self.optimizer)
             self.scaler.update()
         self.optimizer.zero_grad(set_to_none=True)
-        return torch.zeros_like(norm) if self.scaler.is_enabled() else norm
+        if self.scaler.is_enabled():  # a step whose scaled gradients overflow is skipped, and that is no error
+            norm = norm.nan_to_num(0.0, 0.0, 0.0)
+        return norm
 
     def _backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:
         if not self.unproven:
