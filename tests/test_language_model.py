@@ -347,8 +347,8 @@ def test_a_run_may_say_what_stands_around_its_texts(make_run, tmp_path):
         (lambda lm: lm.next("a", top=2.5), "top = 2.5: give a whole number"),
         (lambda lm: lm.embed(3), r"texts = 3: give a text \(str\) or a list of texts, not int"),
         (lambda lm: lm.embed({"a": 1}), "texts = {'a': 1}: give a text"),
-        (lambda lm: lm.fill(None), "text = None: give a text|nothing that"),
-        (lambda lm: lm.translate(5), "text = 5: give a text|nothing that"),
+        (lambda lm: lm.fill(None), "text = None: give a text|cannot predict masked"),
+        (lambda lm: lm.translate(5), "text = 5: give a text|cannot write a target"),
     ],
 )
 def test_wrong_types_are_named(tmp_path, call, message: str) -> None:

@@ -54,10 +54,10 @@ def test_what_cannot_change_on_resuming_is_refused_by_name(run, options: list[st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--valid", "other.txt"], "is not the text that run learns from"),
-        (["--test", "other.txt"], "is not the text that run learns from"),
-        (["--text", "other.txt"], "other.txt is not the text that run learns from"),
-        (["--valid-source", "other.txt"], "valid_source belongs to pairs"),
+        (["--valid", "other.txt"], "is not the text that run was trained on"),
+        (["--test", "other.txt"], "is not the text that run was trained on"),
+        (["--text", "other.txt"], "other.txt is not the text that run was trained on"),
+        (["--valid-source", "other.txt"], "--valid-source belongs to pairs"),
         (["--pairs", "other.txt"], "pairs"),
         (["--country", "Atlantis"], "Atlantis"),
         (["--budget", "soon"], "budget 'soon' is not understood"),

@@ -126,7 +126,7 @@ def test_fine_tuning_names_what_does_not_fit(files: dict[str, str], tmp_path: Pa
     with pytest.raises(ValueError, match="holds a transformer, not a bart"):
         make_recipe({"data": files, "model": {"kind": "bart"}, "origin": str(tmp_path / "run")})
     for name in ("spec", "source"):
-        with pytest.raises(ValueError, match=rf"tokenizer\.{name} comes from"):
+        with pytest.raises(ValueError, match=rf"tokenizer\.{name} is that of"):
             make_recipe(
                 {
                     "data": files,
@@ -144,7 +144,7 @@ def test_pairs_and_systems_must_suit_each_other(files: dict[str, str]) -> None:
         make_recipe({"data": {"text": ["a.txt"]}, "model": {"kind": "transformer"}})
     with pytest.raises(ValueError, match="'masked' does not suit gpt2"):
         make_recipe({"data": {"text": ["a.txt"]}, "model": {"kind": "gpt2"}, "objective": {"kind": "masked"}})
-    with pytest.raises(ValueError, match="source and target go together"):
+    with pytest.raises(ValueError, match="give both source and target"):
         make_recipe({"data": {"source": files["source"]}, "model": {"kind": "transformer"}})
     with pytest.raises(ValueError, match="causal learns from plain text"):
         make_recipe({"data": files, "model": {"kind": "gpt2"}})
