@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel, load
 
 
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])
+
+
 def __getattr__(name: str) -> Any:
     """Import what users hold only when they reach for it (PEP 562)."""
     if name in __all__:

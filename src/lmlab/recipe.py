@@ -123,7 +123,27 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     tokenizer = {"spec": str(origin / "tokenizer.json")}
     if (origin / "source_tokenizer.json").is_file():
         tokenizer["source"] = str(origin / "source_tokenizer.json")
+    _check_shapes(origin, kind, description["model"], values.get("model", {}))
     return dict(description["model"]), tokenizer
+
+
+def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """A ValueError where a setting of the model would change the shape of the weights that a run begins with."""
+    import torch
+
+    cls = load_class(kind)
+    if not issubclass(cls, torch.nn.Module):
+        return
+
+    def shapes(settings: Mapping[str, Any]) -> dict[str, Any]:
+        with torch.device("meta"):
+            model = cls(build(cls.Config, settings, where="model"))
+        return {name: tensor.shape for name, tensor in model.state_dict().items()}
+
+    own = shapes(inherited)
+    for name, value in given.items():
+        if name in cls.Config.model_fields and name != "vocabulary" and shapes({**inherited, name: value}) != own:
+            raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
 
 
 class Change(Config):
@@ -178,6 +198,22 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
         data = make_config({**dict(data), "given": None, **texts}).absolute()
     recipe = build(Recipe, {**values, "data": data}, where=str(where))
     return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes))
+
+
+def read_groups(path: Path) -> dict[str, Any]:
+    """The settings in the `recipe.json` of a run as groups, as they are in a TOML file: to make the run again."""
+    values = upgrade(read_json(path))
+    if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
+        raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
+    origin = {} if values.get("origin") is None else {"origin": values["origin"]}
+    own = ("data", "objective", "train") if origin else ("data", "tokenizer", "objective", "train")
+    groups = {name: dict(values[name]) for name in own}
+    groups["data"].pop("given", None)
+    return {
+        **groups,
+        "model": {"kind": values["kind"]} if origin else {"kind": values["kind"], **values["model"]},
+        **origin,
+    }
 
 
 def read_recipe(run: Path) -> tuple[Recipe, str | None]:

@@ -78,7 +78,7 @@ def start(
     path = _as_path(path)
     if path.exists() and not _is_fresh(path):
         if not (path.is_dir() and (path / "recipe.json").is_file()):
-            raise ValueError(f"{path} exists and is not a run directory; choose another -o")
+            raise ValueError(f"{path} exists and is not a run directory that was trained here; choose another -o")
         if not overwrite:
             raise ValueError(f"{path} holds a run already; go on with --resume {path}, or replace it with --overwrite")
     reporter = reporter or Silent()
@@ -342,6 +342,7 @@ def _carry_out(
             write_bytes(plan.path / "README.md", card.encode())
     except FullDiskError as error:
         raise FullDiskError(f"{error}; {_what_is_left(plan.path)}") from None
+    country = plan.recipe.train.country if records else read_record(plan.path).recipe.train.country
     return Outcome(
         plan.path,
         progress,
@@ -349,7 +350,7 @@ def _carry_out(
         parameters.total,
         interrupted=not progress.ended,
         embedding_parameters=parameters.embedding,
-        grams=find_grid(plan.recipe.train.country).grams(Cost(*progress.cost).joules),
+        grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
         lossy=plan.corpus.tokenizer.lossy,
         trained=bool(records),

@@ -121,3 +121,38 @@ def test_a_signal_ends_a_count(number: signal.Signals, tmp_path: Path) -> None:
     assert said.returncode == 130, said.stderr
     assert "Interrupted while counting: nothing was written" in said.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["book.txt"]
+
+
+def test_a_run_is_made_again_from_its_recipe(run, tmp_path: Path) -> None:
+    said = run("train", "--recipe", "run/recipe.json", "-o", "again")
+    assert said.code == 0, said.err
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "again")]
+    assert weights[0] == weights[1]
+    (tmp_path / "other.json").write_text('{"a": 1}')
+    assert "is not the recipe.json of a run" in run("train", "--recipe", "other.json", "-o", "third").err
+
+
+def test_several_moved_texts_are_named_one_by_one(run) -> None:
+    assert "repeat it where there are several" in run("train", "--resume", "run", "--text", "a.txt", "b.txt").err
+
+
+def test_what_does_not_fit_the_weights_is_named(run) -> None:
+    said = run("train", "gpt2", "book.txt", "--from", "run", "-o", "other", "--set", "model.layers=7")
+    assert "model.layers = 7 does not fit the weights of run; omit it" in said.err
+    said = run("train", "gpt2", "book.txt", "--from", "run", "-o", "other", "--set", "model.dropout=0.3",
+               "--budget", "1steps", "--set", "train.batch=2")  # fmt: skip
+    assert said.code == 0, said.err
+
+
+def test_a_variable_that_is_not_set_is_named(run_command, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("LMLAB_NOWHERE", raising=False)
+    (tmp_path / "r.toml").write_text('[data]\ntext = "${LMLAB_NOWHERE}/a.txt"\n[model]\nkind = "gpt2"\n')
+    assert (
+        "the environment variable LMLAB_NOWHERE is not set" in run_command("train", "--recipe", "r.toml", "-o", "x").err
+    )
+
+
+def test_debug_may_stand_after_the_verb(run) -> None:
+    said = run("train", "gpt2", "nothing.txt", "-o", "x", "--debug")
+    assert "Traceback" in said.err
+    assert "nothing.txt" in said.err

@@ -198,3 +198,9 @@ def test_the_options_by_name_are_those_of_the_record():
     assert list(Drawing.__annotations__) == [each.name for each in fields(Sampling)]
     assert Sampling(top_k=3, temperature=0.5, seed=4).given() == ["temperature", "top_k"]
     assert not Sampling(seed=4).given()
+
+
+@pytest.mark.parametrize("options", [{"temperature": "hot"}, {"seed": "a"}, {"top_k": True}, {"top_p": [0.5]}])
+def test_options_that_are_no_numbers_are_named(options: dict[str, object]) -> None:
+    with pytest.raises(TypeError, match=rf"{next(iter(options))} = .*: give a number"):
+        Sampling(**options)  # type: ignore[arg-type]

@@ -110,14 +110,13 @@ def _name(file: str) -> str:
 
 def _write(path: Path, vectors: Any) -> None:
     """Write an array so that the file is whole or not there."""
-    import os
-
     import numpy as np
 
-    new = path.with_name(f".{path.name}.new")
-    with open(new, "wb") as file:
+    from lmlab.checkpoint import writing
+
+    with writing(path) as new, open(new, "wb") as file:
         np.save(file, vectors, allow_pickle=False)
-    os.replace(new, path)
+        file.flush()
 
 
 def _write_listing(path: Path, found: list[TokenVectors], *, layers: str) -> None:

@@ -168,6 +168,8 @@ def train(
             "--overwrite": overwrite,
             **{f"--set {group}.{name}": True for group, table in changes.items() if group != "train" for name in table},
         }
+        if texts and model:
+            raise ValueError("--text takes one text: repeat it where there are several (--text A --text B)")
         if wrong := [name for name, given in refused.items() if given]:
             raise ValueError(
                 f"--resume continues {resume} as it was started: {', '.join(wrong)} cannot be changed (--budget, "
@@ -217,9 +219,11 @@ def _start(
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.config import apply_settings, read_toml
-    from lmlab.recipe import make_recipe
+    from lmlab.recipe import make_recipe, read_groups
 
-    groups = read_toml(recipe) if recipe is not None else {}
+    groups: dict[str, Any] = {}
+    if recipe is not None:
+        groups = read_groups(recipe) if recipe.suffix == ".json" else read_toml(recipe)
     for group, table in values.items():
         if table:
             groups[group] = {**groups.get(group, {}), **table}
@@ -282,13 +286,16 @@ def _report(outcome: Outcome) -> None:
                 f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {path}"
             )
         else:
-            console.print("Interrupted while counting: nothing was written, and the next time it begins anew.")
+            console.print("Interrupted while counting: nothing was written, and the next run starts over.")
         sys.exit(130)
     cost = Cost(*outcome.progress.cost)
     quality = f"{outcome.quality}, " if outcome.progress.best is not None else ""
     early = " (early stopping: the validation loss no longer improved)" if outcome.progress.ended == "early" else ""
     if not outcome.trained:
-        console.print(f"{outcome.path} was finished already: nothing was changed. A larger --budget extends it.")
+        console.print(
+            f"{outcome.path} was finished already: nothing was changed. A larger budget extends it, unless it is an "
+            "n-gram that has counted the whole text."
+        )
     console.print(str(outcome.path), style="bold", end="")
     console.print(
         f": {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "

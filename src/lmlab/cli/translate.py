@@ -129,7 +129,9 @@ def translate(
     if output is None:
         sys.stdout.write(content)
     else:
-        output.write_text(content, encoding="utf-8")
+        from lmlab.checkpoint import write_bytes
+
+        write_bytes(output, content.encode())
         print(f"wrote {output}", file=sys.stderr)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Annotated, Any, ClassVar, Self
 
@@ -19,7 +20,11 @@ def _one_or_many(value: Any) -> Any:
     paths = [value] if isinstance(value, str) else value
     if not isinstance(paths, list):
         return paths
-    return [os.path.expandvars(path) if isinstance(path, str) else path for path in paths]
+    filled = [os.path.expandvars(path) if isinstance(path, str) else path for path in paths]
+    for path in filled:
+        if isinstance(path, str) and (unset := re.search(r"\$\{(\w+)\}", path)):
+            raise ValueError(f"the environment variable {unset[1]} is not set; set it to the folder that is meant")
+    return filled
 
 
 Paths = Annotated[list[str], BeforeValidator(_one_or_many)]

@@ -108,6 +108,7 @@ class Sampling:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self._check_types()
         top_k, top_p, min_p = self.top_k, self.top_p, self.min_p
         self._check("temperature", 0.0 <= self.temperature < INFINITY, "finite and 0 or more; 0 takes the best token")
         self._check("top_k", top_k is None or top_k >= 1, "1 or more; leave it out to keep every token")
@@ -125,6 +126,15 @@ class Sampling:
         """The options that are not as they are by default, without the seed."""
         plain = Sampling(seed=self.seed)
         return [each.name for each in fields(self) if getattr(self, each.name) != getattr(plain, each.name)]
+
+    def _check_types(self) -> None:
+        """A TypeError where an option is no number."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if each.name == "logit_bias" or value is None:
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)):
+                raise TypeError(f"{each.name} = {value!r}: give a number")
 
     def _check(self, name: str, good: bool, allowed: str) -> None:
         if not good:
