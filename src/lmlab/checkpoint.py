@@ -56,7 +56,14 @@ def find_no_room(error: BaseException) -> str | None:
 
 @contextmanager
 def writing(path: Path) -> Iterator[Path]:
-    """A temporary name under which to write a file, synced and renamed at the end; it is gone where that fails."""
+    """A temporary name under which to write a file, synced and renamed at the end; it is gone where that fails.
+
+    What is no file (a pipe, `/dev/null`) is written to as it is, and a link leads to what is written.
+    """
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    path = path.resolve() if path.is_symlink() else path
     new = path.with_name(f".{path.name}.new")
     try:
         yield new

@@ -74,7 +74,7 @@ def test_a_run_whose_text_has_moved_is_told_where_it_is(lmlab, tmp_path: Path) -
     assert "run learns from" in lost.err
     assert "book.txt, which is not there any more" in lost.err
     other = lmlab("train", "--resume", "run", "--text", "other.txt", "--budget", "4steps")
-    assert "other.txt is not the text that run learns from" in other.err
+    assert "other.txt is not the text that run was trained on" in other.err
     found = lmlab("train", "--resume", "run", "--text", "moved.txt", "--budget", "4steps", "--country", "SE")
     assert found.code == 0, found.err
     recipe = json.loads((tmp_path / "run" / "recipe.json").read_text())

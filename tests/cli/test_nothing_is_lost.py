@@ -140,3 +140,21 @@ def test_a_tokenizer_in_the_target_is_read_and_so_kept(here: Path, run_command) 
     assert said.code == 2
     assert "holds, gpt/tokenizer.json, which is read" in said.err
     assert content(here) == before
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs pipes with names")
+def test_a_pipe_stays_a_pipe_and_a_link_a_link(tmp_path: Path) -> None:
+    """Renaming over /dev/null would replace it, for everybody on the machine."""
+    from lmlab.checkpoint import write_bytes
+
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    write_bytes(tmp_path / "pipe", b"passed on")
+    assert os.read(reader, 100) == b"passed on"
+    os.close(reader)
+    assert (tmp_path / "pipe").is_fifo()
+    (tmp_path / "there.txt").write_text("old")
+    (tmp_path / "link.txt").symlink_to(tmp_path / "there.txt")
+    write_bytes(tmp_path / "link.txt", b"new")
+    assert (tmp_path / "link.txt").is_symlink()
+    assert (tmp_path / "there.txt").read_text() == "new"

@@ -162,7 +162,7 @@ def test_tokens_on_a_screen_are_coloured_with_a_legend(runs, monkeypatch):
 
 
 def test_a_lossy_tokenizer_is_said(runs):
-    assert "flatter" in printed("score", runs / "words", "--text", "the zebra")
+    assert "too low (lossy)" in printed("score", runs / "words", "--text", "the zebra")
     assert "bits per byte (lossy)" in printed("score", runs / "words", "--text", "the zebra")
     assert "(lossy)" in printed("score", runs / "words", "--text", "a", "--text", "b", env={"COLUMNS": "200"})
     assert "lossy" not in printed("score", runs / "counts", "--text", "the cat")
