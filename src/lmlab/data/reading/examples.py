@@ -1,0 +1,57 @@
+"""Labelled examples: what a task learns from, whatever file they came in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+TaskName = Literal["classification", "regression", "choice", "tagging", "spans"]
+TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "tagging", "spans")
+
+
+class Answer(NamedTuple):
+    """An answer to a question, as it stands in the context."""
+
+    text: str
+    start: int  # of its first character in the context
+
+
+class Example(NamedTuple):
+    """One labelled example of any task."""
+
+    a: str | tuple[str, ...]  # a text; of a tagged sentence its words; a question, of choices or a context
+    b: str | None = None  # the second text of a pair; the context of a question
+    choices: tuple[str, ...] = ()  # of a multiple-choice question
+    label: Any = None
+    """The name of a class (str), a score (float), the number of the right choice (int, from 0), the tags of the words
+    (tuple[str, ...]), or the answers (tuple[Answer, ...], empty: the context has none); None where none is given."""
+    name: str = ""  # the id of a question
+    source: str = ""  # the file it came from
+    line: int = 0  # and the line there, from 1
+
+    @property
+    def where(self) -> str:
+        """The place of the example, as errors name it."""
+        return f"{self.source}, line {self.line}" if self.line else self.source
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labelled:
+    """What files of labelled examples hold, and how they were understood."""
+
+    task: TaskName
+    train: Sequence[Example]
+    valid: Sequence[Example] | None = None
+    """Held-out examples that came along: another file, or a folder's own."""
+    test: Sequence[Example] | None = None
+    format: str = ""
+    """In words: `TSV with a header`, `CoNLL columns (word, …, tag), IOB1`, `SQuAD 1.1`, `GLUE: MRPC`."""
+    columns: Mapping[str, str] = field(default_factory=dict)
+    """Which column was taken for what: {"a": "sentence1", "b": "sentence2", "label": "label"}."""
+    scheme: str | None = None
+    """Of tags that mark spans: `IOB1`, `IOB2` or `IOBES`; None where each tag stands for itself (parts of speech)."""
+    metric: str | None = None
+    """The official metric, where the format says which (GLUE): `accuracy`, `f1`, `matthews`, `pearson`."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """How many lines were left out, by reason."""
