@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from bert_pair import bert_pair
 from encoders import embedding_weights, renamed
 from lmlab.analysis.embedding import Pool, find_words
-from lmlab.analysis.layer_mix import SEGMENT, select_layers
+from lmlab.analysis.layer_mix import SEGMENT
+from lmlab.layers.selection import select_layers
 from lmlab.language_model import LanguageModel
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram

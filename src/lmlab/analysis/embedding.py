@@ -14,7 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.analysis.layer_mix import read_layers, select_layers
+from lmlab.analysis.layer_mix import read_layers
+from lmlab.layers.selection import select_layers
 from lmlab.decoding.too_long import TooLongError
 from lmlab.models.abilities import GivesVectors, require
 from lmlab.models.model import Model

@@ -50,7 +50,7 @@ def embed(
     where each text begins.
     """
     from lmlab.analysis.embedding import find_pool
-    from lmlab.analysis.layer_mix import select_layers
+    from lmlab.layers.selection import select_layers
     from lmlab.cli.bars import counting
     from lmlab.decoding.too_long import TooLongError
     from lmlab.language_model import load

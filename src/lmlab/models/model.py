@@ -14,6 +14,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
+from lmlab.layers.padding import choose
 from lmlab.models.abilities import State
 
 
@@ -60,6 +61,12 @@ class Model(nn.Module):
     """How text becomes tokens unless the user says otherwise."""
     FRAME: ClassVar[Mapping[str, str]]
     """What stands around a text, for each input: see tokenizers/frames.py."""
+    TASK_FRAME: ClassVar[Mapping[str, str]]
+    """What stands around one text or two that a task is about; for encoders the same."""
+    POOL: ClassVar[str] = "last"
+    """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
+    HEAD: ClassVar[str | None] = None
+    """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
@@ -86,6 +93,11 @@ class Model(nn.Module):
         seen: list[Tensor] = []
         self(**inputs, collect=seen)
         return seen
+
+    def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
+        """The vectors of the last layer [B, T, D], or [B, K, D] at the places `at` [B, K]: what tasks read."""
+        hidden: Tensor = self(**inputs).hidden
+        return hidden if at is None else choose(hidden, at)
 
     def depths(self) -> list[list[nn.Parameter]]:
         """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
@@ -134,6 +146,7 @@ class NextTokenModel(Predictor):
     """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
 
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
+    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a [boundary b] boundary"}
 
     def forward(
         self,
@@ -159,6 +172,13 @@ class EncoderModel(Model):
     """A model that reads a text in both directions at once: it has no state and no next token."""
 
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}
+    TASK_FRAME: ClassVar[Mapping[str, str]] = FRAME
+    POOL: ClassVar[str] = "cls"
+    HEAD: ClassVar[str | None] = "tanh"
+
+    def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
+        hidden: Tensor = self(**inputs, at=at).hidden
+        return hidden
 
     @property
     def vocabulary(self) -> int:
@@ -237,6 +257,13 @@ class EncoderDecoder(Predictor):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
 
     FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary", "tokens": "start b boundary"}
+    TASK_FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary b boundary"}
+    POOL: ClassVar[str] = "mean"
+
+    def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
+        """Those of the encoder."""
+        hidden = self.layers(**inputs)[-1]
+        return hidden if at is None else choose(hidden, at)
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder, which needs only the `source` and its `lengths`."""

@@ -1,0 +1,172 @@
+"""Labelled examples: read from files of many formats, split, and free of what would leak from training into the test."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.config import DataConfig, Paths
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.corpora.checking import remove_leaks
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.preparing import ReportProgress
+from lmlab.data.reading.examples import Example, Labelled, TaskName
+from lmlab.data.reading.labelled import read_labelled, split_examples
+from lmlab.tokenizers import Tokenizer
+
+
+class ExamplesConfig(DataConfig):
+    """Labelled examples."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ("examples", "valid", "test")
+    what: ClassVar[str] = "labelled examples"
+
+    kind: Literal["examples"] = "examples"
+    examples: Paths = Field(description="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U or SQuAD file, or a folder")
+    valid: Paths | None = Field(None, description="validation examples; by default a part of `examples`")
+    test: Paths | None = Field(
+        None, description="test examples; by default a part of `examples`, if valid is not given"
+    )
+    split: list[float] = Field([0.8, 0.1, 0.1], description="fractions for training, validation and test")
+    task: TaskName | None = Field(None, description="what is learnt; by default told from the file")
+    columns: dict[str, str] = Field({}, description="which column is what: a (text), b, label; names or numbers")
+    take: int | None = Field(None, ge=1, description="learn from so many examples only, drawn at random")
+    draw: int = Field(0, ge=0, description="of take: the seed of the draw")
+
+
+@dataclass(frozen=True)
+class ExampleSet:
+    """One part of a corpus of labelled examples."""
+
+    examples: Sequence[Example]
+
+    @property
+    def tokens(self) -> NDArray[Any]:
+        raise ValueError("labelled examples are no stream of tokens; train on plain text instead")
+
+    @property
+    def documents(self) -> NDArray[Any]:
+        return self.tokens
+
+    @property
+    def size(self) -> int:
+        return len(self.examples)
+
+    @cached_property
+    def bytes(self) -> int:
+        return sum(len(text.encode()) for example in self.examples for text in texts_of(example))
+
+    @cached_property
+    def words(self) -> int:
+        return sum(len(text.split()) for example in self.examples for text in texts_of(example))
+
+    def bytes_per_token(self, *, text_alone: bool = False) -> float:
+        return self.bytes / max(1, self.size)
+
+    def texts(self) -> Iterator[str]:
+        return (" ".join(texts_of(example)) for example in self.examples)
+
+    def parts(self) -> Mapping[str, Any]:
+        return {}
+
+    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
+        return make(self)
+
+
+def texts_of(example: Example) -> list[str]:
+    """All texts of an example."""
+    first = example.a if isinstance(example.a, str) else " ".join(example.a)
+    return [first, *([example.b] if example.b else []), *example.choices]
+
+
+def read(config: ExamplesConfig) -> tuple[Labelled, dict[str, int]]:
+    """The examples of a recipe, split and free of leaks, and how many were removed, by reason."""
+    first, *others = config.examples
+    if others:
+        raise ValueError(f"{len(config.examples)} files of examples: give one, and --valid and --test for the others")
+    valid, test = (None if paths is None else paths[0] for paths in (config.valid, config.test))
+    labelled = read_labelled(first, valid=valid, test=test, task=config.task, columns=config.columns or None)
+    labelled = hold_out(labelled, config.split)
+    labelled, removed = remove_leaks(labelled)
+    if config.take is not None and config.take < len(labelled.train):
+        labelled = replace(labelled, train=draw(labelled.train, config.take, seed=config.draw))
+    return labelled, removed
+
+
+def hold_out(labelled: Labelled, shares: Sequence[float]) -> Labelled:
+    """The same with validation and test examples split off, where none came along.
+
+    Where validation examples came along no test is made up: they are what the score is told of.
+    """
+    if labelled.valid is not None:
+        return labelled
+    shares = list(shares) if labelled.test is None else [shares[0] + shares[2], shares[1], 0.0]
+    train, valid, test = split_examples(labelled.train, shares=tuple(shares))
+    return replace(labelled, train=train, valid=valid, test=labelled.test if labelled.test is not None else test)
+
+
+def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
+    """So many examples at random, each class in its share and at least once if there is room."""
+    generator = random.Random(f"{seed} {count}")
+    shuffled = generator.sample(list(examples), len(examples))
+    if not isinstance(examples[0].label, str):
+        return shuffled[:count]
+    by_label: dict[str, list[Example]] = {}
+    for example in shuffled:
+        by_label.setdefault(example.label, []).append(example)
+    ranked = [
+        ((number + 0.5) / len(own), example) for own in by_label.values() for number, example in enumerate(own)
+    ]  # the n-th of its class, as a share: so each class is drawn evenly
+    firsts = [own[0] for own in by_label.values()]
+    rest = [
+        example for _, example in sorted(ranked, key=lambda pair: pair[0]) if not any(example is one for one in firsts)
+    ]
+    return [*firsts, *rest][:count]
+
+
+def prepare(
+    config: ExamplesConfig,
+    *,
+    tokenizer: str | Tokenizer,
+    source: str | Tokenizer | None = None,
+    progress: ReportProgress | None = None,
+) -> Corpus:
+    """The corpus of a recipe's examples."""
+    own = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    labelled, _ = read(config)
+    parts = (labelled.train, labelled.valid, labelled.test)
+    text_fingerprint = fingerprint(parts)
+    folder = cache_folder() / "examples" / own.fingerprint[:32]
+    if not (folder / "tokenizer.json").is_file():
+        folder.mkdir(parents=True, exist_ok=True)
+        own.save(folder / "tokenizer.json")
+    train, valid, test = (ExampleSet(part) if part else None for part in parts)
+    if train is None:
+        raise ValueError(f"{', '.join(config.named)} has no training examples")
+    key = hashlib.sha256(f"{text_fingerprint} {own.fingerprint}".encode()).hexdigest()
+    return Corpus(own, train, valid, test, key, text_fingerprint, folder)
+
+
+def fingerprint(parts: Sequence[Sequence[Example] | None]) -> str:
+    """A SHA-256 of examples: the same for the same texts and labels, wherever their files are."""
+    digest = hashlib.sha256()
+    for part in parts:
+        for example in part or ():
+            content = example._replace(source="", line=0)
+            digest.update(json.dumps(content, ensure_ascii=False, default=_plain).encode())
+        digest.update(b"\n\n")
+    return digest.hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else list(value)

@@ -1,0 +1,75 @@
+"""Choices and mixes of a model's layers that serve as features.
+
+BERT's authors compare such mixes (Devlin et al. 2019, table 7); ELMo learns one (Peters et al. 2018, equation 1).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Literal, NamedTuple, cast
+
+import torch
+from torch import Tensor
+
+LAYERS = (
+    "last, first, second-to-last, mix, a number such as 3 or -2, or sum:, mean: or concat: with all, -4:, 1:3 or 0,2"
+)
+
+
+class Selection(NamedTuple):
+    """Which layers are taken, and how they become one vector."""
+
+    how: Literal["sum", "mean", "concat"]
+    which: slice | tuple[int, ...]
+
+    def of(self, layers: Sequence[Tensor]) -> Tensor:
+        """The chosen mix of layers [..., D] -> [..., D], or [..., n·D] where they stand side by side."""
+        last = len(layers) - 1
+        if isinstance(self.which, slice):
+            chosen = list(layers[self.which])
+            if not chosen:
+                raise ValueError(f"no layer is in that range: this model has the layers 0 (embeddings) to {last}")
+        else:
+            wrong = [number for number in self.which if not -last - 1 <= number <= last]
+            if wrong:
+                raise ValueError(f"there is no layer {wrong[0]}: this model has the layers 0 (embeddings) to {last}")
+            chosen = [layers[number] for number in self.which]
+        if self.how == "concat" or len(chosen) == 1:
+            return torch.cat(chosen, dim=-1)
+        widths = [layer.shape[-1] for layer in chosen]
+        if len(set(widths)) > 1:
+            raise ValueError(
+                f"layers of widths {', '.join(map(str, widths))} cannot be added; take layers of one width (sum:all "
+                f"leaves out the embeddings), or put them side by side with concat"
+            )
+        total = torch.stack(chosen).sum(0)
+        return total / len(chosen) if self.how == "mean" else total
+
+
+def select_layers(given: str | int) -> Selection:
+    """Read a choice of layers.
+
+    `all` is every block's output, the twelve layers of BERT base; `mix` is ELMo's mix before it has learnt anything:
+    the mean of the embeddings and all layers. Other ranges are Python's, over the layers from 0 (the embeddings) on.
+    """
+    if not isinstance(given, str) and (isinstance(given, bool) or not hasattr(given, "__index__")):
+        raise ValueError(f"layers = {given!r} is not understood; allowed: {LAYERS}")
+    named = {"last": -1, "first": 0, "second-to-last": -2}
+    text = str(given).strip()
+    if text in named:
+        return Selection("sum", (named[text],))
+    if text == "mix":
+        return Selection("mean", slice(None))
+    if re.fullmatch(r"-?\d+", text):
+        return Selection("sum", (int(text),))
+    how, _, which = text.partition(":")
+    if how in ("sum", "mean", "concat"):
+        mode = cast(Literal["sum", "mean", "concat"], how)
+        if which == "all":
+            return Selection(mode, slice(1, None))
+        if re.fullmatch(r"-?\d+(,-?\d+)*", which):
+            return Selection(mode, tuple(int(number) for number in which.split(",")))
+        if found := re.fullmatch(r"(-?\d+)?:(-?\d+)?", which):
+            return Selection(mode, slice(*(None if end is None else int(end) for end in found.groups())))
+    raise ValueError(f"layers {given!r} is not understood; allowed: {LAYERS}")

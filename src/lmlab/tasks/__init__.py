@@ -1,0 +1,1 @@
+"""Tasks: objectives over labelled examples, each with a head and its metrics."""

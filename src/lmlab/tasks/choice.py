@@ -1,0 +1,75 @@
+"""Multiple choice: one score for each choice, and a softmax over them (Radford et al. 2018, section 3.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from lmlab.data.reading.examples import Example
+from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.tasks.classification import PooledTask
+from lmlab.tasks.task import Item, Prediction
+from lmlab.tokenizers.frames import Row
+
+
+class Choice(PooledTask):
+    """Cross-entropy of P(choice | question), from a row of each choice with its question."""
+
+    name: ClassVar[str] = "choice"
+
+    def items(self, examples: Sequence[Example]) -> list[Item]:
+        questions = [f"{example.b} {example.a}" if example.b else str(example.a) for example in examples]
+        first = self.tokenizer.encode_batch(questions)
+        choices = self.tokenizer.encode_batch([choice for example in examples for choice in example.choices])
+        found, begin = [], 0
+        for number, (example, question) in enumerate(zip(examples, first, strict=True)):
+            own = choices[begin : begin + len(example.choices)]
+            begin += len(example.choices)
+            found.append(Item(number, {"question": question, "choices": own}, example.label))
+        return found
+
+    def tokens_of(self, item: Item) -> int:
+        choices = item.parts["choices"]
+        return len(choices) * len(item.parts["question"]) + sum(map(len, choices))
+
+    def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
+        return [{"a": item.parts["question"], "b": choice} for choice in item.parts["choices"]]
+
+    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
+        labels = [IGNORE if item.label is None else int(item.label) for item in items]
+        choices = [len(item.parts["choices"]) for item in items]
+        return {"label": torch.tensor(labels), "choices": torch.tensor(choices)}, sum(
+            label != IGNORE for label in labels
+        )
+
+    def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
+        """[N, most choices], minus infinity where an item has fewer."""
+        choices = batch.labels["choices"]
+        inside = torch.arange(int(choices.max()), device=vectors.device) < choices[:, None]
+        if "vectors" in batch.inputs:  # [N, most choices, D]
+            scores: Tensor = heads["label"](vectors)[..., 0]
+            return scores.masked_fill(~inside, -torch.inf)
+        flat = heads["label"](vectors[:, 0])[:, 0]  # a row for each choice
+        return torch.full(inside.shape, -torch.inf, device=flat.device, dtype=flat.dtype).masked_scatter(inside, flat)
+
+    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
+
+    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        return list(scores.float().softmax(-1).cpu().numpy())
+
+    def predictions(
+        self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
+    ) -> list[Prediction]:
+        return [
+            Prediction(
+                int(probabilities.argmax()),
+                float(probabilities.max()),
+                dict(zip(example.choices, map(float, probabilities), strict=False)),
+            )
+            for example, probabilities in zip(examples, decoded, strict=True)
+        ]

@@ -1,0 +1,90 @@
+"""A fine-tuned model at work: predictions for examples, and how good they are."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+
+from lmlab.data.reading.examples import Answer, Example
+from lmlab.models.model import Model
+from lmlab.progress import ReportProgress
+from lmlab.tasks.task import Item, Prediction, Task, in_batches
+from lmlab.training.evaluation import Evaluation, evaluating
+from lmlab.training.learner import Learner
+
+
+@dataclass(frozen=True, kw_only=True)
+class Predictor:
+    """A model with the head of its task."""
+
+    task: Task
+    model: Model
+    heads: Mapping[str, nn.Module]
+    batch_tokens: int = 4096
+    progress: ReportProgress | None = None
+
+    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+        """What the task says of each example; labels are not looked at."""
+        items = self.task.items([example._replace(label=None) for example in examples])
+        with torch.inference_mode():
+            return self._run(examples, items)[0]
+
+    def _run(self, examples: Sequence[Example], items: Sequence[Item]) -> tuple[list[Prediction], float, int]:
+        """Predictions, the loss summed over items that have labels, and how many predictions it counts."""
+        decoded: list[Any] = [None] * len(items)
+        total, count, done = 0.0, 0, 0
+        for group in in_batches([self.task.tokens_of(item) for item in items], tokens=self.batch_tokens):
+            chosen = [items[number] for number in group]
+            batch = self.task.batch(chosen)
+            scores, sums = self.task.verdict(self.model, self.heads, batch.to(self.model.device))
+            total += float(sums["label"])
+            count += batch.counts["label"]
+            for number, found in zip(group, self.task.decode(self.heads, scores, chosen), strict=True):
+                decoded[number] = found
+            done += len(group)
+            if self.progress is not None:
+                self.progress(done, len(items))
+        return self.task.predictions(examples, items, decoded), total, count
+
+
+class TaskValidator:
+    """Evaluates a learner on all held-out examples each time: the loss, and the measures of the task."""
+
+    def __init__(self, learner: Learner, task: Task, examples: Sequence[Example], items: Sequence[Item]) -> None:
+        self.learner, self.task, self.examples, self.items = learner, task, examples, items
+
+    def __call__(
+        self, batches: Mapping[str, int] = MappingProxyType({}), *, seconds: float | None = None
+    ) -> Evaluation:
+        heads: Any = self.learner.heads
+        predictor = Predictor(task=self.task, model=self.learner.model, heads=heads)
+        with evaluating(self.learner):
+            predictions, total, count = predictor._run(self.examples, self.items)
+        values = measure(self.task, predictions, self.examples)
+        better = {name: each.better for name, each in self.task.measures.items()}
+        return Evaluation(total / max(1, count), values, better, {"": 1})
+
+
+def measure(task: Task, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+    """The measures of a task, by name, the main one first."""
+    predicted, true = answers(predictions, examples)
+    return {name: measure.of(predicted, true) for name, measure in task.measures.items()}
+
+
+def answers(predictions: Sequence[Prediction], examples: Sequence[Example]) -> tuple[list[Any], list[Any]]:
+    """What was predicted and what is true, as measures compare them; examples without a label are left out."""
+    known = [(prediction, example) for prediction, example in zip(predictions, examples, strict=True)]
+    known = [pair for pair in known if pair[1].label is not None]
+    return [prediction.value for prediction, _ in known], [_truth(example) for _, example in known]
+
+
+def _truth(example: Example) -> Any:
+    label = example.label
+    if isinstance(label, tuple) and all(isinstance(each, Answer) for each in label):
+        return [each.text for each in label]
+    return label

@@ -1,0 +1,170 @@
+"""Answers that stand in a context: scores of where they begin and end (Devlin et al. 2019, sections 4.2 and 4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.data.reading.examples import Answer, Example
+from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.tasks.heads import Classifier
+from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
+from lmlab.tokenizers.frames import Row, pad_rows
+from lmlab.tokenizers.words import Text, read_text
+
+
+class SpansConfig(TaskConfig):
+    """How answers are found."""
+
+    unanswerable: bool = Field(False, description="whether a context may have no answer, as in SQuAD 2.0")
+    threshold: float = Field(
+        0.0, description="of unanswerable: how much the score of no answer must be above the best answer's"
+    )
+    stride: int = Field(64, ge=1, description="tokens by which the windows of a long context overlap")
+    longest: int = Field(30, ge=1, description="the most tokens of an answer")
+    best: int = Field(5, ge=1, description="how many answers are given, the best first")
+
+
+class Spans(Task):
+    """Cross-entropy of the first and of the last piece of the answer, in each window of the context."""
+
+    Config: ClassVar[type[TaskConfig]] = SpansConfig
+    name: ClassVar[str] = "spans"
+    config: SpansConfig
+
+    def items(self, examples: Sequence[Example]) -> list[Item]:
+        texts: dict[str, Text] = {}
+        questions = self.tokenizer.encode_batch([str(example.a) for example in examples])
+        found = []
+        for number, (example, question) in enumerate(zip(examples, questions, strict=True)):
+            context = example.b or ""
+            if context not in texts:
+                texts[context] = read_text(context, self.tokenizer)
+            text = texts[context]
+            span = None if not example.label else find_pieces(text, example.label[0])
+            for first, end, asked in self._windows(question, len(text.pieces)):
+                label = None
+                if example.label is not None:
+                    inside = span is not None and first <= span[0] and span[1] < end
+                    label = (span[0] - first + 1, span[1] - first + 1) if inside and span else (0, 0)
+                parts = {"a": asked, "b": text.pieces[first:end]}
+                found.append(Item(number, parts, label, {piece: piece - first for piece in range(first, end)}))
+        return found
+
+    def _windows(self, question: Any, pieces: int) -> Iterator[tuple[int, int, Any]]:
+        """The pieces, from and to, of each window of a context, and the question that goes with it."""
+        window = self.frame.window
+        if window is None:
+            yield 0, pieces, question
+            return
+        room = window - self.frame.overhead(self.frame.reads, "ab")
+        question = question[: max(1, room // 2)]
+        content = room - len(question)
+        step = max(1, content - min(self.config.stride, content // 2))
+        for first in range(0, max(1, pieces - content + step), step):
+            yield first, min(first + content, pieces), question
+
+    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
+        ends = [(IGNORE, IGNORE) if item.label is None else item.label for item in items]
+        sizes = [len(item.places or ()) + 1 for item in items]
+        return {"label": torch.tensor(ends), "sizes": torch.tensor(sizes)}, sum(
+            item.label is not None for item in items
+        )
+
+    def places(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
+        if not items:
+            return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
+        found = []
+        for item, row in zip(items, rows, strict=True):
+            standing = next(iter(row.inputs.values())).places("b")
+            found.append([0, *(standing[piece] for piece in (item.places or {}).values())])
+        return {"at": pad_rows(found)[0]}
+
+    def vectors_of(self, item: Item) -> int:
+        return len(item.places or ()) + 1  # and the one that stands for no answer
+
+    def make_head(self, width: int) -> dict[str, nn.Module]:
+        return {"label": Classifier(width, 2, dropout=self.config.dropout)}
+
+    def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
+        """[B, K, 2]: how well an answer begins, and ends, at each place; the first stands for no answer."""
+        scores: Tensor = heads["label"](vectors)
+        inside = torch.arange(scores.shape[1], device=scores.device) < batch.labels["sizes"][:, None]
+        return scores.masked_fill(~inside[..., None], -torch.inf)
+
+    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+        ends = batch.labels["label"]
+        first, last = (
+            F.cross_entropy(scores[..., end], ends[:, end], reduction="sum", ignore_index=IGNORE) for end in (0, 1)
+        )
+        return (first + last) / 2
+
+    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        """Of each window the best spans as (score, first piece, last piece) of the context, and no answer's score."""
+        found = []
+        for item, row in zip(items, scores.float().cpu().numpy(), strict=True):
+            pieces = list(item.places or {})
+            begin, end = row[1 : len(pieces) + 1, 0], row[1 : len(pieces) + 1, 1]
+            spans = best_spans(begin, end, longest=self.config.longest, best=self.config.best)
+            best = [(score, pieces[first], pieces[last]) for score, first, last in spans]
+            found.append((best, float(row[0].sum())))
+        return found
+
+    def predictions(
+        self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
+    ) -> list[Prediction]:
+        windows: list[list[Any]] = [[] for _ in examples]
+        for item, found in zip(items, decoded, strict=True):
+            windows[item.number].append(found)
+        return [self._answer(example, own) for example, own in zip(examples, windows, strict=True)]
+
+    def _answer(self, example: Example, windows: Sequence[tuple[list[tuple[float, int, int]], float]]) -> Prediction:
+        """The best spans of all windows of a context, each text once."""
+        context = example.b or ""
+        offsets = read_text(context, self.tokenizer).offsets
+        best: dict[str, tuple[float, tuple[int, int]]] = {}
+        for score, first, last in sorted((span for found, _ in windows for span in found), reverse=True):
+            start, end = offsets[first][0], offsets[last][1]
+            answer = context[start:end]
+            start += len(answer) - len(answer.lstrip())
+            if answer.strip():
+                best.setdefault(answer.strip(), (score, (start, start + len(answer.strip()))))
+        none = min((null for _, null in windows), default=0.0)
+        if self.config.unanswerable:
+            best[""] = (none - self.config.threshold, (0, 0))
+        ranked = sorted(best.items(), key=lambda each: -each[1][0])[: self.config.best] or [("", (0.0, (0, 0)))]
+        scores = np.array([score for _, (score, _) in ranked])
+        shares = np.exp(scores - scores.max())
+        shares /= shares.sum()
+        value, (_, span) = ranked[0]
+        named = {text: float(share) for (text, _), share in zip(ranked, shares, strict=True)}
+        return Prediction(value, float(shares[0]), named, span if value else None)
+
+
+def find_pieces(text: Text, answer: Answer) -> tuple[int, int]:
+    """The first and the last piece of an answer."""
+    begin, end = answer.start, answer.start + len(answer.text)
+    inside = [piece for piece, (first, last) in enumerate(text.offsets) if first < end and last > begin]
+    return (inside[0], inside[-1]) if inside else (0, 0)
+
+
+def best_spans(begin: NDArray[Any], end: NDArray[Any], *, longest: int, best: int) -> list[tuple[float, int, int]]:
+    """The spans with the highest sums of scores, as (score, first, last), the best first."""
+    if not len(begin):
+        return []
+    sums = begin[:, None] + end[None, :]
+    sums = np.where(np.tri(len(begin), k=-1, dtype=bool), -np.inf, sums)  # an answer does not end before it begins
+    sums = np.where(np.tri(len(begin), k=longest - 1, dtype=bool), sums, -np.inf)
+    flat = np.argsort(-sums, axis=None, kind="stable")[:best]
+    return [
+        (float(sums.flat[place]), int(place // len(begin)), int(place % len(begin)))
+        for place in flat
+        if np.isfinite(sums.flat[place])
+    ]

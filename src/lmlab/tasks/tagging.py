@@ -1,0 +1,120 @@
+"""A tag for each word: names, parts of speech, chunks; with or without a conditional random field over the tags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.data.reading.examples import Example
+from lmlab.layers.crf import CRF, allowed_transitions
+from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.tasks.heads import Classifier
+from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
+from lmlab.tokenizers.frames import Row, pad_rows
+from lmlab.tokenizers.words import Text, read_words
+
+
+class TaggingConfig(TaskConfig):
+    """How tags are learnt."""
+
+    crf: bool = Field(False, description="a linear-chain conditional random field over the tags (Lafferty et al. 2001)")
+
+
+class Tagging(Task):
+    """Scores of each word's tags from the vector of its first piece (Devlin et al. 2019, section 5.3)."""
+
+    Config: ClassVar[type[TaskConfig]] = TaggingConfig
+    name: ClassVar[str] = "tagging"
+    config: TaggingConfig
+
+    def items(self, examples: Sequence[Example]) -> list[Item]:
+        """Each sentence as one item, or as several where it does not fit into the window."""
+        known = {label: number for number, label in enumerate(self.config.labels)}
+        found = []
+        for number, example in enumerate(examples):
+            assert not isinstance(example.a, str)
+            if wrong := [tag for tag in example.label or () if tag not in known]:
+                raise ValueError(f"{example.where}: tag {wrong[0]!r} is not among {', '.join(known)}")
+            tags = None if example.label is None else [known[tag] for tag in example.label]
+            text = read_words(example.a, self.tokenizer)
+            for first, end in self._cut(text, len(example.a)):
+                firsts = text.first_pieces()
+                begin = firsts[first] if first else 0
+                stop = firsts[end] if end < len(example.a) else len(text.pieces)
+                places = {word: firsts[word] - begin for word in range(first, end)}
+                label = None if tags is None else tags[first:end]
+                found.append(Item(number, {"a": text.pieces[begin:stop]}, label, places))
+        return found
+
+    def _cut(self, text: Text, words: int) -> Iterator[tuple[int, int]]:
+        """The words, from and to, of each piece of a sentence that fits into the window."""
+        firsts = text.first_pieces()
+        ends = [firsts[word + 1] if word + 1 < words else len(text.pieces) for word in range(words)]
+        room = None if self.frame.window is None else self.frame.window - self.frame.overhead(self.frame.reads, "a")
+        first = 0
+        for word in range(words):
+            begin = firsts[first] if first else 0
+            if room is not None and word > first and ends[word] - begin > room:
+                yield first, word
+                first = word
+        yield first, words
+
+    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
+        words = [len(item.places or ()) for item in items]
+        tags, _ = pad_rows([item.label or [IGNORE] * n for item, n in zip(items, words, strict=True)], pad=IGNORE)
+        count = sum(n for item, n in zip(items, words, strict=True) if item.label is not None)
+        return {"label": tags, "words": torch.tensor(words)}, count
+
+    def places(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
+        if not items:
+            return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
+        found = []
+        for item, row in zip(items, rows, strict=True):
+            standing = next(iter(row.inputs.values())).places("a")
+            found.append([standing.get(piece, 0) for piece in (item.places or {}).values()])
+        return {"at": pad_rows(found)[0]}
+
+    def make_head(self, width: int) -> dict[str, nn.Module]:
+        classes = len(self.config.labels)
+        heads: dict[str, nn.Module] = {"label": Classifier(width, classes, dropout=self.config.dropout)}
+        if self.config.crf:
+            heads["crf"] = CRF(classes, allowed=allowed_transitions(self.config.labels, self.config.scheme))
+        return heads
+
+    def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
+        scores: Tensor = heads["label"](vectors)
+        return scores
+
+    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+        tags = batch.labels["label"]
+        if "crf" not in heads:
+            return F.cross_entropy(scores.flatten(0, 1), tags.flatten(), reduction="sum", ignore_index=IGNORE)
+        known = tags[:, 0] != IGNORE
+        crf: Any = heads["crf"]
+        total: Tensor = crf.nll(scores[known], tags[known].clamp(min=0), batch.labels["words"][known]).sum()
+        return total
+
+    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        words = torch.tensor([len(item.places or ()) for item in items])
+        shares = scores.float().softmax(-1).amax(-1).cpu()
+        if "crf" in heads:
+            crf: Any = heads["crf"]
+            best = crf.decode(scores, words.to(scores.device))
+        else:
+            best = [row[:n] for row, n in zip(scores.argmax(-1).tolist(), words.tolist(), strict=True)]
+        return [(tags, shares[i, : len(tags)].tolist()) for i, tags in enumerate(best)]
+
+    def predictions(
+        self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
+    ) -> list[Prediction]:
+        tags: list[list[str]] = [[] for _ in examples]
+        shares: list[list[float]] = [[] for _ in examples]
+        for item, (found, probabilities) in zip(items, decoded, strict=True):
+            tags[item.number] += [self.config.labels[tag] for tag in found]
+            shares[item.number] += probabilities
+        return [Prediction(tuple(own), min(each, default=None)) for own, each in zip(tags, shares, strict=True)]

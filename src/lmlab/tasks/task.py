@@ -1,0 +1,297 @@
+"""What all tasks share: how examples become rows, how a model is read, and what its vectors are worth.
+
+A task is an objective over labelled examples. It reads a model in one of five ways: `full`, `gradual` and `scratch` train
+it together with the head; `frozen` and `mix` train the head alone, over vectors that were computed once.
+Shapes: B rows, T places, K places that are read, L layers, D width, C classes.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, NamedTuple, cast
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.config import Config
+from lmlab.data.batches.examples import ExampleLoader
+from lmlab.data.reading.examples import Example
+from lmlab.layers.padding import choose
+from lmlab.layers.selection import select_layers
+from lmlab.metrics.measures import Measure, measures_for
+from lmlab.metrics.metric import Metric
+from lmlab.models.abilities import GivesVectors, PredictsNext, State
+from lmlab.models.model import Model
+from lmlab.objectives.objective import Batch, Loss
+from lmlab.tasks.heads import Mix, pool
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame, Row, collate, pad_rows
+
+How = Literal["full", "frozen", "mix", "gradual", "scratch"]
+HOWS: tuple[How, ...] = ("full", "frozen", "mix", "gradual", "scratch")
+Pool = Literal["cls", "last", "mean", "max", "concat"]
+
+
+class TaskConfig(Config):
+    """How a task is learnt from a model."""
+
+    labels: list[str] = Field([], description="names of the classes or tags, as the data have them")
+    how: How = Field(
+        "full",
+        description="which weights learn: full (all), frozen (only the head), mix (head and a mix of layers), gradual "
+        "(unfrozen from the top), scratch (all, without pre-training)",
+    )
+    pool: Pool = Field(
+        "cls", description="what stands for a whole text: its cls (first), last, mean, max vector, or concat of three"
+    )
+    layers: str = Field(
+        "last", description="of frozen: which layers are read: last, second-to-last, sum:all, concat:-4:"
+    )
+    activation: Literal["tanh", "gelu"] | None = Field(
+        None, description="activation of a dense layer in the head; none: the head is one linear layer"
+    )
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability in the head")
+    auxiliary: float = Field(
+        0.0, ge=0, description="weight λ of the language-model loss beside that of the task (Radford et al. 2018)"
+    )
+    metric: str | None = Field(None, description="the metric that counts most; by default that of the task")
+    scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag stands for itself")
+
+    @property
+    def trains_model(self) -> bool:
+        """Whether the weights of the model learn, or only those of the head."""
+        return self.how not in ("frozen", "mix")
+
+    @property
+    def reads(self) -> str:
+        """The layers that are read: `last`, `mix` for all of them, or a selection."""
+        return "mix" if self.how == "mix" else self.layers if self.how == "frozen" else "last"
+
+
+@dataclass(frozen=True)
+class Item:
+    """One example, or one window of it, as tokens."""
+
+    number: int
+    """Of the example."""
+    parts: Mapping[str, Any]
+    """Ids by the letters of the frame."""
+    label: Any = None
+    places: Mapping[int, int] | None = None
+    """What is read: its number -> the number of its piece."""
+    vectors: NDArray[Any] | None = None
+    """[K, D] or [K, L, D], computed once, where the model is frozen."""
+
+
+class Prediction(NamedTuple):
+    """What a task says of one example."""
+
+    value: Any  # the name of a class, a number, the number of a choice, tags, or the text of an answer
+    probability: float | None = None  # of that value
+    scores: Mapping[str, float] = {}  # by class, or by answer: the n best
+    span: tuple[int, int] | None = None  # of an answer: its characters in the context
+
+
+class Task:
+    """An objective over labelled examples: the shared part; each task adds its items, its head and its verdict."""
+
+    Config: ClassVar[type[TaskConfig]] = TaskConfig
+    name: ClassVar[str]
+    reads: ClassVar[tuple[str, ...]] = ("examples",)
+    default_for: ClassVar[tuple[str, ...]] = ()
+    roles: ClassVar[tuple[str, ...]] = ()
+    likelihood: ClassVar[bool] = False
+    separates: bool = False
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
+
+    def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+        self.config, self.tokenizer, self.frame = config, tokenizer, frame
+
+    @classmethod
+    def needs(cls, config: TaskConfig) -> tuple[type, ...]:
+        return (GivesVectors, PredictsNext) if config.auxiliary else (GivesVectors,)
+
+    @classmethod
+    def usual_for(cls, data: str) -> dict[str, Any]:
+        return {}
+
+    @classmethod
+    def frame_settings(cls, config: TaskConfig) -> dict[str, Any]:
+        """What is special about the frame of this task: windows, or both orders of two texts."""
+        return {}
+
+    @property
+    def weights(self) -> dict[str, float]:
+        language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
+        return {"label": 1.0, **language}
+
+    @property
+    def measures(self) -> dict[str, Measure]:
+        """What is measured, by name, the main one first."""
+        return measures_for(self.name, self.config.metric, labels=self.config.labels, scheme=self.config.scheme)
+
+    # Examples to batches
+
+    @abstractmethod
+    def items(self, examples: Sequence[Example]) -> list[Item]:
+        """Examples as tokens, in their order: one item for each, or several windows of it."""
+
+    @abstractmethod
+    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
+        """The labels of a batch, and how many predictions it has; without rows where vectors are there already."""
+
+    def loader(self, data: Any, *, batch: int, window: int, seed: int, streams: bool) -> ExampleLoader:
+        return ExampleLoader(self.items(data.examples), batch=batch, window=window, seed=seed, length=self.tokens_of)
+
+    def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
+        """Items as a batch: rows of tokens, or the vectors that were computed of them."""
+        tokens = sum(self.tokens_of(item) for item in raw)
+        units = {"examples": len({item.number for item in raw}), "tokens": tokens}
+        if raw[0].vectors is not None:
+            labels, count = self.targets(raw, None)
+            vectors, _ = pad_rows([torch.from_numpy(np.array(item.vectors, np.float32)) for item in raw])
+            return Batch({"vectors": vectors}, labels, {"label": count}, units)
+        rows = self.frame.rows([parts for item in raw for parts in self.parts_of(item)])
+        inputs = collate(rows)
+        labels, count = self.targets(raw, rows)
+        labels |= self.places(raw, rows)
+        counts = {"label": count}
+        if self.config.auxiliary:
+            counts["language"] = int((inputs["lengths"] - 1).sum())
+        return Batch(inputs, labels, counts, units)
+
+    def tokens_of(self, item: Item) -> int:
+        """How many tokens an item has, in all its rows."""
+        return sum(len(part) for part in item.parts.values())
+
+    def vectors_of(self, item: Item) -> int:
+        """How many vectors of an item are read: one for each of its rows, or one for each place."""
+        return self.orders * len(self.parts_of(item)) if item.places is None else len(item.places)
+
+    @property
+    def orders(self) -> int:
+        """In how many orders the parts of an item are read."""
+        return max(1, len(self.frame.orders))
+
+    def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
+        """The parts of each row of an item, as the frame reads them."""
+        return [item.parts]
+
+    def places(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
+        """Where the vectors of rows are read: `at` [B, K], or `real` [B, T] where a pool goes over many of them."""
+        framed = [next(iter(row.inputs.values())) for row in rows]
+        if self.config.pool == "cls":
+            return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
+        if self.config.pool == "last":
+            return {"at": torch.tensor([[len(each.pieces) - 1] for each in framed])}
+        real, _ = pad_rows([[bool(part) for part in each.parts] or [True] for each in framed])
+        empty = ~real.bool().any(1, keepdim=True)  # nothing but special tokens: they are all there is
+        lengths = torch.tensor([len(each.pieces) for each in framed])
+        inside = torch.arange(real.shape[1]) < lengths[:, None]
+        return {"real": torch.where(empty, inside, real.bool())}
+
+    # Vectors to verdicts
+
+    def read(self, model: Model, batch: Batch) -> Tensor:
+        """What is read of a model: [B, K, D], or [B, K, L, D] where the layers are to be mixed."""
+        at, real, layers = batch.labels.get("at"), batch.labels.get("real"), self.config.reads
+        if layers == "last":
+            vectors = model.vectors(**batch.inputs, at=at)
+        else:
+            found = model.layers(**batch.inputs)
+            if layers == "mix":
+                found = [layer for layer in found if layer.shape[-1] == found[-1].shape[-1]]
+                vectors = torch.stack(found, dim=-2)
+            else:
+                vectors = select_layers(layers).of(found)
+            if at is not None:
+                vectors = choose(vectors.flatten(2), at).unflatten(-1, vectors.shape[2:])
+        return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]
+
+    def vector_shape(self, model: Model) -> tuple[int, int]:
+        """How many layers and components the vectors have that a model gives this task: (L, D), L being 1 or more."""
+        rows = self.frame.rows([{"a": [self.tokenizer.boundary]}])
+        batch = Batch(collate(rows, device=model.device), self.places([], rows))
+        with torch.no_grad():
+            found = self.read(model, batch.to(model.device))
+        return (found.shape[2] if found.dim() == 4 else 1), found.shape[-1]
+
+    @abstractmethod
+    def make_head(self, width: int) -> dict[str, nn.Module]:
+        """The head over vectors of a width, and whatever else the task learns."""
+
+    def heads(self, width: int, layers: int = 1) -> dict[str, nn.Module]:
+        mix: dict[str, nn.Module] = {"mix": Mix(layers)} if self.config.how == "mix" else {}
+        return {**mix, **self.make_head(width)}
+
+    @abstractmethod
+    def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
+        """The scores that the head gives, from vectors [B, K, D]."""
+
+    @abstractmethod
+    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+        """The loss of scores, summed over a batch."""
+
+    @abstractmethod
+    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        """What scores say of each item."""
+
+    @abstractmethod
+    def predictions(
+        self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
+    ) -> list[Prediction]:
+        """A prediction for each example, from what was decoded of its items."""
+
+    def verdict(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The scores of a batch, and its loss summed by term."""
+        vectors = batch.inputs.get("vectors")
+        sums: dict[str, Tensor] = {}
+        if vectors is None and self.config.auxiliary:
+            hidden = model(**batch.inputs).hidden
+            vectors = self._pick(hidden, batch)
+            sums["language"] = self._language(model, hidden, batch)
+        elif vectors is None:
+            vectors = self.read(model, batch)
+        if "mix" in heads:
+            vectors = cast(Tensor, heads["mix"](vectors))
+        scores = self.score(heads, vectors, batch)
+        return scores, {"label": self.total(heads, scores, batch), **sums}
+
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        return Loss(self.verdict(model, heads, batch)[1])
+
+    def _pick(self, hidden: Tensor, batch: Batch) -> Tensor:
+        at, real = batch.labels.get("at"), batch.labels.get("real")
+        if real is not None:
+            return pool(hidden, real, self.config.pool)[:, None]
+        assert at is not None
+        return choose(hidden, at)
+
+    def _language(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
+        """The surprisal of the tokens of each row, from the ones before them."""
+        tokens, lengths = batch.inputs["tokens"], batch.inputs["lengths"]
+        inside = torch.arange(tokens.shape[1] - 1, device=tokens.device) < (lengths - 1)[:, None]
+        total: Tensor = model.total_nll(hidden[:, :-1][inside], tokens[:, 1:][inside])
+        return total
+
+    def flops(self, model: Model, loader: Any) -> float:
+        if not self.config.trains_model:
+            return 0.0
+        return model.flops(int(loader.mean_length)) * float(loader.units_per_step["tokens"])
+
+
+def in_batches(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
+    """The numbers of items that are read together, the longest first, so that little is padding."""
+    group: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        if group and (len(group) + 1) * (lengths[group[0]] + 4) > tokens:
+            yield group
+            group = []
+        group.append(number)
+    if group:
+        yield group
