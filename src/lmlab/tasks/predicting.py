@@ -73,7 +73,7 @@ class TaskValidator:
 def measure(task: Task, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
     """The measures of a task, by name, the main one first."""
     predicted, true = answers(predictions, examples)
-    return {name: measure.of(predicted, true) for name, measure in task.measures.items()}
+    return {name: measure.score(predicted, true) for name, measure in task.measures.items()}
 
 
 def answers(predictions: Sequence[Prediction], examples: Sequence[Example]) -> tuple[list[Any], list[Any]]:

@@ -23,7 +23,8 @@ from lmlab.data.batches.examples import ExampleLoader
 from lmlab.data.reading.examples import Example
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
-from lmlab.metrics.measures import Measure, measures_for
+from lmlab.metrics.measure import Measure
+from lmlab.metrics.measures import measures_for
 from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
@@ -133,7 +134,7 @@ class Task:
     @property
     def measures(self) -> dict[str, Measure]:
         """What is measured, by name, the main one first."""
-        return measures_for(self.name, self.config.metric, labels=self.config.labels, scheme=self.config.scheme)
+        return measures_for(self.name, metric=self.config.metric, labels=self.config.labels, scheme=self.config.scheme)
 
     # Examples to batches
 

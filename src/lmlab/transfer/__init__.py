@@ -1,0 +1,1 @@
+"""Transfer: a run learns a task, beside the baselines that make its score believable."""

@@ -1,0 +1,144 @@
+"""The recipe of a fine-tuned run: what a task needs to know of its data, and settings under which it does well."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from lmlab.checkpoint import read_json
+from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.data.reading.examples import Labelled
+from lmlab.models import load_class
+from lmlab.recipe import Recipe, make_recipe
+from lmlab.tasks.task import HOWS
+
+EPOCHS = 3
+"""Passes over the examples when all weights learn (Devlin et al. 2019, appendix A.3: 2 to 4)."""
+LEAST_STEPS = 150
+"""Small sets are read more often, so that the weights move at all."""
+FROZEN_EPOCHS = 20
+RATE, RATE_WIDTH = 5e-5, 768
+"""The learning rate for BERT base, and its width; narrower models take larger steps (Yang et al. 2021)."""
+LAYER_DECAY = 0.7
+UNFROZEN_AFTER = 0.6
+"""Of gradual: the share of the steps after which all layers learn."""
+
+
+def plan_finetuning(
+    origin: Path,
+    labelled: Labelled,
+    data: ExamplesConfig,
+    *,
+    how: str = "full",
+    seed: int = 0,
+    epochs: float | None = None,
+    task: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+) -> Recipe:
+    """A recipe for learning what `labelled` shows, from the run `origin`; `task` and `train` are the user's settings."""
+    if how not in HOWS:
+        raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
+    description = read_origin(origin)
+    cls = load_class(description["kind"])
+    examples = len(labelled.train)
+    batch = int((train or {}).get("batch", min(32, max(1, examples))))
+    steps_per_epoch = math.ceil(examples / batch)
+    epochs = epochs or usual_epochs(how, steps_per_epoch)
+    objective = {**describe_task(labelled, cls, how=how), **(task or {})}
+    settings = {
+        "batch": batch,
+        "seed": seed,
+        "budget": f"{max(1, math.ceil(epochs * steps_per_epoch))}steps",
+        "rate": usual_rate(cls, description["model"], how),
+        "optimizer": "adamw",
+        "beta2": 0.999,
+        "decay": 0.01,
+        "clip": 1.0,
+        "schedule": "linear",
+        "floor": 0.0,
+        "warmup": math.ceil(0.1 * epochs * steps_per_epoch),
+        "evaluations": max(1, min(10, round(epochs))),
+        "log_every": max(1, min(10, steps_per_epoch)),
+        **_gradual(cls, description["model"], how, epochs * steps_per_epoch),
+        **(train or {}),
+    }
+    values = {
+        "data": data.model_dump(exclude_none=True, exclude={"given"}),
+        "model": {"kind": description["kind"]},
+        "objective": {"kind": labelled.task, **objective},
+        "train": settings,
+        "origin": str(origin),
+    }
+    return make_recipe(values)
+
+
+def read_origin(origin: Path) -> dict[str, Any]:
+    """What a run says of its model; a ValueError where it is none, or has no vectors."""
+    if not (origin / "config.json").is_file():
+        raise ValueError(f"{origin} is not a run directory: it has no config.json (make one with: lmlab train)")
+    description: dict[str, Any] = read_json(origin / "config.json")
+    cls = load_class(description["kind"])
+    if not issubclass(cls, nn.Module):
+        raise ValueError(
+            f"{origin} is an {description['kind']}: it counts words and has no vectors from which a task could be learnt; "
+            f"fine-tune a network, such as an lstm, a gpt2 or a bert"
+        )
+    return description
+
+
+def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
+    """The settings of a task that follow from its data and from the system that learns it."""
+    frozen = how in ("frozen", "mix")
+    pooled = labelled.task in ("classification", "regression", "choice")
+    found: dict[str, Any] = {"how": how, "metric": labelled.metric}
+    if pooled:
+        found |= {"pool": "mean" if frozen else cls.POOL, "activation": None if frozen else cls.HEAD}
+    if labelled.task == "classification":
+        found["labels"] = sorted({example.label for example in labelled.train}, key=_natural)
+    elif labelled.task == "tagging":
+        tags = {tag for example in labelled.train for tag in example.label}
+        found |= {"labels": sorted(tags | ({"O"} if labelled.scheme else set())), "scheme": labelled.scheme and "IOB2"}
+    elif labelled.task == "regression":
+        scores = [float(example.label) for example in labelled.train]
+        found |= {"centre": statistics.fmean(scores), "spread": statistics.pstdev(scores) or 1.0}
+        found["both_orders"] = labelled.train[0].b is not None and cls.POOL == "last"
+    elif labelled.task == "spans":
+        found["unanswerable"] = any(example.label == () for example in labelled.train)
+    return found
+
+
+def _natural(label: str) -> tuple[int, float, str]:
+    """Numbers by their value, before words."""
+    try:
+        return 0, float(label), label
+    except ValueError:
+        return 1, 0.0, label
+
+
+def usual_epochs(how: str, steps_per_epoch: int) -> float:
+    """How often the examples are read: more often where they are few."""
+    usual = FROZEN_EPOCHS if how in ("frozen", "mix") else EPOCHS
+    return float(max(usual, min(20 if usual == EPOCHS else 200, math.ceil(LEAST_STEPS / steps_per_epoch))))
+
+
+def usual_rate(cls: Any, model: Mapping[str, Any], how: str) -> float:
+    """The peak learning rate: of a head alone, of a net from scratch, or of one that knows something already."""
+    if how in ("frozen", "mix"):
+        return 3e-3
+    width = int(model.get("width", 256))
+    if how == "scratch":
+        return float(min(1e-3, cls.TRAINING.get("rate", 1e-3) * min(1.0, (cls.TUNED_WIDTH or width) / width)))
+    return float(min(1e-3, RATE * RATE_WIDTH / width))
+
+
+def _gradual(cls: Any, model: Mapping[str, Any], how: str, steps: float) -> dict[str, Any]:
+    """Settings of gradual unfreezing with discriminative rates (Howard & Ruder 2018)."""
+    if how != "gradual":
+        return {}
+    depths = int(model.get("layers", 1)) + 2
+    return {"layer_decay": LAYER_DECAY, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / depths))}

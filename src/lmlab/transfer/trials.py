@@ -1,0 +1,213 @@
+"""Trials: one run, one way of learning, one number of examples and one seed each; what is done is not done again."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from lmlab import run as runs
+from lmlab.checkpoint import read_json, write_bytes, write_json
+from lmlab.config import build
+from lmlab.data.corpora.examples import ExamplesConfig, draw
+from lmlab.data.reading.examples import Example, Labelled
+from lmlab.jobs import Reporter
+from lmlab.language_model import load
+from lmlab.tasks.predicting import Predictor, answers
+from lmlab.tasks.task import Prediction
+from lmlab.training.costs import Cost
+from lmlab.training.progress import Progress
+from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.results import Result, score_predictions
+
+PREDICTIONS = "predictions.jsonl"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trial:
+    """One way to learn a task."""
+
+    origin: Path
+    how: str = "full"
+    take: int | None = None
+    """How many training examples; None for all."""
+    seed: int = 0
+    layers: str = "last"
+    epochs: float | None = None
+    task: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of the task."""
+    train: Mapping[str, Any] = field(default_factory=dict)
+    """Further settings of training."""
+    note: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of its folder."""
+        parts = [self.origin.name, self.how, "all" if self.take is None else str(self.take), f"seed-{self.seed}"]
+        if self.layers != "last":
+            parts.append(self.layers.replace(":", "_").strip("_"))
+        return "-".join(parts)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskData:
+    """The examples of a task as they were read, once for all trials."""
+
+    config: ExamplesConfig
+    labelled: Labelled
+
+    @property
+    def held_out(self) -> tuple[str, Sequence[Example]]:
+        """What scores are told of: the test examples, or those of validation where there are no others."""
+        if self.labelled.test:
+            return "test", self.labelled.test
+        return "valid", self.labelled.valid or ()
+
+    def taken(self, trial: Trial) -> TaskData:
+        """The same with as many training examples as a trial has."""
+        if trial.take is None or trial.take >= len(self.labelled.train):
+            return self
+        config = self.config.model_copy(update={"take": trial.take, "draw": trial.seed})
+        train = draw(self.labelled.train, trial.take, seed=trial.seed)
+        return TaskData(config=config, labelled=_with_train(self.labelled, train))
+
+
+def _with_train(labelled: Labelled, train: Sequence[Example]) -> Labelled:
+    from dataclasses import replace
+
+    return replace(labelled, train=train)
+
+
+def carry_out(
+    trial: Trial,
+    data: TaskData,
+    path: Path,
+    *,
+    reporter: Reporter | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    overwrite: bool = False,
+) -> Result | None:
+    """Learn in the folder `path`, or go on there, and score what was learnt; None where it was interrupted."""
+    own = data.taken(trial)
+    recipe = plan_finetuning(
+        trial.origin,
+        own.labelled,
+        own.config,
+        how=trial.how,
+        seed=trial.seed,
+        epochs=trial.epochs,
+        task={**({"layers": trial.layers} if trial.how == "frozen" else {}), **trial.task},
+        train=trial.train,
+    )
+    if (path / "recipe.json").is_file() and not overwrite:
+        outcome = runs.resume(path, reporter=reporter, interrupted=interrupted)
+    else:
+        outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
+    if outcome.interrupted:
+        return None
+    return score_run(path, trial, own, outcome.progress)
+
+
+def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> Result:
+    """The result of a finished trial; its predictions are written beside it."""
+    split, examples = data.held_out
+    predictor = load(path).predictor
+    predictions = predictor.predict(examples)
+    write_predictions(path / PREDICTIONS, predictions, examples)
+    mix: Any = predictor.heads["mix"] if "mix" in predictor.heads else None
+    cost = Cost(*progress.cost)
+    return Result(
+        name=trial.origin.name,
+        how=trial.how,
+        run=str(trial.origin),
+        layers=trial.layers,
+        examples=len(data.labelled.train),
+        seed=trial.seed,
+        split=split,
+        count=len(examples),
+        values=score_predictions(predictor.task.measures, predictions, examples),
+        seconds=cost.seconds,
+        joules=cost.joules,
+        flops=progress.flops,
+        steps=progress.step,
+        mix=None if mix is None else mix.shares().tolist(),
+        gamma=None if mix is None else float(mix.gamma),
+        note=trial.note,
+    )
+
+
+def write_predictions(path: Path, predictions: Sequence[Prediction], examples: Sequence[Example]) -> None:
+    """One line for each example: what it is, what was said of it, and what is true."""
+    lines = []
+    for prediction, example in zip(predictions, examples, strict=True):
+        _, true = answers([prediction], [example])
+        line = {
+            "text": example.a,
+            **({"second": example.b} if example.b is not None else {}),
+            **({"choices": example.choices} if example.choices else {}),
+            "predicted": prediction.value,
+            "true": true[0] if true else None,
+            "probability": prediction.probability,
+        }
+        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    write_bytes(path, "".join(lines).encode())
+
+
+def carry_out_all(
+    trials: Sequence[Trial],
+    data: TaskData,
+    folder: Path,
+    *,
+    reporter: Reporter | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    keep: bool = False,
+) -> Iterator[tuple[Trial, Result]]:
+    """Each trial with its result, in order; those that were done in this folder before are read from it.
+
+    The weights of a trial are removed once it is scored, unless they are to be kept; its predictions stay.
+    """
+    for trial in trials:
+        result_path, path = folder / f"{trial.name}.json", folder / trial.name
+        key = _key(trial, data)
+        if result_path.is_file():
+            found = read_json(result_path)
+            if found.get("key") == key:
+                yield trial, build(Result, found["result"], where=str(result_path))
+                continue
+        folder.mkdir(parents=True, exist_ok=True)
+        if path.exists() and (path / "key").is_file() and (path / "key").read_text() != key:
+            shutil.rmtree(path)
+        result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted)
+        if result is None:
+            return
+        write_json(result_path, {"key": key, "result": result.model_dump()})
+        if not keep:
+            for name in ("model.safetensors", "head.safetensors", "last", "previous", "checkpoints"):
+                _remove(path / name)
+        yield trial, result
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _key(trial: Trial, data: TaskData) -> str:
+    """What a result depends on: the trial, and where its data and weights are."""
+    from lmlab.data.corpora.examples import fingerprint
+
+    parts = (data.labelled.train, data.labelled.valid, data.labelled.test)
+    weights = trial.origin / "manifest.json"
+    content = [fingerprint(parts), weights.read_text() if weights.is_file() else "", repr(trial)]
+    return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+
+def predictor_of(path: Path, *, device: str = "cpu") -> Predictor:
+    """The fine-tuned model in a run directory, ready to predict."""
+    return load(path, device=device).predictor
