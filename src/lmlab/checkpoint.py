@@ -31,6 +31,7 @@ from lmlab.models import load_class
 if TYPE_CHECKING:
     from lmlab.models.abilities import PredictsNext
     from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.frames import Frame
 
 MANIFEST = "manifest.json"
 T = TypeVar("T")
@@ -322,12 +323,17 @@ def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
     return Tokenizer.load(path) if path.is_file() else None
 
 
-def reads_backwards(run: str | Path) -> bool:
-    """Whether a translator was trained on sources from their last token to the first."""
-    path = Path(run) / "recipe.json"
-    recipe = read_json(path) if path.is_file() else {}
+def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
+    """What stands around the texts of a run: its `frame.json`, or what follows from the rest of an older one."""
+    from lmlab.tokenizers.frames import FILE, Frame, frame_of
+
+    run = Path(run)
+    if (run / FILE).is_file():
+        return Frame.load(run)
+    recipe = read_json(run / "recipe.json") if (run / "recipe.json").is_file() else {}
     objective = recipe.get("objective") if isinstance(recipe, dict) else None
-    return isinstance(objective, dict) and bool(objective.get("reverse_source"))
+    backwards = isinstance(objective, dict) and bool(objective.get("reverse_source"))
+    return frame_of(model, tokenizer, load_source_tokenizer(run), backwards=backwards)
 
 
 def _best_weights(run: Path) -> dict[str, Tensor]:

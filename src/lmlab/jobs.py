@@ -39,6 +39,7 @@ from lmlab.models.model import Model
 from lmlab.objectives import create_objective
 from lmlab.objectives.objective import Objective
 from lmlab.recipe import Recipe
+from lmlab.tokenizers.frames import Frame
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Meter, price_tag
@@ -103,13 +104,13 @@ class Job(Protocol):
         """
 
 
-def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None) -> Job:
+def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None) -> Job:
     """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     choose_device(recipe.train.device)
     if issubclass(cls, nn.Module):
-        return Training(cls, recipe, corpus, config, origin=origin)
+        return Training(cls, recipe, corpus, config, frame=frame, origin=origin)
     return Counting(cls, recipe, corpus, config)
 
 
@@ -209,9 +210,9 @@ class Training:
     """Trains a network by gradients."""
 
     def __init__(
-        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, origin: str | None = None
+        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None
     ) -> None:
-        self.settings, self.corpus = recipe.train, corpus
+        self.settings, self.corpus, self.frame = recipe.train, corpus, frame
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         model = cls(config)
@@ -220,7 +221,7 @@ class Training:
         model.to(device)
         self.counted = count_parameters(model)
         self.parameters = self.counted.total
-        objective = create_objective(recipe.objective, corpus.tokenizer)
+        objective = create_objective(recipe.objective, corpus.tokenizer, frame)
         self.learner = Learner(model, objective)
         window = training_window(model, self.settings.window)
         with each_warning_once():
@@ -269,7 +270,7 @@ class Training:
             model=model,
             tokenizer=self.corpus.tokenizer,
             source_tokenizer=self.corpus.source_tokenizer,
-            reverse=bool(recipe.objective.get("reverse_source", False)),
+            frame=self.frame,
         )
         assert self.corpus.valid is not None
         sources, references = zip(*islice(self.corpus.valid.texts(), BLEU_SENTENCES), strict=True)

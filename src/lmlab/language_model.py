@@ -24,7 +24,7 @@ from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
 from lmlab.models.abilities import PredictsNext, WritesTarget, require
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import FILE, Frame, frame_of
+from lmlab.tokenizers.frames import Frame, frame_of
 
 if TYPE_CHECKING:
     from lmlab.tokenizers import Tokenizer
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
     """The language model in a run directory."""
-    from lmlab.checkpoint import load_model, load_source_tokenizer, reads_backwards
+    from lmlab.checkpoint import load_frame, load_model, load_source_tokenizer
 
     path = Path(path)
     if not path.exists():
@@ -45,8 +45,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         tokenizer=tokenizer,
         path=path,
         source_tokenizer=load_source_tokenizer(path),
-        reverse_source=reads_backwards(path),
-        own_frame=Frame.load(path) if (path / FILE).is_file() else None,
+        own_frame=load_frame(path, model, tokenizer),
     )
 
 
@@ -64,8 +63,6 @@ class LanguageModel:
     path: Path | None = None
     source_tokenizer: Tokenizer | None = None
     """Of a translator whose source has a vocabulary of its own."""
-    reverse_source: bool = False
-    """Whether a translator reads its source from the last token to the first."""
     own_frame: Frame | None = None
     """What stands around its texts, where the run says it; else it is that of the model's kind."""
 
@@ -80,7 +77,7 @@ class LanguageModel:
         """What stands around a text when the model reads it."""
         if self.own_frame is not None:
             return self.own_frame
-        return frame_of(self.model, self.tokenizer, self.source_tokenizer, backwards=self.reverse_source)
+        return frame_of(self.model, self.tokenizer, self.source_tokenizer)
 
     @property
     def writer(self) -> Writer:
@@ -104,7 +101,7 @@ class LanguageModel:
             model=require(self.model, WritesTarget),
             tokenizer=self.tokenizer,
             source_tokenizer=self.source_tokenizer,
-            reverse=self.reverse_source,
+            frame=self.frame,
         )
 
     @property

@@ -91,7 +91,8 @@ def start(
         progress=reporter.stage,
     )
     config = model_config(recipe, corpus)
-    job = create_job(recipe, corpus, config, origin=recipe.origin)
+    frame = _frame(recipe, corpus, config)
+    job = create_job(recipe, corpus, config, frame=frame, origin=recipe.origin)
     created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
@@ -100,7 +101,7 @@ def start(
             corpus.tokenizer.save(path / "tokenizer.json")
             if corpus.source_tokenizer is not None:
                 corpus.source_tokenizer.save(path / "source_tokenizer.json")
-            _frame(recipe, corpus, config).save(path / FILE)
+            frame.save(path / FILE)
             write_config(path, recipe.kind, config.model_dump())
             record = Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint)
             write_recipe(path, record)
@@ -184,7 +185,9 @@ def resume(
         _check_unchanged(path, record.recipe, recipe)
         corpus = reopen_corpus(record, path, reporter)
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
-        job = create_job(recipe, corpus, model_config(recipe, corpus), origin=None if begun else recipe.origin)
+        config = model_config(recipe, corpus)
+        frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
+        job = create_job(recipe, corpus, config, frame=frame, origin=None if begun else recipe.origin)
 
         def begin(progress: Progress) -> Record:
             changed = record.change(settings or {}, step=progress.step)

@@ -18,6 +18,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import Tokenizer, train
+from lmlab.tokenizers.frames import frame_of
 from standins import TEXT, random_model
 from tolerances import of_blocks
 
@@ -294,7 +295,9 @@ def test_a_recurrent_encoder_gives_each_of_its_layers(tokenizer: Tokenizer, cell
 
 def test_a_source_that_is_read_backwards_keeps_its_order(tokenizer: Tokenizer) -> None:
     lm = random_model("seq2seq", tokenizer, width=10, hidden=12, bidirectional=False)
-    backwards = LanguageModel(model=lm.model, tokenizer=tokenizer, reverse_source=True)
+    backwards = LanguageModel(
+        model=lm.model, tokenizer=tokenizer, own_frame=frame_of(lm.model, tokenizer, backwards=True)
+    )
     ids = tokenizer.encode(TEXTS[0])
     turned = tokenizer.decode(ids[::-1])
     assert tokenizer.encode(turned) == ids[::-1]

@@ -38,7 +38,7 @@ def test_documents_are_words_between_boundaries() -> None:
 def test_pairs_are_sentences_of_like_lengths() -> None:
     tokenizer = made_up_tokenizer(500)
     pairs = made_up_pairs(tokenizer, source_vocabulary=900, tokens=60_000, mean=20, longest=64, seed=1)
-    source, target = pairs.lengths
+    source, target = (lengths + 1 for lengths in pairs.lengths)  # with the boundary
     assert len(pairs) == 3000
     assert source.mean() == pytest.approx(20, rel=0.05)
     assert target.mean() == pytest.approx(20, rel=0.05)
@@ -47,9 +47,8 @@ def test_pairs_are_sentences_of_like_lengths() -> None:
     assert (pairs.source.tokens.max(), pairs.target.tokens.max()) == (899, 499)
     for index in (0, 1, 2999):
         x, y = pairs.row(index)
-        assert x[-1] == y[0] == y[-1] == tokenizer.boundary
-        assert (tokenizer.boundary in x[:-1], tokenizer.boundary in y[1:-1]) == (False, False)
-        assert (len(x), len(y)) == (source[index], target[index] + 1)
+        assert (tokenizer.boundary in x, tokenizer.boundary in y) == (False, False)
+        assert (len(x) + 1, len(y) + 1) == (source[index], target[index])
 
 
 def test_ranks_follow_zipf() -> None:

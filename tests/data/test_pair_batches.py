@@ -10,13 +10,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data.batches.bucketing import Buckets, gather_rows
+from framed import pair_frame
+from lmlab.data.batches.bucketing import Buckets
 from lmlab.data.batches.pairs import PairBatches
 from lmlab.data.batches.passages import Passages
 from lmlab.data.corpora.pairs import PairSplit, prepare_pairs
 from lmlab.data.corpora.text import prepare_text
 from lmlab.data.reading.text import TextWarning
+from lmlab.tokenizers import train as tokenizer_of
 from lmlab.tokenizers.pieces import describe_pieces
+
+FRAME = pair_frame(tokenizer_of("bytes", []))
 
 
 @pytest.fixture(scope="module")
@@ -41,7 +45,7 @@ def test_every_row_once_and_within_the_budget(lengths: list[tuple[int, int]], to
 
 
 def test_batches_are_pure_and_change_from_epoch_to_epoch(split: PairSplit) -> None:
-    loader, other = (PairBatches(split, tokens=400, seed=1) for _ in range(2))
+    loader, other = (PairBatches(split, frame=FRAME, tokens=400, seed=1) for _ in range(2))
     count = int(loader.steps_per_epoch)
     forwards = [loader.batch(step).target.tolist() for step in range(2 * count)]
     backwards = [other.batch(step).target.tolist() for step in reversed(range(2 * count))]
@@ -50,12 +54,12 @@ def test_batches_are_pure_and_change_from_epoch_to_epoch(split: PairSplit) -> No
     members = [sorted(map(tuple, (frozenset(map(tuple, rows)) for rows in epoch)))
                for epoch in (forwards[:count], forwards[count:])]  # fmt: skip
     assert members[0] != members[1], "not only the order of batches changes"
-    assert PairBatches(split, tokens=400, seed=2).batch(0).target.tolist() != forwards[0]
+    assert PairBatches(split, frame=FRAME, tokens=400, seed=2).batch(0).target.tolist() != forwards[0]
 
 
 def test_rows_are_those_of_the_split(split: PairSplit) -> None:
-    loader = PairBatches(split, tokens=400, seed=0)
-    expected = sorted((source.tolist(), target.tolist()) for source, target in map(split.row, range(len(split))))
+    loader = PairBatches(split, frame=FRAME, tokens=400, seed=0)
+    expected = sorted(([*source, 256], [256, *target, 256]) for source, target in map(split.row, range(len(split))))
     found, tokens, targets, boundary = [], 0, 0, 256
     for step in range(int(loader.steps_per_epoch)):
         raw = loader.batch(step)
@@ -75,13 +79,13 @@ def test_rows_are_those_of_the_split(split: PairSplit) -> None:
 
 
 def test_long_pairs_are_left_out_and_told(split: PairSplit) -> None:
-    longest = np.maximum(*split.lengths)
+    longest = np.maximum(*split.lengths) + 1  # with the boundary
     with pytest.warns(TextWarning, match=f"{(longest > 12).sum()} of 500 pairs are left out"):
-        loader = PairBatches(split, tokens=400, longest=12, seed=0)
+        loader = PairBatches(split, frame=FRAME, tokens=400, longest=12, seed=0)
     rows = sum(len(loader.batch(step).source) for step in range(int(loader.steps_per_epoch)))
     assert rows == (longest <= 12).sum()
     with pytest.raises(ValueError, match="all 500 pairs have more than 2 tokens"):
-        PairBatches(split, tokens=400, longest=2, seed=0)
+        PairBatches(split, frame=FRAME, tokens=400, longest=2, seed=0)
 
 
 def test_little_is_padding(shared_data: Callable[[str], Path], tmp_path: Path) -> None:
@@ -89,24 +93,18 @@ def test_little_is_padding(shared_data: Callable[[str], Path], tmp_path: Path) -
     corpus = prepare_pairs(
         source=folder / "train.en", target=folder / "train.de", tokenizer="words:5000", split=(1,), cache=tmp_path
     )
-    loader = PairBatches(corpus.train, tokens=2048, seed=0)
+    loader = PairBatches(corpus.train, frame=pair_frame(corpus.tokenizer), tokens=2048, seed=0)
     batches = [loader.batch(step) for step in range(int(loader.steps_per_epoch))]
     places = sum(raw.source.size + raw.target[:, 1:].size for raw in batches)
     real = sum(int(raw.source_lengths.sum() + raw.target_lengths.sum()) for raw in batches)
     assert 1 - real / places < 0.05
 
 
-def test_gather_rows_by_hand() -> None:
-    rows = gather_rows(np.arange(10, 20, dtype=np.uint16), np.array([7, 0]), np.array([3, 1]), fill=-1)
-    assert rows.tolist() == [[17, 18, 19], [10, -1, -1]]
-    assert rows.dtype == np.int64
-
-
 def test_passages_are_documents_or_pieces_of_them(tmp_path: Path) -> None:
     text = "abcdefghij\nA. b\nxyz\n"
     (tmp_path / "t").write_text(text)
     corpus = prepare_text([tmp_path / "t"], tokenizer="bytes", documents="lines", split=(1,), cache=tmp_path)
-    loader = Passages(corpus.train, tokens=10, longest=5, seed=0, pieces=describe_pieces(corpus.tokenizer))
+    loader = Passages(corpus.train, around=1, tokens=10, longest=5, seed=0, pieces=describe_pieces(corpus.tokenizer))
     found, sentences = [], []
     for step in range(int(loader.steps_per_epoch)):
         raw = loader.batch(step)
@@ -118,6 +116,6 @@ def test_passages_are_documents_or_pieces_of_them(tmp_path: Path) -> None:
     assert sorted(found) == ["A. b", "abcd", "efgh", "ij", "xyz"]
     assert sentences[found.index("A. b")] == [True, False, True, False], "the space belongs to the word after it"
     assert loader.units_per_step["tokens"] == pytest.approx((17 + 5) / loader.steps_per_epoch)
-    assert Passages(corpus.train, tokens=10, longest=5, seed=0).batch(0).begins is None
+    assert Passages(corpus.train, around=1, tokens=10, longest=5, seed=0).batch(0).begins is None
     with pytest.raises(ValueError, match="hold no text"):
-        Passages(corpus.train, tokens=10, longest=1, seed=0)
+        Passages(corpus.train, around=1, tokens=10, longest=1, seed=0)

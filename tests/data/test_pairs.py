@@ -44,10 +44,10 @@ def decoded(corpus: Corpus, split: PairSplit) -> list[tuple[str, str]]:
     source_tokenizer = corpus.source_tokenizer or corpus.tokenizer
     for index in range(len(split)):
         source, target = split.row(index)
-        assert source[-1] == source_tokenizer.boundary
-        assert target[0] == target[-1] == corpus.tokenizer.boundary
-        assert (len(source), len(target) - 1) == (split.lengths[0][index], split.lengths[1][index])
-        found.append((source_tokenizer.decode(source[:-1]), corpus.tokenizer.decode(target[1:-1])))
+        assert source_tokenizer.boundary not in source
+        assert corpus.tokenizer.boundary not in target
+        assert (len(source), len(target)) == (split.lengths[0][index], split.lengths[1][index])
+        found.append((source_tokenizer.decode(source), corpus.tokenizer.decode(target)))
     return found
 
 
@@ -55,8 +55,8 @@ def test_rows_by_hand(tmp_path: Path, cache: Path) -> None:
     source, target = write(tmp_path / "x", ["ab", "é"]), write(tmp_path / "y", ["c", "de f"])
     corpus = prepare_pairs(source=source, target=target, tokenizer="bytes", split=(1,), cache=cache)
     first, second = corpus.train.row(0), corpus.train.row(1)
-    assert [row.tolist() for row in first] == [[97, 98, 256], [256, 99, 256]]
-    assert [row.tolist() for row in second] == [[0xC3, 0xA9, 256], [256, 100, 101, 32, 102, 256]]
+    assert [row.tolist() for row in first] == [[97, 98], [99]]
+    assert [row.tolist() for row in second] == [[0xC3, 0xA9], [100, 101, 32, 102]]
     assert corpus.train.tokens.tolist() == [256, 99, 256, 100, 101, 32, 102, 256]
     assert (corpus.train.bytes, corpus.train.words, len(corpus.train)) == (7, 3, 2)
     assert (corpus.valid, corpus.test, corpus.dropped) == (None, None, {})

@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from framed import encoder_frame
 from lmlab.data.batches import sentences as module
-from lmlab.data.batches.rows import Rows, SpecialTokens
+from lmlab.data.batches.rows import Rows
 from lmlab.data.batches.sentence_pairs import SentencePairs
 from lmlab.data.batches.sentences import find_sentences
 from lmlab.data.corpora.corpus import Split
@@ -142,24 +143,25 @@ class Marked:
         texts = marked(sizes)
         self.tokenizer = tokenizer_of("words", texts)
         self.data = split_of(self.tokenizer, texts)
-        self.special = SpecialTokens(*(self.tokenizer.role(name) for name in ("cls", "sep", "pad")))
+        self.cls, self.sep, self.pad = (self.tokenizer.role(name) for name in ("cls", "sep", "pad"))
+        self.frame = encoder_frame(self.tokenizer)
         self.pieces: Pieces = describe_pieces(self.tokenizer)
         flat = [(d, s, w) for d, doc in enumerate(sizes) for s, size in enumerate(doc) for w in range(size)]
         self.rank = {word: place for place, word in enumerate(flat)}
 
     def loader(self, kind: Any, **settings: Any) -> SentencePairs:
-        defaults = {"batch": 8, "window": 32, "seed": 3, "fixed": False}
-        return SentencePairs(self.data, pieces=self.pieces, kind=kind, special=self.special, **{**defaults, **settings})
+        defaults = {"frame": self.frame, "pad": self.pad, "batch": 8, "window": 32, "seed": 3, "fixed": False}
+        return SentencePairs(self.data, pieces=self.pieces, kind=kind, **{**defaults, **settings})
 
     def segments(self, row: np.ndarray) -> list[list[tuple[int, int, int]]]:
         """The two texts of a row, after a check of its special."""
         tokens = row.tolist()
-        assert tokens[0] == self.special.cls
-        while tokens[-1] == self.special.pad:
+        assert tokens[0] == self.cls
+        while tokens[-1] == self.pad:
             tokens.pop()
-        assert tokens[-1] == self.special.sep
-        assert tokens.count(self.special.sep) == 2
-        middle = tokens.index(self.special.sep)
+        assert tokens[-1] == self.sep
+        assert tokens.count(self.sep) == 2
+        middle = tokens.index(self.sep)
         return [self._read(tokens[1:middle]), self._read(tokens[middle + 1 : -1])]
 
     def _read(self, tokens: list[int]) -> list[tuple[int, int, int]]:
@@ -246,7 +248,7 @@ def test_short_documents_give_padded_rows() -> None:
             assert len(a) + len(b) + 3 == length
             assert a
             assert b
-            assert (row[length:] == text.special.pad).all()
+            assert (row[length:] == text.pad).all()
         whole = {sum(map(len, text.segments(row))) for row in rows.tokens} if kind == "sentence-order" else set()
         assert whole <= {7, 9, 6, 29, 20}
     assert loader.units_per_step["tokens"] == pytest.approx(5 * np.mean([7, 9, 6, 20, *[29] * (loader.count - 4)]) + 15)

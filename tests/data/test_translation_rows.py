@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmlab.data.batches.rows import SpecialTokens
+from framed import encoder_frame
 from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pairs import prepare_pairs
@@ -34,7 +34,7 @@ def corpus(files: dict[str, str], tmp_path: Path) -> Corpus:
 def test_each_pair_is_one_row_once_in_an_epoch(corpus: Corpus) -> None:
     tokenizer = corpus.tokenizer.with_roles(("pad", "cls", "sep", "mask"))
     cls, sep, pad = (tokenizer.role(name) for name in ("cls", "sep", "pad"))
-    loader = TranslationRows(corpus.train, special=SpecialTokens(cls, sep, pad), batch=4, window=80, seed=0)
+    loader = TranslationRows(corpus.train, frame=encoder_frame(tokenizer), pad=pad, batch=4, window=80, seed=0)
     found = []
     for step in range(int(loader.steps_per_epoch)):
         rows = loader.batch(step)
@@ -55,20 +55,20 @@ def test_each_pair_is_one_row_once_in_an_epoch(corpus: Corpus) -> None:
 
 def test_blanks_are_made_on_both_sides(corpus: Corpus) -> None:
     tokenizer = corpus.tokenizer.with_roles(("pad", "cls", "sep", "mask"))
-    objective = create_objective({"kind": "masked"}, tokenizer)
+    objective = create_objective({"kind": "masked"}, tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(corpus.train, batch=8, window=80, seed=0, streams=False)
     batch = objective.batch(loader.batch(0), np.random.default_rng(0))
     sides = batch.inputs["segments"].gather(1, batch.labels["places"])[batch.labels["targets"] >= 0]
     assert set(sides.tolist()) == {0, 1}
     with pytest.raises(ValueError, match=r"objective\.pairs=none"):
-        create_objective({"kind": "masked", "pairs": "next-sentence"}, tokenizer).loader(
+        create_objective({"kind": "masked", "pairs": "next-sentence"}, tokenizer, encoder_frame(tokenizer)).loader(
             corpus.train, batch=8, window=80, seed=0, streams=False
         )
 
 
 def test_pairs_too_long_for_a_row(corpus: Corpus) -> None:
     with pytest.raises(ValueError, match="none of the 40 pairs fits into a row of 20 tokens"):
-        TranslationRows(corpus.train, special=SpecialTokens(0, 1, 2), batch=4, window=20, seed=0)
+        TranslationRows(corpus.train, frame=encoder_frame(corpus.tokenizer), pad=2, batch=4, window=20, seed=0)
 
 
 @pytest.mark.parametrize("kind", ["mbert", "xlm-r"])

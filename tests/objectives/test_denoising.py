@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from framed import pair_frame
 from lmlab.config import build
 from lmlab.data.batches.passages import PassageRows
 from lmlab.data.corpora.text import prepare_text
@@ -151,7 +152,7 @@ TOKENIZER = train("characters", ["abcdefghijklmnopqrstuvwxyz. A"]).with_roles(("
 
 def objective(**options: object) -> Denoising:
     quiet: dict[str, object] = {"permute": False, "infill": 0.0, **options}
-    return Denoising(build(DenoisingConfig, quiet, where="objective"), TOKENIZER)
+    return Denoising(build(DenoisingConfig, quiet, where="objective"), TOKENIZER, pair_frame(TOKENIZER))
 
 
 def passages(*texts: str) -> PassageRows:
@@ -205,7 +206,7 @@ def test_a_source_never_outgrows_the_longest_text() -> None:
 def test_the_loader_finds_sentences_of_documents(tmp_path: Path) -> None:
     (tmp_path / "t").write_text("A cat. A dog. A fox.\nb c d e f g h\n")
     corpus = prepare_text([tmp_path / "t"], tokenizer=TOKENIZER, documents="lines", split=(1,), cache=tmp_path)
-    denoising = Denoising(DenoisingConfig(infill=0.0), TOKENIZER)
+    denoising = Denoising(DenoisingConfig(infill=0.0), TOKENIZER, pair_frame(TOKENIZER))
     loader = denoising.loader(corpus.train, batch=2, window=30, seed=0, streams=False)
     assert loader.steps_per_epoch == 1
     sources = set()

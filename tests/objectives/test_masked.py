@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from framed import encoder_frame
 from lmlab.data.batches.rows import LengthSchedule, Rows, TextRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.models.bert import Bert, BertConfig
@@ -59,10 +60,14 @@ def data(pieces_of: Tokenizer) -> Split:
     return split_of(pieces_of, TEXTS)
 
 
+def masked(tokenizer: Tokenizer, **settings: Any) -> Masked:
+    return Masked(MaskedConfig(**settings), tokenizer, encoder_frame(tokenizer))
+
+
 def rows_and_batches(
     tokenizer: Tokenizer, data: Split, steps: int, *, batch: int = 16, window: int = 64, **settings: Any
 ) -> list[tuple[Rows, Batch]]:
-    objective = Masked(MaskedConfig(**settings), tokenizer)
+    objective = masked(tokenizer, **settings)
     loader = objective.loader(data, batch=batch, window=window, seed=1, streams=False)
     found = []
     for step in range(steps):
@@ -136,7 +141,7 @@ def test_every_place_of_a_row_is_chosen_as_often(pieces_of: Tokenizer, data: Spl
 @pytest.mark.parametrize("spec", ["wordpiece:120", "bpe:300", "characters"])
 def test_whole_words_are_whole_but_for_one(spec: str) -> None:
     tokenizer = tokenizer_of(spec)
-    objective = Masked(MaskedConfig(unit="word"), tokenizer)
+    objective = masked(tokenizer, unit="word")
     several = 0
     for raw, batch in rows_and_batches(tokenizer, split_of(tokenizer, TEXTS), 20, unit="word", window=96):
         assert batch.labels["places"] is not None
@@ -171,7 +176,7 @@ def test_spans_are_as_long_as_published() -> None:
 
 
 def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data: Split) -> None:
-    objective = Masked(MaskedConfig(unit="span"), pieces_of)
+    objective = masked(pieces_of, unit="span")
     loader = objective.loader(data, batch=16, window=96, seed=1, streams=False)
     long = 0
     for step in range(20):
@@ -196,7 +201,7 @@ def test_static_blanks_are_those_of_the_row_and_dynamic_ones_are_new(
     pieces_of: Tokenizer, data: Split, pairs: str, unit: str
 ) -> None:
     def epochs(dynamic: bool) -> list[dict[tuple[int, ...], tuple[list[int], list[int]]]]:
-        objective = Masked(MaskedConfig(dynamic=dynamic, pairs=pairs, unit=unit), pieces_of)
+        objective = masked(pieces_of, dynamic=dynamic, pairs=pairs, unit=unit)
         probe = objective.loader(data, batch=1, window=64, seed=1, streams=False)
         loader = objective.loader(data, batch=int(probe.steps_per_epoch), window=64, seed=1, streams=False)
         found = []
@@ -227,7 +232,7 @@ def test_batches_are_a_pure_function_of_rows_and_generator(pieces_of: Tokenizer,
 
 
 def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: Tokenizer, data: Split) -> None:
-    objective = Masked(MaskedConfig(dynamic=False), pieces_of)
+    objective = masked(pieces_of, dynamic=False)
     loader = objective.loader(data, batch=8, window=64, seed=1, streams=False)
     assert isinstance(loader, TextRows)
     rows = np.concatenate([loader.batch(step).tokens for step in range(int(np.ceil(loader.steps_per_epoch)))])
@@ -238,7 +243,7 @@ def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: To
     assert sorted(rows[:, 1:-1].tolist()) == sorted(whole.tolist())
     assert any(pieces_of.boundary in row[2:-2] for row in rows)
     assert len(data.tokens) - loader.count * 62 < 62
-    again = Masked(MaskedConfig(), pieces_of).loader(data, batch=8, window=64, seed=1, streams=False)
+    again = masked(pieces_of).loader(data, batch=8, window=64, seed=1, streams=False)
     starts = [again.batch(step).identity[:, 1] % 62 for step in (0, 30, 60, 90)]
     assert len({int(start[0]) for start in starts}) > 1, "epochs begin at offsets of their own"
 
@@ -255,7 +260,7 @@ def test_padded_rows_have_fewer_blanks(pieces_of: Tokenizer) -> None:
 
 
 def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
-    objective = Masked(MaskedConfig(), pieces_of)
+    objective = masked(pieces_of)
     rows = np.full((2, 20), pieces_of.boundary)
     rows[1, 3] = pieces_of.encode("ba")[0]
     batch = objective.batch(Rows(rows, np.zeros((2, 2), np.int64)), np.random.default_rng(0))
@@ -268,7 +273,7 @@ def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
 
 
 def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, data: Split) -> None:
-    objective = Masked(MaskedConfig(short=16, short_share=0.75, pairs="sentence-order"), pieces_of)
+    objective = masked(pieces_of, short=16, short_share=0.75, pairs="sentence-order")
     loader = objective.loader(data, batch=4, window=64, seed=1, streams=False)
     assert isinstance(loader, LengthSchedule)
     assert loader.batch(0).tokens.shape == (4, 64), "validation, which sets no number of steps, sees the whole window"
@@ -282,19 +287,23 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
 
 def test_settings_that_cannot_be(pieces_of: Tokenizer, data: Split) -> None:
     with pytest.raises(ValueError, match=r"mask_share = 0\.8 and random_share = 0\.3 sum to more than 1"):
-        create_objective({"kind": "masked", "random_share": 0.3}, pieces_of)
+        create_objective({"kind": "masked", "random_share": 0.3}, pieces_of, encoder_frame(pieces_of))
     with pytest.raises(ValueError, match=r"objective\.share = 0"):
-        create_objective({"kind": "masked", "share": 0}, pieces_of)
+        create_objective({"kind": "masked", "share": 0}, pieces_of, encoder_frame(pieces_of))
     with pytest.raises(ValueError, match=r"objective\.pairs = 'next'"):
-        create_objective({"kind": "masked", "pairs": "next"}, pieces_of)
+        create_objective({"kind": "masked", "pairs": "next"}, pieces_of, encoder_frame(pieces_of))
     with pytest.raises(ValueError, match=r"short = 64 is not shorter than the window of 64"):
-        Masked(MaskedConfig(short=64), pieces_of).loader(data, batch=2, window=64, seed=0, streams=False)
+        masked(pieces_of, short=64).loader(data, batch=2, window=64, seed=0, streams=False)
     with pytest.raises(ValueError, match=r"no state.*shuffled"):
-        Masked(MaskedConfig(), pieces_of).loader(data, batch=2, window=64, seed=0, streams=True)
+        masked(pieces_of).loader(data, batch=2, window=64, seed=0, streams=True)
     with pytest.raises(ValueError, match="no room for text"):
-        Masked(MaskedConfig(), pieces_of).loader(data, batch=2, window=2, seed=0, streams=False)
+        masked(pieces_of).loader(data, batch=2, window=2, seed=0, streams=False)
+    plain = train("bytes", TEXTS)
+    with pytest.raises(ValueError, match="no token for pad"):
+        masked(plain)
+    lacking = plain.with_roles(("pad", "mask"))
     with pytest.raises(ValueError, match="no token for cls"):
-        Masked(MaskedConfig(), train("bytes", TEXTS))
+        masked(lacking).loader(data, batch=2, window=64, seed=0, streams=False).batch(0)
 
 
 class Theirs(nn.Module):
@@ -347,7 +356,7 @@ def test_the_loss_is_that_of_bert_for_pre_training(pieces_of: Tokenizer, data: S
     pytest.importorskip("transformers")
     texts = [*TEXTS[:2], "ba ke lo. mi nu pra ba ke.", "ve sto. ba lo mi nu. ba"] if padded else TEXTS
     model = Theirs(pieces_of.vocabulary)
-    objective = Masked(MaskedConfig(pairs=pairs), pieces_of)
+    objective = masked(pieces_of, pairs=pairs)
     for _, batch in rows_and_batches(pieces_of, split_of(pieces_of, texts), 2, pairs=pairs):
         assert ("lengths" in batch.inputs) == padded
         with torch.no_grad():
@@ -380,7 +389,7 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: Split
     torch.manual_seed(0)
     config = BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64, dropout=0.0)
     model = Bert(config).train()
-    objective = Masked(MaskedConfig(pairs=pairs), pieces_of)
+    objective = masked(pieces_of, pairs=pairs)
     ((_, batch),) = rows_and_batches(pieces_of, data, 1, pairs=pairs)
     loss = loss_of(objective, model, batch)
     mean = mean_of(objective, batch, loss)
@@ -404,10 +413,10 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: Split
 
 def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: Split) -> None:
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64))
-    objective = Masked(MaskedConfig(), pieces_of)
+    objective = masked(pieces_of)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
     assert objective.flops(model, loader) == pytest.approx(model.flops(64, 10 / 64) * 256 + model.output.flops() * 40)
-    half = Masked(MaskedConfig(short=16, short_share=0.5), pieces_of)
+    half = masked(pieces_of, short=16, short_share=0.5)
     scheduled = half.loader(data, batch=4, window=64, seed=0, streams=False)
     short = model.flops(16, 2 / 16) * 256 + model.output.flops() * 32
     assert half.flops(model, scheduled) == pytest.approx((objective.flops(model, loader) + short) / 2)
@@ -418,7 +427,7 @@ def test_a_small_bert_learns_from_both_sides() -> None:
     tokenizer = tokenizer_of("words")
     random = np.random.default_rng(0)
     text = " ".join(" ".join([WORDS[i]] * 60) for i in random.integers(0, 24, 100))
-    objective = Masked(MaskedConfig(), tokenizer)
+    objective = masked(tokenizer)
     loader = objective.loader(split_of(tokenizer, [text]), batch=16, window=32, seed=0, streams=False)
     torch.manual_seed(0)
     config = BertConfig(vocabulary=tokenizer.vocabulary, width=32, heads=2, layers=1, window=32, dropout=0.0)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from test_masked import TEXTS, attention_mask, split_of, tokenizer_of
 from torch import Tensor, nn
 
+from framed import encoder_frame
 from lmlab.data.batches.rows import Rows
 from lmlab.data.corpora.corpus import Split
 from lmlab.models.abilities import Detects, require
@@ -32,7 +33,7 @@ def data(tokenizer: Tokenizer) -> Split:
 
 
 def first_batch(tokenizer: Tokenizer, data: Split, *, step: int = 0, **settings: Any) -> tuple[Replaced, Rows, Batch]:
-    objective = Replaced(ReplacedConfig(**settings), tokenizer)
+    objective = Replaced(ReplacedConfig(**settings), tokenizer, encoder_frame(tokenizer))
     raw = objective.loader(data, batch=16, window=64, seed=1, streams=False).batch(step)
     return objective, raw, objective.batch(raw, np.random.default_rng(step))
 
@@ -207,7 +208,7 @@ def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: Split, elec
 
 def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
     assert electra.generator is not None
-    objective = Replaced(ReplacedConfig(), tokenizer)
+    objective = Replaced(ReplacedConfig(), tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
     head = electra.generator.output.flops()
     assert objective.flops(electra, loader) == pytest.approx(electra.flops(64, 10 / 64) * 256 + head * 40)

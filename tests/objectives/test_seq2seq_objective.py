@@ -11,18 +11,22 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from framed import pair_frame
 from lmlab.config import build
-from lmlab.data.batches.pairs import PairRows
+from lmlab.data.batches.pairs import PairBatches, PairRows
 from lmlab.data.corpora.pairs import prepare_pairs
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderDecoder, Output
 from lmlab.models.transformer import Transformer, TransformerConfig
 from lmlab.objectives.objective import IGNORE
-from lmlab.objectives.seq2seq import Seq2Seq, Seq2SeqConfig, reverse, smoothed_nll
+from lmlab.objectives.seq2seq import Seq2Seq, Seq2SeqConfig, smoothed_nll
+from lmlab.tokenizers import train
+from lmlab.tokenizers.frames import Frame
 from losses import loss_of, mean_of
 
 B = 9
+TOKENIZER = train("characters", ["abcdefsxyz"])
 RAW = PairRows(
     source=np.array([[1, 2, 3, B], [4, 5, B, B]]),
     source_lengths=np.array([4, 3]),
@@ -34,10 +38,10 @@ RAW = PairRows(
 class Stub(EncoderDecoder):
     """Hidden vectors that depend on the target token and on the mean of the source's real tokens."""
 
-    def __init__(self, *, start: int | None = None, adaptive: bool = False) -> None:
+    def __init__(self, *, adaptive: bool = False) -> None:
         super().__init__()
         torch.manual_seed(0)
-        self.config = SimpleNamespace(vocabulary=10, start=start)  # type: ignore[assignment]
+        self.config = SimpleNamespace(vocabulary=10)  # type: ignore[assignment]
         self.embedding = nn.Embedding(10, 6)
         self.output = AdaptiveSoftmax(6, 10, cutoffs=[4], div_value=2) if adaptive else Softmax(6, 10)
 
@@ -66,11 +70,30 @@ def test_batches_by_hand() -> None:
     assert batch.units["tokens"] == 4 + 3 + 2 + 3
 
 
-def test_the_source_reversed() -> None:
-    batch = Seq2Seq(Seq2SeqConfig(reverse_source=True)).batch(RAW)
-    assert batch.inputs["source"].tolist() == [[3, 2, 1, B], [5, 4, B, B]]
-    assert batch.inputs["tokens"].tolist() == [[B, 6, B], [B, 7, 8]]
-    assert reverse(np.array([[B]]), np.array([1])).tolist() == [[B]]
+def loader_of(folder: Path, frame: Frame) -> PairBatches:
+    (folder / "p.tsv").write_text("abc\tx\nde\tyz\n")
+    corpus = prepare_pairs(pairs=folder / "p.tsv", tokenizer=TOKENIZER, split=(1,), cache=folder)
+    return Seq2Seq(frame=frame).loader(corpus.train, batch=2, window=8, seed=0, streams=False)
+
+
+def test_the_source_reversed(tmp_path: Path) -> None:
+    batch = Seq2Seq().batch(loader_of(tmp_path, pair_frame(TOKENIZER, backwards=True)).batch(0))
+    end = TOKENIZER.boundary
+    assert sorted(batch.inputs["source"].tolist()) == sorted(
+        [[*TOKENIZER.encode("cba"), end], [*TOKENIZER.encode("ed"), end, end]]
+    )
+    assert sorted(batch.inputs["tokens"].tolist()) == sorted(
+        [[end, *TOKENIZER.encode("x"), end], [end, *TOKENIZER.encode("yz")]]
+    )
+
+
+def test_another_token_begins_the_target(tmp_path: Path) -> None:
+    (start,) = TOKENIZER.encode("s")
+    batch = Seq2Seq().batch(loader_of(tmp_path, pair_frame(TOKENIZER, start=start)).batch(0))
+    assert batch.inputs["tokens"][:, 0].tolist() == [start, start]
+    assert set(batch.labels["targets"].flatten().tolist()) == {*TOKENIZER.encode("xyz"), TOKENIZER.boundary, IGNORE}
+    with pytest.raises(ValueError, match="frame_of"):
+        Seq2Seq().loader(None, batch=2, window=8, seed=0, streams=False)  # type: ignore[arg-type]
 
 
 def expected_loss(model: Stub, *, smoothing: float) -> Tensor:
@@ -114,17 +137,6 @@ def test_a_model_is_judged_without_smoothing() -> None:
     assert (int(loss.watched["accuracy"].sum()), loss.watched["accuracy"].numel()) == (int(right), 5)
 
 
-def test_another_token_begins_the_target() -> None:
-    objective = Seq2Seq()
-    batch = objective.batch(RAW)
-    model, other = Stub(), Stub(start=3)
-    assert batch.inputs["tokens"][0, 0] == B
-    changed = batch._replace(inputs={**batch.inputs, "tokens": torch.tensor([[3, 6, B], [3, 7, 8]])})
-    ours, theirs = loss_of(objective, other, batch), loss_of(objective, model, changed)
-    torch.testing.assert_close(ours.sums["target"], theirs.sums["target"])
-    assert batch.inputs["tokens"][0, 0] == B, "the batch itself stays as it was"
-
-
 @pytest.mark.parametrize("bias", [True, False])
 def test_smoothing_equals_torch_in_double_precision(bias: bool) -> None:
     torch.manual_seed(1)
@@ -164,7 +176,8 @@ def test_a_small_transformer_learns_a_dictionary(tmp_path: Path) -> None:
         pairs=tmp_path / "p.tsv", tokenizer="words", source_tokenizer="words", split=(1,), cache=tmp_path
     )
     assert corpus.source_tokenizer is not None
-    objective = Seq2Seq(Seq2SeqConfig(smoothing=0.1))
+    frame = pair_frame(corpus.tokenizer, corpus.source_tokenizer)
+    objective = Seq2Seq(Seq2SeqConfig(smoothing=0.1), frame=frame)
     loader = objective.loader(corpus.train, batch=16, window=4, seed=0, streams=False)
     torch.manual_seed(0)
     sizes = {"width": 32, "heads": 2, "layers": 1, "inner": 64, "dropout": 0.0}

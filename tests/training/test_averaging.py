@@ -45,7 +45,7 @@ def test_the_mean_of_the_latest_is_a_run_of_its_own(run, tmp_path):
     mean = lmlab.load(tmp_path / "mean")
     assert isinstance(mean.translate("cat", tokens=4), str)
     assert mean.source_tokenizer is not None
-    assert mean.reverse_source
+    assert mean.frame.backwards == ("source",)
     assert json.loads((tmp_path / "mean" / "average.json").read_text()) == {"run": "run", "steps": steps}
 
 

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from lmlab.analysis.alignment import Alignment, align
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 
 
 class Written(Protocol):
@@ -33,7 +34,7 @@ class Translates(Protocol):
     def source_tokenizer(self) -> Tokenizer | None: ...
 
     @property
-    def reverse(self) -> bool: ...
+    def frame(self) -> Frame: ...
 
     def source_rows(self, texts: Sequence[str]) -> list[list[int]]: ...
 
@@ -75,4 +76,8 @@ class Aligner:
         )
         texts = [each if isinstance(each, str) else each.text for each in targets]
         found = [each._replace(texts=(a, b)) for each, a, b in zip(found, sources, texts, strict=True)]
-        return [each.in_order() for each in found] if translator.reverse else found
+        if "source" not in translator.frame.backwards:
+            return found
+        slots = [slot.is_part for slot, _ in translator.frame.layout("source", "a")]
+        before, after = slots.index(True), slots[::-1].index(True)
+        return [each.in_order(before, after) for each in found]

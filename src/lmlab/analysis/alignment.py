@@ -28,10 +28,13 @@ class Alignment(NamedTuple):
     weights: list[list[float]]  # for each target token, over the source tokens; they sum to 1
     texts: tuple[str, str] = ("", "")  # the whole source and target, where they are known
 
-    def in_order(self) -> Alignment:
-        """The same for a model that reads its source backwards: all but the boundary at the end turned round."""
-        turned = [[*row[-2::-1], row[-1]] for row in self.weights]
-        return self._replace(source=[*self.source[-2::-1], self.source[-1]], weights=turned)
+    def in_order(self, before: int, after: int) -> Alignment:
+        """The same for a model that reads its source backwards: turned round but for so many special tokens."""
+        places = list(range(len(self.source)))
+        end = len(places) - after
+        places[before:end] = places[before:end][::-1]
+        turned = [[row[place] for place in places] for row in self.weights]
+        return self._replace(source=[self.source[place] for place in places], weights=turned)
 
 
 def attention_places(model: nn.Module) -> list[str]:

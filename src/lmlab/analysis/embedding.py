@@ -139,12 +139,17 @@ class Embedder:
                     found[i] = vectors[[places[number] for number in range(len(places))]]
             else:
                 real = _real([rows[i] for i in group], counted=counted).to(mixed.device)
-                for i, vector in zip(group, _pool(mixed, real, pool).cpu().numpy(), strict=True):
+                cls = self._cls_of([rows[i] for i in group]) if pool == "cls" else None
+                for i, vector in zip(group, _pool(mixed, real, pool, cls=cls).cpu().numpy(), strict=True):
                     found[i] = vector
             done += int(lengths.sum())
             if self.progress is not None:
                 self.progress(done, total)
         return found
+
+    def _cls_of(self, rows: Sequence[Framed]) -> list[int]:
+        """The place of [CLS] in each row."""
+        return [self.frame.place_of("cls", self.frame.reads, {"a": row.parts.count("a")}) for row in rows]
 
     @property
     def _network(self) -> Model:
@@ -185,10 +190,10 @@ def _real(rows: Sequence[Framed], *, counted: bool) -> Tensor:
     return padded.bool()
 
 
-def _pool(vectors: Tensor, real: Tensor, pool: Pool) -> Tensor:
-    """[B, T, D] -> [B, D], over the places that are real."""
-    if pool == "cls":
-        return vectors[:, 0]
+def _pool(vectors: Tensor, real: Tensor, pool: Pool, *, cls: list[int] | None) -> Tensor:
+    """[B, T, D] -> [B, D], over the places that are real, or where [CLS] is."""
+    if cls is not None:
+        return vectors[torch.arange(len(vectors)), cls]
     if pool == "max":
         return vectors.masked_fill(~real[..., None], -torch.inf).amax(1)
     return vectors.masked_fill(~real[..., None], 0).sum(1) / real.sum(1, keepdim=True)

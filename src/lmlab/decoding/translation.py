@@ -18,7 +18,7 @@ from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import WritesTarget
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import Frame, frame_of, pad_rows
+from lmlab.tokenizers.frames import Frame, pad_rows
 from lmlab.tokenizers.tokenizer import ROLES
 
 
@@ -28,7 +28,7 @@ class Translation(NamedTuple):
     text: str
     score: float  # log_probability / length penalty
     log_probability: float
-    tokens: list[int]  # without the boundary
+    tokens: list[int]  # without what ends it
     finished: bool
 
 
@@ -60,20 +60,21 @@ class Searching(TypedDict, total=False):
 class Translator:
     """A model that writes a target from a source, with the tokenizers of its two sides.
 
-    A source is read as its tokens and the boundary. A target begins with the boundary (or with the model's own `start`)
-    and ends with the boundary: so says the frame.
+    What stands around a source and a target, what ends one, and whether sources are read backwards, says the frame.
     """
 
     model: WritesTarget
     tokenizer: Tokenizer
+    frame: Frame
     source_tokenizer: Tokenizer | None = None
-    reverse: bool = False
-    """Whether the model was trained on sources from their last token to the first (Sutskever et al. 2014)."""
 
     @cached_property
-    def frame(self) -> Frame:
-        """What stands around a source and a target."""
-        return frame_of(self.model, self.tokenizer, self.source_tokenizer, backwards=self.reverse)
+    def end(self) -> int:
+        """The token that ends a target: the one that the frame has after it."""
+        begun, whole = self.frame.row()["tokens"], self.frame.row(b=[])["tokens"]
+        if len(whole) != len(begun) + 1:
+            raise ValueError(f"a target needs one token that ends it, not {whole[len(begun) :]}: mend the frame")
+        return int(whole[-1])
 
     def translate(
         self,
@@ -101,8 +102,9 @@ class Translator:
         rows = self.source_rows(texts, longest=longest)
         found: list[list[Translation]] = [[] for _ in texts]
         trees: dict[int, SearchTree] = {}
-        count = _Count(rows, progress)
-        for group in _groups([len(row) for row in rows], batch, shortest=2):
+        lengths, least = [len(row) for row in rows], self.frame.overhead("source", "a") + 1
+        count = _Count([length if length >= least else 0 for length in lengths], progress)
+        for group in _groups(lengths, batch, shortest=least):
             recorder = Recorder() if trace is not None else None
             count.begin(group)
             results = self._search(
@@ -124,7 +126,7 @@ class Translator:
                         text=place,
                         show=self.tokenizer.show,
                         decode=self.tokenizer.decode,
-                        boundary=self.tokenizer.boundary,
+                        boundary=self.end,
                         beams=beams,
                         length_penalty=length_penalty,
                         source=texts[index],
@@ -139,7 +141,7 @@ class Translator:
     def score(
         self, sources: Sequence[str], targets: Sequence[str], *, batch: int = 32, progress: ReportProgress | None = None
     ) -> list[NDArray[np.float64]]:
-        """The surprisal in nats of each token of each target after its source, the boundary that ends it included."""
+        """The surprisal in nats of each token of each target after its source, the one that ends it included."""
         rows, written = self.source_rows(sources), self.target_rows(targets)
         nats: list[NDArray[np.float64]] = [np.zeros(0)] * len(rows)
         done = 0
@@ -188,16 +190,15 @@ class Translator:
         return result
 
     def target_rows(self, texts: Sequence[str | Translation]) -> list[list[int]]:
-        """The start, the tokens of each target (those that a translation was written with), and the boundary."""
+        """Each target in its frame; of a translation, the tokens that it was written with."""
         encoded = iter(self.tokenizer.encode_batch([text.strip() for text in texts if isinstance(text, str)]))
         tokens = [next(encoded) if isinstance(text, str) else text.tokens for text in texts]
         rows = [self.frame.row(b=row)["tokens"] for row in tokens]
-        window = self.model.window
+        window, around = self.model.window, self.frame.overhead("tokens", "b")
         for number, row in enumerate(rows, start=1):
             if window is not None and len(row) - 1 > window:
-                raise ValueError(
-                    f"target {number} has {len(row) - 2} tokens, and the model writes at most {window - 1}"
-                )
+                length, most = len(row) - around, window + 1 - around
+                raise ValueError(f"target {number} has {length} tokens, and the model writes at most {most}")
         return rows
 
     def _search(
@@ -230,7 +231,7 @@ class Translator:
                 torch.tensor([self.frame.row()["tokens"]] * len(rows), device=source.device),
                 tokens=limits,
                 beams=beams,
-                boundary=self.tokenizer.boundary,
+                boundary=self.end,
                 length_penalty=length_penalty,
                 penalty=penalty,
                 shortest=shortest,
@@ -244,7 +245,7 @@ class Translator:
         """Tokens that no translation holds: what begins a target, and the blanks and marks of pre-training."""
         roles = (self.tokenizer.role(role) for role in ROLES if self.tokenizer.has_role(role))
         found = {*self.frame.row()["tokens"], *roles}
-        return sorted(found - {self.tokenizer.boundary})
+        return sorted(found - {self.end})
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:
         tokens = hypothesis.written
@@ -255,9 +256,8 @@ class Translator:
 class _Count:
     """How much is done, in tokens of the sources; it rises within a search, too, which may be long."""
 
-    def __init__(self, rows: Sequence[Sequence[int]], progress: ReportProgress | None) -> None:
-        self.sizes = [len(row) for row in rows]
-        self.total, self.progress = sum(size for size in self.sizes if size > 1), progress
+    def __init__(self, sizes: Sequence[int], progress: ReportProgress | None) -> None:
+        self.sizes, self.total, self.progress = sizes, sum(sizes), progress
         self.done = self.now = 0
 
     def begin(self, group: Sequence[int]) -> None:

@@ -20,10 +20,10 @@ from torch.overrides import TorchFunctionMode
 from lmlab import __version__
 from lmlab.checkpoint import (
     DamagedError,
+    load_frame,
     load_model,
     load_weights,
     read_json,
-    reads_backwards,
     write_config,
     write_json,
     write_manifest,
@@ -76,7 +76,7 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
     with staged(folder, overwrite=overwrite) as new:
         model, tokenizer = load_model(run)
         kind = read_json(run / "config.json")["kind"]
-        if reads_backwards(run):
+        if load_frame(run, model, tokenizer).backwards:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
             )

@@ -11,6 +11,7 @@ from lmlab.config import build, suggest
 if TYPE_CHECKING:
     from lmlab.objectives.objective import Objective
     from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.frames import Frame
 
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",
@@ -29,9 +30,9 @@ def load_objective(kind: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer) -> Objective:
-    """An objective from its settings, of which `kind` is one, for texts of a tokenizer."""
+def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer, frame: Frame) -> Objective:
+    """An objective from its settings, of which `kind` is one, for texts of a tokenizer in the frame of a model."""
     values = dict(settings)
     cls = load_objective(str(values.pop("kind")))
-    objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer)
+    objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer, frame)
     return objective

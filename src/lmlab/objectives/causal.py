@@ -16,6 +16,7 @@ from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 
 
 class CausalConfig(Config):
@@ -36,7 +37,9 @@ class Causal(PreTraining):
     metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"nats": mean_nats}
     weights: ClassVar[Mapping[str, float]] = {"next": 1.0}
 
-    def __init__(self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None) -> None:
+    def __init__(
+        self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+    ) -> None:
         self.separator: int | None = None
         if tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
             self.separator = tokenizer.boundary

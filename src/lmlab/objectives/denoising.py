@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from lmlab.config import Config
-from lmlab.data.batches.bucketing import gather_rows
+from lmlab.data.batches.framing import Part
 from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.pairs import frame_pairs, pair_overhead
 from lmlab.data.batches.passages import PassageRows, Passages
 from lmlab.data.corpora.corpus import Split
 from lmlab.models.model import Model
@@ -19,6 +20,7 @@ from lmlab.objectives.noise import Ragged
 from lmlab.objectives.objective import Batch, reading_flops
 from lmlab.objectives.seq2seq import TargetLoss, pair_batch
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.pieces import describe_pieces
 
 
@@ -47,7 +49,7 @@ class Denoising(TargetLoss):
     """−log P(text | damaged text) (Lewis et al. 2020, "BART", section 2.2).
 
     A row is a document, or a piece of a long one: so sentences change places only within a document. The damaged text
-    is the source and ends with the boundary; the text itself is the target, and begins and ends with it.
+    is the source, the text itself the target; what stands around them is the frame's.
     """
 
     Config: ClassVar[type[Config]] = DenoisingConfig
@@ -55,23 +57,25 @@ class Denoising(TargetLoss):
     roles: ClassVar[tuple[str, ...]] = ("mask", "pad")
     likelihood: ClassVar[bool] = False
 
-    def __init__(self, config: DenoisingConfig, tokenizer: Tokenizer) -> None:
+    def __init__(self, config: DenoisingConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config.smoothing)
-        self.config = config
-        self.boundary, self.padding, self.token = tokenizer.boundary, tokenizer.role("pad"), tokenizer.role("mask")
+        self.config, self.frame = config, frame
+        self.padding, self.token = tokenizer.role("pad"), tokenizer.role("mask")
         self.pieces = describe_pieces(tokenizer) if config.permute else None
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Passages:
-        """Batches of at most `batch` × `window` tokens; a row has at most `window`, the boundary included."""
-        return Passages(data, tokens=batch * window, longest=window, seed=seed, pieces=self.pieces)
+        """Batches of at most `batch` × `window` tokens; a row has at most `window`, special tokens included."""
+        around = max(pair_overhead(self.frame))
+        return Passages(data, around=around, tokens=batch * window, longest=window, seed=seed, pieces=self.pieces)
 
     def batch(self, raw: PassageRows, generator: np.random.Generator) -> Batch:
         """Source rows are damaged copies of the target rows; where noise makes one too long for a row, it is cut."""
         text = Ragged(raw.tokens, raw.lengths)
-        source, lengths = self._pad(self._damage(text, raw.begins, generator), longest=int(raw.lengths.max()))
-        target, target_lengths = self._pad(text, longest=int(raw.lengths.max()))
-        target = np.concatenate([np.full((len(target), 1), self.boundary), target], axis=1)
-        return pair_batch(source, lengths, target, target_lengths, tokens=int(target_lengths.sum()))
+        damaged = self._damage(text, raw.begins, generator)
+        source = Part(damaged.tokens, damaged.starts, np.minimum(damaged.lengths, raw.lengths.max()))
+        target = Part(text.tokens, text.starts, text.lengths)
+        rows = frame_pairs(self.frame, source, target, pads=(self.padding, self.padding))
+        return pair_batch(*rows, tokens=int(rows.target_lengths.sum()))
 
     def _damage(self, rows: Ragged, begins: NDArray[np.bool_] | None, generator: np.random.Generator) -> Ragged:
         config = self.config
@@ -87,14 +91,6 @@ class Denoising(TargetLoss):
         if config.mask:
             rows = noise.mask(rows, config.mask, generator, token=self.token)
         return rows
-
-    def _pad(self, rows: Ragged, *, longest: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Rows of at most `longest` tokens, each ended by the boundary, as [B, T] and their lengths."""
-        lengths = np.minimum(rows.lengths, longest)
-        padded = gather_rows(rows.tokens, rows.starts, lengths, fill=self.padding)
-        padded = np.concatenate([padded, np.full((len(padded), 1), self.padding)], axis=1)
-        padded[np.arange(len(padded)), lengths] = self.boundary
-        return padded, lengths + 1
 
     def flops(self, model: Model, loader: Loader) -> float:
         """The damaged source is counted as long as the text."""

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader
-from lmlab.data.batches.rows import LengthSchedule, RowLoader, Rows, SpecialTokens, TextRows
+from lmlab.data.batches.rows import LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.batches.sentence_pairs import SentencePairs
 from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Split
@@ -28,6 +28,7 @@ from lmlab.models.model import EncoderModel
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.pieces import describe_pieces
 
 
@@ -75,11 +76,10 @@ class Blanks(PreTraining):
     asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
 
-    def __init__(self, config: BlanksConfig, tokenizer: Tokenizer) -> None:
-        self.config = config
+    def __init__(self, config: BlanksConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+        self.config, self.frame = config, frame
         self.pieces = describe_pieces(tokenizer)
-        self.special = SpecialTokens(cls=tokenizer.role("cls"), sep=tokenizer.role("sep"), pad=tokenizer.role("pad"))
-        self.mask = tokenizer.role("mask")
+        self.pad, self.mask = tokenizer.role("pad"), tokenizer.role("mask")
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
@@ -101,7 +101,7 @@ class Blanks(PreTraining):
 
     def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:
         fixed = not self.config.dynamic
-        return TextRows(data.tokens, special=self.special, batch=batch, window=window, seed=seed, fixed=fixed)
+        return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
 
     def _corrupt(self, raw: Rows, generator: np.random.Generator, **shares: float) -> tuple[Corrupted, Draws]:
         draws = draw_numbers(raw, generator, dynamic=self.config.dynamic)
@@ -132,8 +132,8 @@ class Masked(Blanks):
     metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy, "pair_accuracy": accuracy}
     config: MaskedConfig
 
-    def __init__(self, config: MaskedConfig, tokenizer: Tokenizer) -> None:
-        super().__init__(config, tokenizer)
+    def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+        super().__init__(config, tokenizer, frame)
         pairs = config.pairs != "none"
         self.asked_beside = int(pairs)  # [CLS], which tells about the pair
         self.weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
@@ -154,14 +154,15 @@ class Masked(Blanks):
                 raise ValueError(
                     "translation pairs allow no sentence-pair objective (NSP/SOP); set objective.pairs=none"
                 )
-            return TranslationRows(data, special=self.special, batch=batch, window=window, seed=seed)
+            return TranslationRows(data, frame=self.frame, pad=self.pad, batch=batch, window=window, seed=seed)
         if self.config.pairs == "none":
             return super()._rows(data, batch=batch, window=window, seed=seed)
         return SentencePairs(
             data,
             pieces=self.pieces,
             kind=self.config.pairs,
-            special=self.special,
+            frame=self.frame,
+            pad=self.pad,
             batch=batch,
             window=window,
             seed=seed,
@@ -177,7 +178,7 @@ class Masked(Blanks):
         """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
         filler, labels = require(model, FillsBlanks), batch.labels
         pair = "pair" in labels
-        at = F.pad(labels["places"], (1, 0)) if pair else labels["places"]  # [CLS] first
+        at = torch.cat([labels["cls"], labels["places"]], dim=1) if pair else labels["places"]
         hidden = filler.read(**batch.inputs, at=at)
         chosen, targets = blanks_of(batch, hidden[:, 1:] if pair else hidden)
         sums, watched = {"blanks": filler.total_nll(chosen, targets)}, {}
@@ -204,8 +205,8 @@ def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:
     counts = {"blanks": len(kept)}
     if len(kept) < blanks.targets.size:
         labels["kept"] = kept
-    if raw.pair is not None:
-        labels["pair"] = raw.pair
+    if raw.pair is not None and raw.cls is not None:
+        labels |= {"pair": raw.pair, "cls": raw.cls[:, None]}
         counts["pair"] = len(raw.pair)
     return Batch(
         {name: torch.from_numpy(value) for name, value in inputs.items() if value is not None},

@@ -15,6 +15,7 @@ from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 
 IGNORE = -100
 """The target where nothing is predicted."""
@@ -55,7 +56,7 @@ def weighted_mean(sums: Mapping[str, Tensor], counts: Mapping[str, int], weights
 
 
 class Objective(Protocol):
-    """Something to learn; it knows the tokenizer and the data, but of a model only its abilities."""
+    """Something to learn; it knows the tokenizer and the data, but of a model only its abilities and its frame."""
 
     Config: ClassVar[type[Config]]
     reads: ClassVar[tuple[str, ...]]
@@ -79,7 +80,8 @@ class Objective(Protocol):
     def usual_for(cls, data: str) -> dict[str, Any]:
         """Settings that go with a kind of data, unless the user says otherwise."""
 
-    def __init__(self, config: Any, tokenizer: Tokenizer) -> None: ...
+    def __init__(self, config: Any, tokenizer: Tokenizer, frame: Frame) -> None:
+        """`frame` is what stands around the texts of the run: rows are made by it alone."""
 
     @property
     def weights(self) -> Mapping[str, float]:

@@ -23,6 +23,7 @@ from lmlab.models.abilities import Detects, FillsBlanks, State, require
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 
 
 class ReplacedConfig(BlanksConfig):
@@ -52,8 +53,8 @@ class Replaced(Blanks):
     }
     config: ReplacedConfig
 
-    def __init__(self, config: ReplacedConfig, tokenizer: Tokenizer) -> None:
-        super().__init__(config, tokenizer)
+    def __init__(self, config: ReplacedConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+        super().__init__(config, tokenizer, frame)
         self.weights: Mapping[str, float] = {"blanks": 1.0, "detection": config.weight}
 
     @classmethod

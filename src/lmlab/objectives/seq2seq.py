@@ -21,6 +21,7 @@ from lmlab.models.abilities import State, WritesTarget
 from lmlab.models.model import Model, Predictor
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
 
 SCORES = 2**24
 """About how many scores are held at once in evaluation."""
@@ -52,16 +53,9 @@ class TargetLoss(PreTraining):
         return (WritesTarget,)
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        """Smoothed while the model is in training, plain when it is evaluated; only where there is a target.
-
-        A model whose targets begin with another token than the boundary says so in its config (`start`).
-        """
-        inputs, targets = batch.inputs, batch.labels["targets"]
-        start: int | None = getattr(model.config, "start", None)
-        if start is not None:
-            first = torch.full_like(inputs["tokens"][:, :1], start)
-            inputs = {**inputs, "tokens": torch.cat([first, inputs["tokens"][:, 1:]], dim=1)}
-        hidden, _ = model(**inputs)
+        """Smoothed while the model is in training, plain when it is evaluated; only where there is a target."""
+        targets = batch.labels["targets"]
+        hidden, _ = model(**batch.inputs)
         predicted = targets != IGNORE
         hidden, targets = hidden[predicted], targets[predicted]
         if not model.training:
@@ -76,8 +70,9 @@ class TargetLoss(PreTraining):
 class Seq2Seq(TargetLoss):
     """−log P(y | x) = −Σ_t log P(y_t | y_1 .. y_t-1, x) (Sutskever et al. 2014; Cho et al. 2014).
 
-    The source ends with the boundary; the target begins and ends with it. Reversing the source brings its first words
-    near to those of the target, which helps where there is no attention (Sutskever et al. 2014, section 3.3).
+    What stands around source and target is the frame's, which also says whether the source is read backwards: that
+    brings its first words near to those of the target, and helps where there is no attention (Sutskever et al. 2014,
+    section 3.3).
     """
 
     Config: ClassVar[type[Config]] = Seq2SeqConfig
@@ -86,8 +81,10 @@ class Seq2Seq(TargetLoss):
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
 
-    def __init__(self, config: Seq2SeqConfig | None = None, tokenizer: Tokenizer | None = None) -> None:
-        self.config = config or Seq2SeqConfig()
+    def __init__(
+        self, config: Seq2SeqConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+    ) -> None:
+        self.config, self.frame = config or Seq2SeqConfig(), frame
         super().__init__(self.config.smoothing)
 
     def loader(self, data: PairSplit, *, batch: int, window: int, seed: int, streams: bool) -> PairBatches:
@@ -95,29 +92,22 @@ class Seq2Seq(TargetLoss):
 
         So `batch` is the number of rows where all are as long as they may be; of shorter ones there are more.
         """
-        return PairBatches(data, tokens=batch * window, longest=window, seed=seed)
+        if self.frame is None:
+            raise ValueError("rows of pairs need the frame of their model; give Seq2Seq frame_of(model, tokenizer)")
+        return PairBatches(data, frame=self.frame, tokens=batch * window, longest=window, seed=seed)
 
     def batch(self, raw: PairRows, generator: np.random.Generator | None = None) -> Batch:
         """Source rows x1 .. xn b; target rows b y1 .. ym, to be followed by y1 .. ym b."""
-        source = reverse(raw.source, raw.source_lengths) if self.config.reverse_source else raw.source
-        tokens = int(raw.source_lengths.sum() + raw.target_lengths.sum())
-        return pair_batch(source, raw.source_lengths, raw.target, raw.target_lengths, tokens=tokens)
+        return pair_batch(*raw, tokens=int(raw.source_lengths.sum() + raw.target_lengths.sum()))
 
     def flops(self, model: Model, loader: Loader) -> float:
         return reading_flops(model, loader, unit="targets")
 
 
-def reverse(rows: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Each row [x1 .. xn b] as [xn .. x1 b]; padding stays where it is."""
-    places = np.arange(rows.shape[1])
-    words = lengths[:, None] - 1
-    return np.take_along_axis(rows, np.where(places < words, words - 1 - places, places), axis=1)
-
-
 def pair_batch(
     source: np.ndarray, lengths: np.ndarray, target: np.ndarray, target_lengths: np.ndarray, *, tokens: int
 ) -> Batch:
-    """A batch of padded sources [B, S] and of padded targets [B, T + 1], which begin and end with the boundary."""
+    """A batch of padded sources [B, S] and of padded targets [B, T + 1], of which all but the first are predicted."""
     predicted = np.arange(target.shape[1] - 1) < target_lengths[:, None]
     count = int(np.count_nonzero(predicted))
     return Batch(

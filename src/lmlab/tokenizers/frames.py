@@ -150,6 +150,20 @@ class Frame:
         """How many special tokens an input has around these parts."""
         return sum(not slot.is_part and slot.owner in ("", *parts) for slot in self._slots()[name])
 
+    def layout(self, name: str, parts: str) -> list[tuple[Slot, Any]]:
+        """The slots of an input around these parts, each with its special token as a piece; None at a part."""
+        slots = [slot for slot in self._slots()[name] if slot.owner in ("", *parts)]
+        return [(slot, None if slot.is_part else self._special(name, slot.name)) for slot in slots]
+
+    def place_of(self, special: str, name: str, lengths: Mapping[str, int]) -> int:
+        """Where a special token first stands in an input whose parts have so many pieces."""
+        place = 0
+        for slot, _ in self.layout(name, "".join(lengths)):
+            if slot.name == special:
+                return place
+            place += lengths[slot.name] if slot.is_part else 1
+        raise ValueError(f"no {special} stands in {self.templates[name]!r}")
+
     def rows(self, items: Sequence[Item]) -> list[Row]:
         """The rows of items, each with the number of its item: one for each order and each window of its last part."""
         return [row for number, item in enumerate(items) for row in self._rows_of(number, item)]

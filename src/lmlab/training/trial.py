@@ -17,6 +17,7 @@ from lmlab.data.corpora.made_up import made_up_pairs, made_up_text, made_up_toke
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective
+from lmlab.tokenizers.frames import frame_of
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.costs import Cost
 from lmlab.training.evaluation import Validator
@@ -78,7 +79,7 @@ def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> t
     settings = type(model).OBJECTIVE
     roles = load_objective(settings["kind"]).roles
     tokenizer = made_up_tokenizer(design.vocabulary, roles=roles)
-    objective = create_objective(settings, tokenizer)
+    objective = create_objective(settings, tokenizer, frame_of(model, tokenizer))
     if settings["kind"] != "seq2seq":
         return objective, made_up_text(tokenizer, tokens=tokens, seed=seed, roles=roles)
     source = getattr(model.config, "source_vocabulary", None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -53,13 +52,3 @@ class Buckets:
                 cuts.append(place)
                 begin, longest = place, length
         return [*cuts, len(longest_of)]
-
-
-def gather_rows(
-    tokens: NDArray[Any], starts: NDArray[np.int64], lengths: NDArray[np.int64], *, fill: int
-) -> NDArray[np.int64]:
-    """Rows of a flat array, each from its start on, as [rows, longest], with `fill` after their ends."""
-    steps = np.arange(int(lengths.max()) if len(lengths) else 0)
-    inside = steps < lengths[:, None]
-    places = np.where(inside, starts[:, None] + steps, 0)
-    return np.where(inside, tokens[places].astype(np.int64), fill)

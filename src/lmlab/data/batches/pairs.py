@@ -8,35 +8,49 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.batches.bucketing import Buckets, gather_rows
+from lmlab.data.batches.bucketing import Buckets
+from lmlab.data.batches.framing import Part, frame_rows
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.reading.text import TextWarning
+from lmlab.tokenizers.frames import Frame
 
 
 class PairRows(NamedTuple):
-    """The raw material of a batch of pairs."""
+    """The raw material of a batch of pairs, in their frame."""
 
     source: NDArray[np.int64]  # [B, S], each row x1 .. xn b, and padding
     source_lengths: NDArray[np.int64]  # [B], n + 1
     target: NDArray[np.int64]  # [B, T + 1], each row b y1 .. ym b, and padding
-    target_lengths: NDArray[np.int64]  # [B], m + 1: the tokens that are predicted
+    target_lengths: NDArray[np.int64]  # [B], m + 1: the tokens that are predicted, all but the first
+
+
+def frame_pairs(frame: Frame, source: Part, target: Part, *, pads: tuple[int, int]) -> PairRows:
+    """Sources and targets in their frame, filled up at their ends."""
+    sources = frame_rows(frame, "source", {"a": source}, pad=pads[0])
+    targets = frame_rows(frame, "tokens", {"b": target}, pad=pads[1])
+    return PairRows(sources.tokens, sources.lengths, targets.tokens, targets.lengths - 1)
+
+
+def pair_overhead(frame: Frame) -> tuple[int, int]:
+    """How many special tokens are read with a source, and how many are predicted with a target."""
+    return frame.overhead("source", "a"), frame.overhead("tokens", "b") - 1
 
 
 class PairBatches:
     """Shuffled pairs in batches of at most `tokens` places per side, padding included.
 
-    Pairs with more than `longest` tokens on a side (the boundary included) are left out, and told of. A budget counts
-    the tokens of both sides, padding left out.
+    Pairs with more than `longest` tokens on a side (with what stands around them) are left out, and told of. A budget
+    counts the tokens of both sides, padding left out.
     """
 
-    def __init__(self, data: PairSplit, *, tokens: int, longest: int | None = None, seed: int) -> None:
-        source, target = data.lengths
+    def __init__(self, data: PairSplit, *, frame: Frame, tokens: int, longest: int | None = None, seed: int) -> None:
+        source, target = (lengths + more for lengths, more in zip(data.lengths, pair_overhead(frame), strict=True))
         limit = min(tokens, tokens if longest is None else longest)
         kept = np.flatnonzero(np.maximum(source, target) <= limit)
         if len(kept) < len(source):
             _warn_of_dropped(len(source) - len(kept), len(source), limit)
-        self._source, self._target = (np.asarray(side.tokens) for side in (data.source, data.target))
-        self._starts = [np.asarray(side.documents)[kept] for side in (data.source, data.target)]
+        self.frame, self._kept, self._data = frame, kept, data
+        self._pads = int(data.source.tokens[0]), int(data.target.tokens[0])  # what fills up is never read
         self._lengths = [source[kept], target[kept]]
         self._buckets = Buckets(self._lengths, tokens=tokens, seed=seed)
         self.steps_per_epoch = float(self._buckets.count)
@@ -50,16 +64,12 @@ class PairBatches:
         return {"tokens": source + target, "targets": target}
 
     def batch(self, step: int) -> PairRows:
-        rows = self._buckets.rows(step)
-        (source_starts, target_starts), (source, target) = (
-            [each[rows] for each in two] for two in (self._starts, self._lengths)
+        rows = self._kept[self._buckets.rows(step)]
+        source, target = (
+            Part(np.asarray(side.tokens), np.asarray(side.documents)[rows], lengths[rows])
+            for side, lengths in zip((self._data.source, self._data.target), self._data.lengths, strict=True)
         )
-        return PairRows(
-            gather_rows(self._source, source_starts, source, fill=int(self._source[0])),
-            source,
-            gather_rows(self._target, target_starts - 1, target + 1, fill=int(self._target[0])),
-            target,
-        )
+        return frame_pairs(self.frame, source, target, pads=self._pads)
 
     def restarts(self, step: int) -> bool:
         return True

@@ -24,14 +24,18 @@ class PassageRows(NamedTuple):
 class Passages:
     """Shuffled passages of plain text: whole documents, long ones cut into pieces; never two documents in one.
 
-    With the boundary that will end it, a passage has at most `longest` tokens, and a batch at most `tokens` places.
-    Where the `pieces` of the vocabulary are given, sentences are found.
+    With the special tokens that will stand `around` it, a passage has at most `longest` tokens, and a batch at most
+    `tokens` places. Where the `pieces` of the vocabulary are given, sentences are found.
     """
 
-    def __init__(self, data: Split, *, tokens: int, longest: int, seed: int, pieces: Pieces | None = None) -> None:
-        size = min(tokens, longest) - 1
+    def __init__(
+        self, data: Split, *, around: int, tokens: int, longest: int, seed: int, pieces: Pieces | None = None
+    ) -> None:
+        size = min(tokens, longest) - around
         if size < 1:
-            raise ValueError(f"rows of {size + 1} tokens hold no text beside the boundary; raise train.window")
+            raise ValueError(
+                f"rows of {size + around} tokens hold no text beside {around} special token(s); raise train.window"
+            )
         starts = np.asarray(data.documents)
         lengths = np.diff(starts, append=len(data.tokens)) - 1
         parts = -(-lengths // size)
@@ -43,14 +47,15 @@ class Passages:
             self._begins[find_sentences(self._tokens, starts, pieces).starts] = True
         self._starts = np.repeat(starts, parts) + size * nth
         self._lengths = np.minimum(size, np.repeat(lengths, parts) - size * nth)
-        self._buckets = Buckets([self._lengths + 1], tokens=tokens, seed=seed)
+        self._rows = self._lengths + around
+        self._buckets = Buckets([self._rows], tokens=tokens, seed=seed)
         self.steps_per_epoch = float(self._buckets.count)
         self.batch_size = max(1, round(len(self._lengths) / self._buckets.count))
-        self.window = max(1, round(float(self._lengths.mean()) + 1))
+        self.window = max(1, round(float(self._rows.mean())))
 
     @property
     def units_per_step(self) -> dict[str, float]:
-        return {"tokens": float((self._lengths + 1).sum() / self._buckets.count)}
+        return {"tokens": float(self._rows.sum() / self._buckets.count)}
 
     def batch(self, step: int) -> PassageRows:
         rows = self._buckets.rows(step)

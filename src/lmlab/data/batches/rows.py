@@ -1,15 +1,14 @@
-"""Rows of text between special tokens, `[CLS] text [SEP]`: the raw material of models that fill blanks."""
+"""Rows of text between the special tokens of a frame: the raw material of models that fill blanks."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from lmlab.data.batches.framing import Integers, Part, frame_rows
 from lmlab.data.batches.loaders import Loader, Tokens, mean_units
-
-Integers = NDArray[np.int64]
+from lmlab.tokenizers.frames import Frame
 
 
 class Rows(NamedTuple):
@@ -21,14 +20,7 @@ class Rows(NamedTuple):
     pair: Integers | None = None  # [B] 0 where the second part is the one that follows, 1 where not
     lengths: Integers | None = None  # [B] where some row has padding after so many tokens
     positions: Integers | None = None  # [B, T] where they are not simply counted from 0
-
-
-class SpecialTokens(NamedTuple):
-    """The special tokens around texts."""
-
-    cls: int
-    sep: int
-    pad: int
+    cls: Integers | None = None  # [B] the place of [CLS], which tells about a pair
 
 
 class RowLoader(Loader, Protocol):
@@ -38,25 +30,25 @@ class RowLoader(Loader, Protocol):
 
 
 class TextRows:
-    """`[CLS] text [SEP]`, the text contiguous and going on over document boundaries: RoBERTa's FULL-SENTENCES.
+    """Each row a text in its frame, contiguous and going on over document boundaries: RoBERTa's FULL-SENTENCES.
 
     Liu et al. 2019, section 4.2. Every epoch visits each row once, in a new order, and from a new offset unless
     `fixed`, where an epoch holds the same rows as the one before.
     """
 
-    def __init__(
-        self, tokens: Tokens, *, special: SpecialTokens, batch: int, window: int, seed: int, fixed: bool
-    ) -> None:
-        if window < 3:
+    def __init__(self, tokens: Tokens, *, frame: Frame, batch: int, window: int, seed: int, fixed: bool) -> None:
+        around = frame.overhead(frame.reads, "a")
+        if window <= around:
             raise ValueError(
-                f"a window of {window} tokens has no room for text between [CLS] and [SEP]; give 3 or more"
+                f"a window of {window} tokens has no room for text among the special tokens around it; "
+                f"give {around + 1} or more"
             )
         if len(tokens) < 2:
             raise ValueError(f"the text has {len(tokens)} tokens; at least 2 are needed to predict one from another")
-        self.tokens, self.special, self.seed, self.fixed = tokens, special, seed, fixed
+        self.tokens, self.frame, self.seed, self.fixed = tokens, frame, seed, fixed
         self.batch_size = batch
-        self.window = min(window, len(tokens) + 2)
-        self.text = self.window - 2
+        self.window = min(window, len(tokens) + around)
+        self.text = self.window - around
         self.count = max(1, len(tokens) // self.text - (0 if fixed else 1))
         self.steps_per_epoch = self.count / batch
         self._orders: dict[int, Integers] = {}
@@ -70,10 +62,10 @@ class TextRows:
         starts = np.array(
             [self._order(int(epoch))[place] for epoch, place in zip(*divmod(numbers, self.count), strict=True)]
         )
-        rows = np.empty((self.batch_size, self.window), np.int64)
-        rows[:, 0], rows[:, -1] = self.special.cls, self.special.sep
-        rows[:, 1:-1] = self.tokens[starts[:, None] + np.arange(self.text)]
-        return Rows(rows, np.stack([np.full_like(starts, self.seed), starts], axis=1))
+        part = Part(self.tokens, starts, np.full_like(starts, self.text))
+        rows = frame_rows(self.frame, self.frame.reads, {"a": part})
+        identity = np.stack([np.full_like(starts, self.seed), starts], axis=1)
+        return Rows(rows.tokens, identity, rows.segments)
 
     def restarts(self, step: int) -> bool:
         return True

@@ -7,10 +7,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmlab.data.batches.rows import Integers, Rows, SpecialTokens
+from lmlab.data.batches.framing import Integers, Part, frame_rows
+from lmlab.data.batches.rows import Rows
 from lmlab.data.batches.sentences import Sentences, find_sentences
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.reading.text import TextWarning
+from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.pieces import Pieces
 
 Kind = Literal["next-sentence", "sentence-order"]
@@ -33,7 +35,7 @@ class _Plan(NamedTuple):
 
 
 class SentencePairs:
-    """`[CLS] A [SEP] B [SEP]` in rows of the window, A and B being runs of sentences.
+    """Two texts A and B in their frame, `[CLS] A [SEP] B [SEP]`, in rows of the window: runs of sentences.
 
     Devlin et al. 2019, appendix A.2; Lan et al. 2020, section 3.1. A document is cut into runs of sentences that fill
     the window; a run is cut into A and B between two of its sentences (inside one, where it has only one), and tokens
@@ -54,18 +56,21 @@ class SentencePairs:
         *,
         pieces: Pieces,
         kind: Kind,
-        special: SpecialTokens,
+        frame: Frame,
+        pad: int,
         batch: int,
         window: int,
         seed: int,
         fixed: bool,
     ) -> None:
-        if window < 5:
+        around = frame.overhead(frame.reads, "ab")
+        if window < around + 2:
             raise ValueError(
-                f"a window of {window} tokens has no room for two texts between [CLS], [SEP] and [SEP]; give 5 or more"
+                f"a window of {window} tokens has no room for two texts among the special tokens around them; "
+                f"give {around + 2} or more"
             )
-        self.tokens, self.special, self.kind, self.seed, self.fixed = data.tokens, special, kind, seed, fixed
-        self.batch_size = batch
+        self.tokens, self.frame, self.pad, self.batch_size = data.tokens, frame, pad, batch
+        self.kind, self.seed, self.fixed = kind, seed, fixed
         sentences = _usable(find_sentences(data.tokens, data.documents, pieces))
         if kind == "next-sentence":
             sentences = _usable(_several_documents(sentences, size=PART * window))
@@ -73,12 +78,12 @@ class SentencePairs:
         first = np.flatnonzero(np.diff(self.document, prepend=-1))
         self.first_sentence, self.next_first = first, np.append(first[1:], len(self.starts))
         self.document_starts, self.document_ends = self.starts[first], self.ends[self.next_first - 1]
-        self.window = min(window, int((self.document_ends - self.document_starts).max()) + 3)
-        self.text = self.window - 3
+        self.window = min(window, int((self.document_ends - self.document_starts).max()) + around)
+        self.text = self.window - around
         starts, ends = self._chunks(None)
         self.count = len(starts)
         self.steps_per_epoch = self.count / batch
-        self.row_tokens = float(np.minimum(ends - starts, self.text).mean()) + 3
+        self.row_tokens = float(np.minimum(ends - starts, self.text).mean()) + around
         self._epochs: dict[int, tuple[Integers, _Plan]] = {}
 
     @property
@@ -101,21 +106,18 @@ class SentencePairs:
     def plan(self, total_steps: int | None) -> None: ...
 
     def _fill(self, plan: _Plan) -> Rows:
-        """The rows of pairs: column c of a row is [CLS], a token of A, [SEP], a token of B, [SEP] or [PAD]."""
-        place = np.arange(self.window)
-        first_end = 1 + plan.first_length[:, None]
-        second_end = first_end + 1 + plan.second_length[:, None]
-        source = np.where(
-            place < first_end, plan.first[:, None] + place - 1, plan.second[:, None] + place - first_end - 1
+        """The rows of pairs."""
+        first = Part(self.tokens, plan.first, plan.first_length)
+        second = Part(self.tokens, plan.second, plan.second_length)
+        rows = frame_rows(self.frame, self.frame.reads, {"a": first, "b": second}, pad=self.pad, width=self.window)
+        return Rows(
+            rows.tokens,
+            np.stack([np.full_like(plan.chunk, self.seed), plan.chunk], axis=1),
+            segments=rows.segments,
+            pair=plan.label,
+            lengths=rows.lengths if (rows.lengths < self.window).any() else None,
+            cls=rows.place_of("cls"),
         )
-        rows = self.tokens[np.clip(source, 0, len(self.tokens) - 1)].astype(np.int64)
-        rows[:, 0] = self.special.cls
-        rows[(place == first_end) | (place == second_end)] = self.special.sep
-        rows[place > second_end] = self.special.pad
-        segments = ((place > first_end) & (place <= second_end)).astype(np.int64)
-        lengths = second_end[:, 0] + 1
-        identity = np.stack([np.full_like(plan.chunk, self.seed), plan.chunk], axis=1)
-        return Rows(rows, identity, segments, plan.label, lengths if (lengths < self.window).any() else None)
 
     def _epoch(self, epoch: int) -> tuple[Integers, _Plan]:
         """The order and the rows of an epoch; those of two epochs are kept."""

@@ -1,7 +1,7 @@
 """Parallel text: sources and their targets as memory-mapped tokens, and kept in the cache as corpora are.
 
-Each side is stored as the lines of a corpus, `[b, line, b, line, b]`, where b is the boundary of its tokenizer. So a
-target with the boundary that begins it and the one that ends it is one slice.
+Each side is stored as the lines of a corpus, `[b, line, b, line, b]`, where b is the boundary of its tokenizer. What a
+model reads around a line is not taken from there, but from its frame.
 """
 
 from __future__ import annotations
@@ -88,15 +88,14 @@ class PairSplit:
 
     @cached_property
     def lengths(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """How many tokens each source and each target has, the boundary that ends it included."""
+        """How many tokens each source and each target has, without the boundary that ends it."""
         return tuple(_row_lengths(side) for side in (self.source, self.target))  # type: ignore[return-value]
 
     def row(self, index: int) -> tuple[NDArray[Any], NDArray[Any]]:
-        """A source `[x1 .. xn, b]` and its target `[b, y1 .. ym, b]`."""
-        lengths = self.lengths
-        first, begin = int(self.source.documents[index]), int(self.target.documents[index])
-        source = self.source.tokens[first : first + int(lengths[0][index])]
-        return source, self.target.tokens[begin - 1 : begin + int(lengths[1][index])]
+        """The tokens of a source and of its target."""
+        sides = zip((self.source, self.target), self.lengths, strict=True)
+        x, y = (side.tokens[int(side.documents[index]) :][: int(lengths[index])] for side, lengths in sides)
+        return x, y
 
     def texts(self) -> Iterator[tuple[str, str]]:
         """The source and the target text of each pair, for valid and test."""
@@ -110,7 +109,7 @@ class PairSplit:
 
 
 def _row_lengths(split: Split) -> NDArray[np.int64]:
-    return np.diff(split.documents, append=len(split.tokens))
+    return np.diff(split.documents, append=len(split.tokens)) - 1
 
 
 class PairFiles(Config):
