@@ -11,7 +11,7 @@ import torch
 from lmlab.models import create
 from lmlab.tokenizers import train
 from lmlab.tokenizers.frames import Frame, collate, frame_of, pad_rows, parse_template
-from lmlab.tokenizers.words import read_text
+from lmlab.tokenizers.words import read_text, read_words
 from standins import TEXT
 
 CLS, SEP, BOUNDARY, START = 101, 102, 0, 7
@@ -200,8 +200,8 @@ def test_items_that_do_not_fit_are_refused() -> None:
 def test_pieces_know_their_words(spec: str) -> None:
     tokenizer = train(spec, [TEXT])
     words = ["the", "cat", "sat", "on", "the", "mat", "."]
-    text = read_text(" ".join(words), tokenizer)
-    assert text.pieces == tokenizer.encode(" ".join(words))
+    text = read_words(words, tokenizer)
+    assert text.pieces == tokenizer.encode(" ".join(words)) == read_text(" ".join(words), tokenizer).pieces
     firsts = text.first_pieces()
     assert sorted(firsts) == list(range(len(words)))
     for number, word in enumerate(words):
@@ -209,11 +209,25 @@ def test_pieces_know_their_words(spec: str) -> None:
         assert " ".join(words)[first:].lstrip().startswith(word)
 
 
+@pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+def test_a_word_without_pieces_gets_the_unknown_token() -> None:
+    tokenizer = train("wordpiece:120", [TEXT])
+    words = ["\u200e", "the", "\u200d\u200e", "\u200e", "cat"]  # BERT's normaliser drops them
+    text = read_words(words, tokenizer)
+    unknown = tokenizer.unknown
+    assert text.words == [0, 1, 2, 3, 4]
+    assert text.pieces == [unknown, *tokenizer.encode("the"), unknown, unknown, *tokenizer.encode("cat")]
+    joined = " ".join(words)
+    assert [joined[first:end] for first, end in text.offsets] == words
+    with pytest.raises(ValueError, match="is no word"):
+        read_words(["a b"], tokenizer)
+
+
 def test_tags_of_a_strided_text_are_found_again() -> None:
     """A tagger: pieces -> rows in windows -> vectors -> one vector for each word."""
     tokenizer = train("characters", [TEXT])
     words = ["the", "cat", "sat", "on", "the", "mat"]
-    text = read_text(" ".join(words), tokenizer)
+    text = read_words(words, tokenizer)
     frame = Frame(
         templates={"tokens": "boundary a"},
         specials={"tokens": {"boundary": tokenizer.boundary}},

@@ -34,6 +34,9 @@ DATA = {
         "lmlab.data.corpora.pairs:prepare",
         told_by=("source", "target", "pairs"),
     ),
+    "examples": Kind(
+        "lmlab.data.corpora.examples:ExamplesConfig", "lmlab.data.corpora.examples:prepare", told_by=("examples",)
+    ),
 }
 
 

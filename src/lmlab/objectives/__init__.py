@@ -21,12 +21,22 @@ OBJECTIVES: dict[str, str] = {
     "denoising": "lmlab.objectives.denoising:Denoising",
 }
 
+TASKS: dict[str, str] = {
+    "classification": "lmlab.tasks.classification:Classification",
+    "regression": "lmlab.tasks.regression:Regression",
+    "choice": "lmlab.tasks.choice:Choice",
+    "tagging": "lmlab.tasks.tagging:Tagging",
+    "spans": "lmlab.tasks.spans:Spans",
+}
+"""Objectives over labelled examples: any model that has vectors learns them (lmlab finetune)."""
+
 
 def load_objective(kind: str) -> Any:
     """The class of the objective called `kind`, imported now; a ValueError names the nearest one."""
-    if kind not in OBJECTIVES:
+    table = {**OBJECTIVES, **TASKS}
+    if kind not in table:
         raise ValueError(f"unknown objective {kind!r}{suggest(kind, OBJECTIVES)}")
-    module, _, attribute = OBJECTIVES[kind].partition(":")
+    module, _, attribute = table[kind].partition(":")
     return getattr(importlib.import_module(module), attribute)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -31,7 +31,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tasks.heads import Mix, pool
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import Frame, Row, collate, pad_rows
+from lmlab.tokenizers.frames import Frame, Row, collate, make_frame, pad_rows
 
 How = Literal["full", "frozen", "mix", "gradual", "scratch"]
 HOWS: tuple[How, ...] = ("full", "frozen", "mix", "gradual", "scratch")
@@ -60,6 +60,10 @@ class TaskConfig(Config):
     auxiliary: float = Field(
         0.0, ge=0, description="weight λ of the language-model loss beside that of the task (Radford et al. 2018)"
     )
+    frame: dict[str, str] = Field(
+        {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}, description="what stands around the texts, for each input of the model"
+    )
+    window: int | None = Field(None, ge=4, description="the most tokens of a row; longer texts are cut, or read in parts")
     metric: str | None = Field(None, description="the metric that counts most; by default that of the task")
     scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag stands for itself")
 
@@ -111,7 +115,9 @@ class Task:
     metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
 
     def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
-        self.config, self.tokenizer, self.frame = config, tokenizer, frame
+        self.config, self.tokenizer = config, tokenizer
+        own = make_frame(config.frame, tokenizer)
+        self.frame = replace(own, window=config.window, **self.frame_settings(config))
 
     @classmethod
     def needs(cls, config: TaskConfig) -> tuple[type, ...]:
@@ -123,7 +129,7 @@ class Task:
 
     @classmethod
     def frame_settings(cls, config: TaskConfig) -> dict[str, Any]:
-        """What is special about the frame of this task: windows, or both orders of two texts."""
+        """What is special about the frame of this task: both orders of two texts."""
         return {}
 
     @property

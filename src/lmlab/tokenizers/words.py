@@ -41,3 +41,28 @@ def read_text(text: str, tokenizer: Tokenizer) -> Text:
     """The pieces of a text with their places and words."""
     encoding = tokenizer.engine.encode(text, add_special_tokens=False)
     return Text(encoding.ids, encoding.offsets, find_words(text, encoding.offsets))
+
+
+def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:
+    """The pieces of words with single spaces between them; a word that has none gets the unknown token.
+
+    A normaliser may leave nothing of a word, and yet it wants a place for its tag.
+    """
+    if wrong := [word for word in words if not word or word.split() != [word]]:
+        raise ValueError(f"{wrong[0]!r} is no word: it is empty, or has white space in it")
+    text = " ".join(words)
+    pieces, offsets, numbers = read_text(text, tokenizer)
+    missing = set(range(len(words))) - set(numbers)
+    if not missing:
+        return Text(pieces, offsets, numbers)
+    if tokenizer.unknown is None:
+        raise ValueError(f"the tokenizer has no piece for {words[min(missing)]!r}, and no unknown token: leave it out")
+    begins = [0]
+    for word in words:
+        begins.append(begins[-1] + len(word) + 1)
+    for number in sorted(missing):
+        place = sum(first < begins[number] for first, _ in offsets)
+        pieces.insert(place, tokenizer.unknown)
+        offsets.insert(place, (begins[number], begins[number + 1] - 1))
+        numbers.insert(place, number)
+    return Text(pieces, offsets, numbers)

@@ -49,7 +49,8 @@ def plan_finetuning(
     batch = int((train or {}).get("batch", min(32, max(1, examples))))
     steps_per_epoch = math.ceil(examples / batch)
     epochs = epochs or usual_epochs(how, steps_per_epoch)
-    objective = {**describe_task(labelled, cls, how=how), **(task or {})}
+    window = (train or {}).get("window") or description["model"].get("window")
+    objective = {"frame": dict(cls.TASK_FRAME), "window": window, **describe_task(labelled, cls, how=how), **(task or {})}
     settings = {
         "batch": batch,
         "seed": seed,

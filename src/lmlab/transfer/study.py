@@ -1,0 +1,145 @@
+"""A study: several ways of learning one task side by side, with the baselines that need no language model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from lmlab.checkpoint import write_json
+from lmlab.config import Config
+from lmlab.data.corpora.examples import draw
+from lmlab.data.reading.examples import Labelled
+from lmlab.jobs import Reporter
+from lmlab.metrics.measures import measures_for
+from lmlab.tasks.bag_of_words import BagOfWords
+from lmlab.tasks.majority import Majority
+from lmlab.transfer.results import Result, score_predictions
+from lmlab.transfer.trials import TaskData, Trial, carry_out_all
+
+Kind = Literal["run", "curve", "layers", "comparison"]
+SCORES = "scores.json"
+DECK_LAYERS = ("first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:")
+"""The choices of layers that BERT's authors compare (Devlin et al. 2019, table 7)."""
+BASELINES = {"majority": Majority, "bag of words": BagOfWords}
+
+
+class Study(Config):
+    """What was learnt, and what it came to: all that a table or a page shows."""
+
+    kind: Kind
+    task: str
+    data: str = Field(description="the examples, as they were named")
+    format: str = Field(description="how they were understood")
+    labels: list[str]
+    counts: dict[str, int] = Field(description="examples for training, validation and test")
+    metric: str = Field(description="the measure that counts most")
+    check: list[str] = Field([], description="what the data look like, line by line")
+    results: list[Result]
+    pretraining: dict[str, dict[str, float]] = Field({}, description="the price of each run that was begun with")
+
+    def write(self, folder: Path) -> None:
+        """Write `scores.json`."""
+        write_json(folder / SCORES, self.model_dump())
+
+
+def measure_baselines(data: TaskData, *, sizes: Sequence[int | None] = (None,), seeds: int = 1) -> Iterator[Result]:
+    """Majority class and bag of words, learnt from the same examples as the models."""
+    labelled = data.labelled
+    split, held_out = data.held_out
+    labels = sorted({example.label for example in labelled.train}) if labelled.task == "classification" else []
+    measures = measures_for(labelled.task, metric=labelled.metric, labels=labels, scheme=labelled.scheme)
+    for size in sizes:
+        for seed in range(seeds if size is not None else 1):
+            train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
+            for name, cls in BASELINES.items():
+                began = time.perf_counter()
+                baseline = cls(labelled.task).fit(train, labelled.valid)
+                predictions = baseline.predict(held_out)
+                yield Result(
+                    name=name,
+                    how="baseline",
+                    examples=len(train),
+                    seed=seed,
+                    split=split,
+                    count=len(held_out),
+                    values=score_predictions(measures, predictions, held_out),
+                    seconds=time.perf_counter() - began,
+                )
+
+
+def carry_out_study(
+    kind: Kind,
+    trials: Sequence[Trial],
+    data: TaskData,
+    folder: Path,
+    *,
+    check: Sequence[str] = (),
+    reporter: Reporter | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    told: Callable[[Result], None] = lambda result: None,
+) -> Study | None:
+    """Carry out trials and baselines in a folder, and write what they came to; None where it was interrupted."""
+    sizes = list(dict.fromkeys(trial.take for trial in trials))
+    seeds = 1 + max(trial.seed for trial in trials) - min(trial.seed for trial in trials)
+    results = []
+    for result in measure_baselines(data, sizes=sizes, seeds=seeds):
+        results.append(result)
+        told(result)
+    done = 0
+    for _, result in carry_out_all(trials, data, folder / "trials", reporter=reporter, interrupted=interrupted):
+        results.append(result)
+        told(result)
+        done += 1
+    if done < len(trials):
+        return None
+    study = describe(kind, data, results, check=check)
+    study.write(folder)
+    return study
+
+
+def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Sequence[str] = ()) -> Study:
+    """A study from its results."""
+    labelled = data.labelled
+    return Study(
+        kind=kind,
+        task=labelled.task,
+        data=", ".join(data.config.named),
+        format=labelled.format,
+        labels=labels_of(labelled),
+        counts={
+            name: len(part or ())
+            for name, part in (("train", labelled.train), ("valid", labelled.valid), ("test", labelled.test))
+        },
+        metric=results[0].main if results else "",
+        check=list(check),
+        results=list(results),
+        pretraining=prices({result.run for result in results if result.run is not None}),
+    )
+
+
+def labels_of(labelled: Labelled) -> list[str]:
+    """The names of the classes or tags."""
+    if labelled.task == "classification":
+        return sorted({str(example.label) for example in labelled.train})
+    if labelled.task == "tagging":
+        return sorted({tag for example in labelled.train for tag in example.label})
+    return []
+
+
+def prices(runs: set[str]) -> dict[str, dict[str, float]]:
+    """What each run cost that others began with, as far as it is known."""
+    import json
+
+    found = {}
+    for run in sorted(runs):
+        path = Path(run) / "metrics.jsonl"
+        lines = path.read_text(encoding="utf-8").splitlines() if path.is_file() else []
+        if lines and "cost" in (last := json.loads(lines[-1])):
+            cost = last["cost"]
+            found[run] = {name: float(cost[name]) for name in ("seconds", "joules") if cost.get(name) is not None}
+            found[run]["flops"] = float(last.get("flops") or 0.0)
+    return found
