@@ -44,6 +44,7 @@ LAYERS = {
         "costs",
         "tokenizers",
     },
+    "tasks": {"config", "layers", "models", "tokenizers", "metrics", "data", "objectives", "training"},
     "upgrade": {"config", "data"},
     "recipe": {"config", "models", "objectives", "training", "checkpoint", "data", "upgrade"},
     "jobs": {
@@ -76,6 +77,7 @@ LAYERS = {
     "compare": {
         "config",
         "bits",
+        "metrics",
         "progress",
         "pages",
         "models",

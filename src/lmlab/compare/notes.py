@@ -9,7 +9,7 @@ from lmlab.compare.arena import Results
 from lmlab.compare.plan import SWEEP_SHARE, trains
 from lmlab.compare.ranking import Ranking, tokenizers_of
 from lmlab.compare.records import Entry, Record, choose_basis
-from lmlab.compare.statistics import FEWEST_UNITS
+from lmlab.metrics.intervals import FEWEST_UNITS
 from lmlab.training.budget import parse_budget
 
 TOLERANCE = 0.02

@@ -7,26 +7,16 @@ compared on the same draws: what makes a document hard for all of them cancels o
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
+from lmlab.metrics.intervals import FEWEST_UNITS, Estimate, drawn_counts, middle, two_sided_p
+from lmlab.metrics.measure import Floats
 
 DRAWS = 2000
-FEWEST_UNITS = 5
 LEVEL = 0.05
-
-
-class Estimate(NamedTuple):
-    """A score with its 95% interval; None where there are too few units to tell."""
-
-    value: float
-    low: float | None
-    high: float | None
 
 
 class Difference(NamedTuple):
@@ -61,10 +51,7 @@ class Bootstrap:
         generator = np.random.default_rng(seed)
         columns = {name: np.stack(list(runs), axis=1) for name, runs in bits.items()}  # [units, seeds]
         parts: dict[str, list[Floats]] = {name: [] for name in bits}
-        at_once = max(1, min(draws, 2_000_000 // len(sizes)))
-        even = np.full(len(sizes), 1 / len(sizes))
-        for start in range(0, draws, at_once):
-            drawn = generator.multinomial(len(sizes), even, size=min(at_once, draws - start)).astype(np.float64)
+        for drawn in drawn_counts(generator, units=len(sizes), draws=draws):
             total = drawn @ sizes
             for name, column in columns.items():
                 parts[name].append(drawn @ column / total[:, None])
@@ -87,8 +74,7 @@ class Bootstrap:
         for a, b in pairs:
             bits = self._behind(a, b)
             spread = float(np.std(self.draws[b] - self.draws[a], ddof=1))
-            equal = bits <= 1e-12 or not self.enough
-            raw.append(1.0 if equal else math.erfc(bits / spread / math.sqrt(2)) if spread > 0 else 0.0)
+            raw.append(two_sided_p(bits, spread) if self.enough else 1.0)
         corrected = holm(raw)
         return [
             Difference(
@@ -101,10 +87,7 @@ class Bootstrap:
         return self.sign * (self.values[worse] - self.values[better])
 
     def _interval(self, draws: Floats) -> tuple[float | None, float | None]:
-        if not self.enough:
-            return None, None
-        low, high = np.percentile(draws, [2.5, 97.5])
-        return float(low), float(high)
+        return middle(draws) if self.enough else (None, None)
 
 
 def holm(p: Sequence[float]) -> list[float]:

@@ -1,0 +1,42 @@
+"""Whether a model is as often right as it is sure of itself (Guo et al. 2017)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Bin(NamedTuple):
+    """The predictions whose confidence lies above `low` and up to `high`."""
+
+    low: float
+    high: float
+    size: int
+    confidence: float  # their mean; not a number where there are none
+    accuracy: float
+
+
+def reliability_curve(confidences: Sequence[float], right: Sequence[bool], *, bins: int = 10) -> list[Bin]:
+    """How often predictions are right by how sure the model was of them, in bins of equal width."""
+    sure = np.asarray(confidences, dtype=np.float64).reshape(-1)
+    correct = np.asarray(right, dtype=np.float64).reshape(-1)
+    if len(sure) != len(correct) or bins < 1:
+        raise ValueError(f"{len(sure)} confidences, {len(correct)} predictions, {bins} bins: give one each, and a bin")
+    if len(sure) and not (sure.min() >= 0 and sure.max() <= 1):
+        raise ValueError("confidences must be probabilities, from 0 to 1")
+    place = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
+    counts = np.bincount(place, minlength=bins)
+    sums = (np.bincount(place, weights=each, minlength=bins) for each in (sure, correct))
+    confidence, accuracy = (np.where(counts > 0, each / np.maximum(counts, 1), np.nan) for each in sums)
+    return [
+        Bin(i / bins, (i + 1) / bins, int(counts[i]), float(confidence[i]), float(accuracy[i])) for i in range(bins)
+    ]
+
+
+def expected_calibration_error(confidences: Sequence[float], right: Sequence[bool], *, bins: int = 10) -> float:
+    """The mean distance of confidence and accuracy, each bin by its share of the predictions."""
+    curve = [each for each in reliability_curve(confidences, right, bins=bins) if each.size]
+    total = sum(each.size for each in curve)
+    return sum(each.size * abs(each.confidence - each.accuracy) for each in curve) / total if total else float("nan")

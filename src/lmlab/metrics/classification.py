@@ -1,0 +1,110 @@
+"""Measures of predicted classes: accuracy, F1 and Matthews' correlation, each equal to scikit-learn's."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.metrics.measure import Floats, SummedMeasure, divide, harmonic
+
+POSITIVE_NAMES = (
+    *("1", "yes", "true", "positive", "pos", "equivalent", "duplicate", "entailment", "acceptable", "spam", "+"),
+    *("paraphrase", "is_duplicate", "same", "relevant", "toxic"),
+)
+"""Names by which the class that an F1 is about is known, where its opposite has another name."""
+
+
+class Accuracy(SummedMeasure):
+    """The share of examples that are right."""
+
+    name = "accuracy"
+
+    def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
+        right = [float(p == t) for p, t in zip(predicted, true, strict=True)]
+        return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
+
+    def value(self, totals: Floats) -> Floats:
+        return divide(totals[..., 0], totals[..., 1], empty=float("nan"))
+
+
+class F1(SummedMeasure):
+    """F1 of one class, the positive one; 0 where it is neither predicted nor there."""
+
+    name = "f1"
+
+    def __init__(self, positive: Any) -> None:
+        self.positive = positive
+
+    def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
+        found = np.array([p == self.positive for p in predicted], dtype=np.float64)
+        there = np.array([t == self.positive for t in true], dtype=np.float64)
+        return np.stack([found * there, found, there], axis=1)
+
+    def value(self, totals: Floats) -> Floats:
+        return harmonic(totals[..., 0], totals[..., 1], totals[..., 2])
+
+
+class MacroF1(SummedMeasure):
+    """The mean of the F1 of all classes that are predicted or there."""
+
+    name = "macro_f1"
+
+    def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
+        found, there = one_hot(predicted, true)
+        return np.concatenate([found * there, found, there], axis=1)
+
+    def value(self, totals: Floats) -> Floats:
+        both, found, there = np.split(totals, 3, axis=-1)
+        each = harmonic(both, found, there)
+        present = found + there > 0
+        return divide((each * present).sum(-1), present.sum(-1).astype(np.float64), empty=float("nan"))
+
+
+class Matthews(SummedMeasure):
+    """The correlation of predicted and true classes (Matthews 1975; of several classes, Gorodkin 2004).
+
+    R = (c s − Σ p_k t_k) / √((s² − Σ p_k²) (s² − Σ t_k²)) with c examples right of s, of which p_k were said
+    and t_k are of the class k; 0 where all are predicted, or are, of one class.
+    """
+
+    name = "matthews"
+
+    def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
+        found, there = one_hot(predicted, true)
+        right = (found * there).sum(1, keepdims=True)
+        return np.concatenate([right, np.ones_like(right), found, there], axis=1)
+
+    def value(self, totals: Floats) -> Floats:
+        right, size = totals[..., 0], totals[..., 1]
+        found, there = np.split(totals[..., 2:], 2, axis=-1)
+        covariance = right * size - (found * there).sum(-1)
+        # s² − Σ p_k² as Σ p_k (s − p_k), whose terms are all ≥ 0: what has no spread must have one of 0, not nearly so
+        spread = [(each * (size[..., None] - each)).sum(-1) for each in (found, there)]
+        return divide(covariance, np.sqrt(spread[0]) * np.sqrt(spread[1]), empty=0.0)
+
+
+def one_hot(predicted: Sequence[Any], true: Sequence[Any]) -> tuple[Floats, Floats]:
+    """Predicted and true classes as rows of 0 and 1, one column for each class seen in either: [N, C] twice."""
+    classes: dict[Any, int] = {}
+    places = [np.array([classes.setdefault(label, len(classes)) for label in part], int) for part in (true, predicted)]
+    there, found = (np.eye(len(classes))[each] for each in places)
+    return found, there
+
+
+def confusion(predicted: Sequence[Any], true: Sequence[Any], *, labels: Sequence[Any]) -> NDArray[np.int64]:
+    """How often an example of a class (row) was said to be of another (column): [C, C]."""
+    place = {label: i for i, label in enumerate(labels)}
+    unknown = [label for label in (*true, *predicted) if label not in place]
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of the labels {', '.join(map(str, labels))}")
+    pairs = [place[t] * len(labels) + place[p] for p, t in zip(predicted, true, strict=True)]
+    return np.bincount(np.array(pairs, int), minlength=len(labels) ** 2).reshape(len(labels), len(labels))
+
+
+def positive_label(labels: Sequence[str]) -> str | None:
+    """Which of two classes an F1 is about, where its name says so."""
+    known = [label for label in labels if label.lower() in POSITIVE_NAMES]
+    return known[0] if len(known) == 1 and len(labels) == 2 else None

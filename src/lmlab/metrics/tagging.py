@@ -1,0 +1,134 @@
+"""Measures of tagged words: the spans that tags mark, found and scored as conlleval does, and single tags.
+
+The rules are those of the shared tasks' script (Tjong Kim Sang & Buchholz 2000), which reads IOB1, IOB2 and IOBES alike
+and makes spans of any sequence, legal or not: an I after an O begins a span, and so does a change of type. (The script
+of 2000 knows no S, and E only before what is not B; E and S are read here as its later ports do.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from lmlab.metrics.measure import Floats, SummedMeasure, divide, harmonic
+
+Tags = Sequence[str]
+
+
+class Span(NamedTuple):
+    """Words from `start` up to, not including, `end`, of one type."""
+
+    type: str
+    start: int
+    end: int
+
+
+class SpanScores(NamedTuple):
+    """How well spans were found: as fractions, with the numbers that they come from."""
+
+    precision: float
+    recall: float
+    f1: float
+    correct: int
+    found: int
+    there: int
+
+
+def spans(tags: Tags) -> list[Span]:
+    """The spans that tags mark, from left to right."""
+    found: list[Span] = []
+    begun: int | None = None
+    before, type_before = "O", ""
+    for place, whole in enumerate((*tags, "O")):
+        tag, _, type_ = whole.partition("-")
+        other = type_ != type_before
+        if begun is not None and (other or tag in ("O", "B", "S") or before in ("E", "S")):
+            found.append(Span(type_before, begun, place))
+            begun = None
+        if tag != "O" and (other or tag in ("B", "S") or (tag in ("I", "E") and before in ("O", "E", "S"))):
+            begun = place
+        before, type_before = tag, type_
+    return found
+
+
+class SpanMeasure(SummedMeasure):
+    """A measure of spans, which are right where type, first and last word are; over all types and sentences at once."""
+
+    def statistics(self, predicted: Sequence[Tags], true: Sequence[Tags]) -> Floats:
+        """Of each sentence, the number of spans that are right, that were found and that are there."""
+        rows = np.zeros((len(true), 3))
+        for row, (said, gold) in enumerate(zip(predicted, true, strict=True)):
+            check_words(said, gold)
+            found, there = set(spans(said)), set(spans(gold))
+            rows[row] = len(found & there), len(found), len(there)
+        return rows
+
+
+class SpanF1(SpanMeasure):
+    """The harmonic mean of precision and recall; 0 where there are no spans at all."""
+
+    name = "f1"
+
+    def value(self, totals: Floats) -> Floats:
+        return harmonic(totals[..., 0], totals[..., 1], totals[..., 2])
+
+
+class SpanPrecision(SpanMeasure):
+    """The share of the spans found that are right."""
+
+    name = "precision"
+
+    def value(self, totals: Floats) -> Floats:
+        return divide(totals[..., 0], totals[..., 1], empty=0.0)
+
+
+class SpanRecall(SpanMeasure):
+    """The share of the spans there that were found."""
+
+    name = "recall"
+
+    def value(self, totals: Floats) -> Floats:
+        return divide(totals[..., 0], totals[..., 2], empty=0.0)
+
+
+class TagAccuracy(SummedMeasure):
+    """The share of words whose tag is right."""
+
+    name = "accuracy"
+
+    def statistics(self, predicted: Sequence[Tags], true: Sequence[Tags]) -> Floats:
+        rows = np.zeros((len(true), 2))
+        for row, (said, gold) in enumerate(zip(predicted, true, strict=True)):
+            check_words(said, gold)
+            rows[row] = sum(p == t for p, t in zip(said, gold, strict=True)), len(gold)
+        return rows
+
+    def value(self, totals: Floats) -> Floats:
+        return divide(totals[..., 0], totals[..., 1], empty=float("nan"))
+
+
+def scores_by_type(predicted: Sequence[Tags], true: Sequence[Tags]) -> dict[str, SpanScores]:
+    """The table that conlleval prints: how well the spans of each type were found, in the order of the alphabet."""
+    correct: Counter[str] = Counter()
+    found: Counter[str] = Counter()
+    there: Counter[str] = Counter()
+    for said, gold in zip(predicted, true, strict=True):
+        check_words(said, gold)
+        ours, theirs = spans(said), spans(gold)
+        found.update(span.type for span in ours)
+        there.update(span.type for span in theirs)
+        correct.update(span.type for span in set(ours) & set(theirs))
+    table = {}
+    for type_ in sorted(found.keys() | there.keys()):
+        c, f, t = correct[type_], found[type_], there[type_]
+        table[type_] = SpanScores(c / f if f else 0.0, c / t if t else 0.0, 2 * c / (f + t), c, f, t)
+    return table
+
+
+def check_words(predicted: Tags, true: Tags) -> None:
+    """Every word has one tag."""
+    if len(predicted) != len(true):
+        raise ValueError(f"{len(predicted)} tags for a sentence of {len(true)} words: give one for each word")
