@@ -11,7 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.data.reading.examples import Example
-from lmlab.layers.crf import CRF, allowed_transitions
+from lmlab.layers.crf import CRF, legal_tags
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
@@ -83,7 +83,7 @@ class Tagging(Task):
         classes = len(self.config.labels)
         heads: dict[str, nn.Module] = {"label": Classifier(width, classes, dropout=self.config.dropout)}
         if self.config.crf:
-            heads["crf"] = CRF(classes, allowed=allowed_transitions(self.config.labels, self.config.scheme))
+            heads["crf"] = CRF(classes, legal=legal_tags(self.config.labels, scheme=self.config.scheme))
         return heads
 
     def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:

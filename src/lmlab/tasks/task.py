@@ -63,7 +63,9 @@ class TaskConfig(Config):
     frame: dict[str, str] = Field(
         {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}, description="what stands around the texts, for each input of the model"
     )
-    window: int | None = Field(None, ge=4, description="the most tokens of a row; longer texts are cut, or read in parts")
+    window: int | None = Field(
+        None, ge=4, description="the most tokens of a row; longer texts are cut, or read in parts"
+    )
     metric: str | None = Field(None, description="the metric that counts most; by default that of the task")
     scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag stands for itself")
 

@@ -50,7 +50,12 @@ def plan_finetuning(
     steps_per_epoch = math.ceil(examples / batch)
     epochs = epochs or usual_epochs(how, steps_per_epoch)
     window = (train or {}).get("window") or description["model"].get("window")
-    objective = {"frame": dict(cls.TASK_FRAME), "window": window, **describe_task(labelled, cls, how=how), **(task or {})}
+    objective = {
+        "frame": dict(cls.TASK_FRAME),
+        "window": window,
+        **describe_task(labelled, cls, how=how),
+        **(task or {}),
+    }
     settings = {
         "batch": batch,
         "seed": seed,

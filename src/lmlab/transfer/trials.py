@@ -6,14 +6,14 @@ import hashlib
 import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from lmlab import run as runs
 from lmlab.checkpoint import read_json, write_bytes, write_json
 from lmlab.config import build
-from lmlab.data.corpora.examples import ExamplesConfig, draw
+from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.jobs import Reporter
 from lmlab.language_model import load
@@ -77,8 +77,6 @@ class TaskData:
 
 
 def _with_train(labelled: Labelled, train: Sequence[Example]) -> Labelled:
-    from dataclasses import replace
-
     return replace(labelled, train=train)
 
 
@@ -200,8 +198,6 @@ def _remove(path: Path) -> None:
 
 def _key(trial: Trial, data: TaskData) -> str:
     """What a result depends on: the trial, and where its data and weights are."""
-    from lmlab.data.corpora.examples import fingerprint
-
     parts = (data.labelled.train, data.labelled.valid, data.labelled.test)
     weights = trial.origin / "manifest.json"
     content = [fingerprint(parts), weights.read_text() if weights.is_file() else "", repr(trial)]

@@ -1,0 +1,247 @@
+"""lmlab finetune: a run learns a task from labelled examples."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from lmlab.transfer.finetune import Finetuned
+    from lmlab.transfer.study import Study
+    from lmlab.transfer.trials import TaskData, Trial
+
+HOW = (
+    "full: all weights learn; frozen: only the head, over vectors computed once; mix: head and a mix of all layers; "
+    "gradual: unfrozen from the top; scratch: same model without pre-training."
+)
+
+
+def finetune(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run to begin with: any network that was trained.")],
+    data: Annotated[
+        str, typer.Argument(metavar="DATA", help="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U, SQuAD, or a folder.")
+    ],
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run directory to make.")] = None,
+    valid: Annotated[str | None, typer.Option(help="Validation examples. (default: part of DATA)")] = None,
+    test: Annotated[
+        str | None, typer.Option(help="Test examples. (default: part of DATA, or none where --valid is given)")
+    ] = None,
+    how: Annotated[str, typer.Option(help=HOW)] = "full",
+    task: Annotated[
+        str | None,
+        typer.Option(help="classification, regression, choice, tagging or spans. (default: told from DATA)"),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="Which column is what, by name or number: a=review,label=stars (b: the second text)."),
+    ] = None,
+    crf: Annotated[bool, typer.Option("--crf", help="Tagging: a conditional random field over the tags.")] = False,
+    pool: Annotated[
+        str | None, typer.Option(help="What stands for a text: cls, last, mean, max or concat. (default: by model)")
+    ] = None,
+    layers: Annotated[
+        str | None,
+        typer.Option(help="With --how frozen: last, second-to-last, sum:all, concat:-4: …; all compares six of them."),
+    ] = None,
+    examples: Annotated[
+        str | None,
+        typer.Option(help="Learning curve: train with so many examples each, e.g. 10,30,100,300,all."),
+    ] = None,
+    epochs: Annotated[float | None, typer.Option(min=0.01, help="Passes over the examples. (default: 3)")] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds: mean, interval, and each one.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
+    alone: Annotated[
+        bool, typer.Option("--alone", help="Only the run itself: no majority, bag of words, frozen and scratch.")
+    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Only show what the data look like.")] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Any setting, e.g. --set train.rate=1e-4 --set objective.dropout=0.2."),
+    ] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted in -o.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there already.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+) -> None:
+    """Fine-tune a run on labelled examples, beside baselines.
+
+    Examples:
+
+      lmlab finetune runs/bert reviews.tsv -o runs/stars
+
+      lmlab finetune runs/bert eng.train --valid eng.testa -o runs/ner --crf
+
+      lmlab finetune runs/bert train.json --valid dev.json -o runs/qa
+
+      lmlab finetune runs/gpt2 snli.jsonl -o runs/nli --how frozen
+
+      lmlab finetune runs/bert reviews.tsv --examples 10,30,100,300,all --seeds 5 -o curve
+
+    Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
+    the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
+    """
+    from lmlab.config import apply_settings
+    from lmlab.transfer.finetune import check_data, open_data
+    from lmlab.transfer.planning import read_origin
+    from lmlab.transfer.trials import Trial
+
+    groups = apply_settings({"train": {"device": device}, "objective": {}}, settings or [])
+    if wrong := set(groups) - {"train", "objective"}:
+        raise ValueError(f"--set {wrong.pop()}.…: of a task only train.… and objective.… can be set")
+    read_origin(run)
+    opened, removed = open_data(data, valid=valid, test=test, task=task, columns=parse_columns(columns))
+    told = check_data(run, opened, removed)
+    if check:
+        _tell_check(told, json_=json_)
+        return
+    if output is None:
+        raise ValueError("where should the run go? give -o RUN, for instance -o runs/task (--check only looks)")
+    given = {"crf": crf or None, "pool": pool}
+    objective = {**{name: value for name, value in given.items() if value is not None}, **groups["objective"]}
+    if crf and opened.labelled.task != "tagging":
+        raise ValueError(f"--crf is for tagging, and {data} is for {opened.labelled.task}")
+    if layers is not None and how != "frozen":
+        raise ValueError("--layers chooses what is read of a frozen model: add --how frozen")
+    trial = Trial(
+        origin=run,
+        how=how,
+        seed=seed,
+        epochs=epochs,
+        layers="last" if layers in (None, "all") else str(layers),
+        task=objective,
+        train=groups["train"],
+    )
+    if not json_:
+        for line in told.lines():
+            print(line, file=sys.stderr)
+    if examples is not None or layers == "all":
+        sizes = _sizes(examples)
+        study = run_study(trial, opened, output, sizes=sizes, seeds=seeds, check=told.lines(), overwrite=overwrite)
+        tell_study(study, output, json_=json_)
+        return
+    found = _run(
+        trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite
+    )
+    tell_study(found.study, output, json_=json_, next_step=_next_step(found))
+
+
+def parse_columns(text: str | None) -> dict[str, str]:
+    """`a=review,label=3` as a table."""
+    found = {}
+    for part in (text or "").split(",") if text else []:
+        name, equals, column = part.partition("=")
+        if not equals or not column.strip():
+            raise ValueError(f"--columns {text}: give role=column pairs, for instance a=review,label=stars")
+        found[name.strip()] = column.strip()
+    return found
+
+
+def _sizes(text: str | None) -> list[int | None]:
+    """Numbers of examples, `all` as None."""
+    if text is None:
+        return [None]
+    try:
+        found = [None if part.strip() == "all" else int(part) for part in text.split(",")]
+    except ValueError:
+        raise ValueError(f"--examples {text}: give numbers with commas between them, or all: 10,30,100,all") from None
+    if any(size is not None and size < 1 for size in found):
+        raise ValueError(f"--examples {text}: each number must be 1 or more")
+    return found
+
+
+def _tell_check(told: Any, *, json_: bool) -> None:
+    if json_:
+        import json
+
+        print(json.dumps(told.as_dict(), ensure_ascii=False))
+        return
+    for line in told.lines():
+        print(line)
+
+
+def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetuned:
+    from lmlab.cli.progress import TrainingDisplay
+    from lmlab.cli.train import _interrupts
+    from lmlab.transfer.finetune import finetune_trial
+
+    interrupted = _interrupts()
+    with TrainingDisplay() as display:
+        found = finetune_trial(trial, data, output, reporter=display, interrupted=interrupted, **options)
+    if found is None:
+        _stop(output)
+    return found
+
+
+def run_study(
+    trial: Trial, data: TaskData, output: Path, *, sizes: list[int | None], seeds: int, check: list[str], overwrite: bool
+) -> Study:
+    """A learning curve, or a comparison of layers, in a folder of its own."""
+    from lmlab.transfer.finetune import plan_curve, plan_layers
+
+    curve = sizes != [None]
+    trials = plan_curve(trial, sizes, seeds=seeds) if curve else plan_layers(trial, seeds=seeds)
+    return carry_out(trials, data, output, kind="curve" if curve else "layers", check=check, overwrite=overwrite)
+
+
+def carry_out(
+    trials: list[Trial], data: TaskData, output: Path, *, kind: Any, check: list[str], overwrite: bool
+) -> Study:
+    """Carry out trials with bars on the screen."""
+    import shutil
+
+    from lmlab.cli.progress import TrainingDisplay
+    from lmlab.cli.train import _interrupts
+    from lmlab.transfer.study import SCORES, carry_out_study
+
+    if output.exists() and any(output.iterdir()):
+        ours = (output / SCORES).is_file() or (output / "trials").is_dir()
+        if not ours:
+            raise ValueError(f"{output} exists and was not made by lmlab finetune or compare; choose another -o")
+        if overwrite:
+            shutil.rmtree(output / "trials", ignore_errors=True)
+    interrupted = _interrupts()
+    with TrainingDisplay() as display:
+        study = carry_out_study(
+            kind, trials, data, output, check=check, reporter=display, interrupted=interrupted
+        )
+    if study is None:
+        _stop(output)
+    return study
+
+
+def _stop(output: Path) -> Any:
+    print(f"Interrupted; what is done is saved in {output}. Go on with the same command and --resume.")
+    sys.exit(130)
+
+
+def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
+    """The scores as a table, and where the page is."""
+    from lmlab.transfer.report import write_report
+
+    report = write_report(study, output)
+    if json_:
+        print(study.model_dump_json())
+        return
+    from rich.console import Console
+
+    from lmlab.cli.scores import score_table
+
+    console = Console(highlight=False)
+    console.print(score_table(study))
+    console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
+    if next_step:
+        console.print(f"Next: {next_step}", soft_wrap=True, markup=False)
+
+
+def _next_step(found: Finetuned) -> str:
+    import shlex
+
+    path = shlex.quote(str(found.path))
+    return {
+        "tagging": f'lmlab predict {path} "words of a sentence"',
+        "spans": f'lmlab predict {path} --context page.txt "a question?"',
+        "choice": f'lmlab predict {path} "a question?" "first choice" "second choice"',
+    }.get(found.study.task, f'lmlab predict {path} "a text"') + f"   or: lmlab evaluate {path} more.tsv"

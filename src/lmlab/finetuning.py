@@ -1,0 +1,90 @@
+"""The work of a run that learns a task: as training, over labelled examples, with or without the model's own weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import nn
+
+from lmlab.costs.parameters import Parameters
+from lmlab.data.batches.examples import ExampleLoader
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.examples import ExampleSet
+from lmlab.jobs import Reporter, Training
+from lmlab.models.model import Model
+from lmlab.recipe import Recipe
+from lmlab.tasks.features import hash_weights, with_vectors
+from lmlab.tasks.heads import Classifier
+from lmlab.tasks.predicting import TaskValidator
+from lmlab.tasks.task import Item, Task
+from lmlab.tokenizers.frames import Frame
+from lmlab.training.loop import plan_steps
+from lmlab.training.progress import Progress
+
+
+class FineTuning(Training):
+    """Trains a head, and the model under it unless it is frozen."""
+
+    def __init__(
+        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None
+    ) -> None:
+        scratch = recipe.objective["how"] == "scratch"
+        super().__init__(cls, recipe, corpus, config, frame=frame, origin=None if scratch else origin)
+        if not self.task.config.trains_model:
+            self.learner.model.requires_grad_(False)
+        if origin is not None and not scratch:
+            begin_with_pooler(self.learner.model, self.learner.heads)
+
+    @property
+    def task(self) -> Task:
+        return cast(Task, self.learner.objective)
+
+    def _open_data(self, recipe: Recipe, window: int) -> None:
+        """The loader of the training examples, and what evaluates on those of validation."""
+        task, parts = self.task, (self.corpus.train, self.corpus.valid)
+        self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
+        self._use(self.items)
+        self.planned = plan_steps(self.learner, self.loader, self.settings)
+
+    def _use(self, items: Sequence[Sequence[Item]]) -> None:
+        train, valid = items
+        batch, seed = self.settings.batch, self.settings.seed
+        self.loader = ExampleLoader(
+            train, batch=batch, window=self.task.config.window or 0, seed=seed, length=self.task.tokens_of
+        )
+        self.evaluate = None
+        if valid:
+            examples = cast(ExampleSet, self.corpus.valid).examples
+            self.evaluate = TaskValidator(self.learner, self.task, examples, valid)
+
+    def carry_out(
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
+    ) -> tuple[Progress, Parameters]:
+        if not self.task.config.trains_model:
+            model = self.learner.model
+            weights = hash_weights(model)
+            done, total = 0, sum(map(len, self.items))
+            found = []
+            for items in self.items:
+
+                def report(count: int, _: int, before: int = done) -> None:
+                    reporter.stage("reading examples", before + count, total)
+
+                found.append(with_vectors(self.task, model, items, weights=weights, progress=report) if items else [])
+                done += len(items)
+            self._use(found)
+        return super().carry_out(path, reporter, interrupted, begin)
+
+
+@torch.no_grad()
+def begin_with_pooler(model: nn.Module, heads: nn.ModuleDict) -> None:
+    """Let a classifier over [CLS] begin with the dense layer that BERT has learnt for it (its pooler)."""
+    head, pooler = heads["label"], getattr(model, "pooler", None)
+    if not isinstance(head, Classifier) or not isinstance(head.dense, nn.Linear) or not isinstance(pooler, nn.Linear):
+        return
+    if head.dense.weight.shape == pooler.weight.shape:
+        head.dense.weight.copy_(pooler.weight)
+        head.dense.bias.copy_(pooler.bias)

@@ -1,0 +1,186 @@
+"""Fine-tune a run on labelled examples, and put its score beside those that make it believable."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmlab.checkpoint import load_tokenizer, write_manifest
+from lmlab.data import make_config
+from lmlab.data.corpora.checking import Check, check
+from lmlab.data.corpora.examples import ExamplesConfig, read
+from lmlab.jobs import Reporter
+from lmlab.tasks.task import HOWS
+from lmlab.transfer.planning import read_origin, usual_epochs
+from lmlab.transfer.results import Result
+from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
+from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all
+
+BESIDE = "beside"
+"""The folder of a fine-tuned run that holds what it is compared with."""
+FORWARD = 1 / 3
+"""What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
+
+
+class Finetuned(NamedTuple):
+    """What fine-tuning came to."""
+
+    path: Path
+    study: Study
+
+
+def open_data(
+    examples: str | Path,
+    *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    task: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    split: Sequence[float] | None = None,
+) -> tuple[TaskData, dict[str, int]]:
+    """Read labelled examples, split them, and free the held-out ones of what training shows; and what was removed."""
+    given = {"valid": valid, "test": test, "task": task, "columns": dict(columns or {}) or None, "split": split}
+    values = {"kind": "examples", "examples": [str(examples)]}
+    for name, value in given.items():
+        if value is not None:
+            values[name] = [str(value)] if name in ("valid", "test") else value
+    config = make_config(values)
+    assert isinstance(config, ExamplesConfig)
+    labelled, removed = read(config)
+    return TaskData(config=config, labelled=labelled), removed
+
+
+def check_data(run: Path, data: TaskData, removed: Mapping[str, int]) -> Check:
+    """What the examples look like, to the tokenizer and the window of a run."""
+    window = read_origin(run)["model"].get("window")
+    return check(data.labelled, tokenizer=load_tokenizer(run), window=window, removed=removed)
+
+
+def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
+    """What a way of learning is compared with: the model frozen, and the same net without pre-training.
+
+    Together they cost at most about as much as the run itself, so the net from scratch learns for a little less long.
+    """
+    if trial.how in ("frozen", "scratch"):
+        return []
+    steps = max(1, len(data.labelled.train) // 32)
+    epochs = trial.epochs or usual_epochs(trial.how, steps)
+    found = []
+    for seed in range(trial.seed, trial.seed + seeds):
+        found.append(Trial(origin=trial.origin, how="frozen", seed=seed))
+        if trial.how in ("full", "gradual"):
+            share = max(0.2, 1 - 2 * FORWARD / epochs)
+            note = f"{share:.0%} of the steps"
+            scratch = Trial(origin=trial.origin, how="scratch", seed=seed, epochs=share * epochs, note=note)
+            found.append(scratch)
+    return found
+
+
+def finetune(
+    run: str | Path,
+    examples: str | Path,
+    *,
+    output: str | Path,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    task: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    how: str = "full",
+    seeds: int = 1,
+    seed: int = 0,
+    epochs: float | None = None,
+    alone: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    train: Mapping[str, Any] | None = None,
+    overwrite: bool = False,
+    resume: bool = False,
+) -> Finetuned:
+    """Let a run learn the task of labelled examples, in the new run directory `output`.
+
+    `settings` are further ones of the task (crf, pool …), `train` of training (rate, batch …). `seeds` runs are made, of
+    which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
+    words, the frozen model and the same net from scratch.
+    """
+    data, removed = open_data(examples, valid=valid, test=test, task=task, columns=columns)
+    told = check_data(Path(run), data, removed)
+    trial = Trial(origin=Path(run), how=how, seed=seed, epochs=epochs, task=settings or {}, train=train or {})
+    found = finetune_trial(
+        trial, data, Path(output), seeds=seeds, alone=alone, check=told.lines(), overwrite=overwrite, resume=resume
+    )
+    assert found is not None, "nobody interrupts"
+    return found
+
+
+def finetune_trial(
+    trial: Trial,
+    data: TaskData,
+    path: Path,
+    *,
+    seeds: int = 1,
+    alone: bool = False,
+    check: Sequence[str] = (),
+    overwrite: bool = False,
+    resume: bool = False,
+    reporter: Reporter | None = None,
+    interrupted: Callable[[], bool] = lambda: False,
+    told: Callable[[Result], None] = lambda result: None,
+) -> Finetuned | None:
+    """As `finetune`, with the data read already; None where it was interrupted."""
+    if (path / "recipe.json").is_file() and not (overwrite or resume):
+        raise ValueError(f"{path} holds a run already; go on with --resume, or replace it with --overwrite")
+    if overwrite and (path / BESIDE).is_dir():
+        shutil.rmtree(path / BESIDE)
+    results = list(measure_baselines(data)) if not alone else []
+    for result in results:
+        told(result)
+    main = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=overwrite)
+    if main is None:
+        return None
+    told(main)
+    results.append(main)
+    others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
+    others += [] if alone else beside(trial, data, seeds=seeds)
+    done = 0
+    for _, result in carry_out_all(others, data, path / BESIDE, reporter=reporter, interrupted=interrupted):
+        told(result)
+        results.append(result)
+        done += 1
+    study = describe("run", data, results, check=check)
+    study.write(path)
+    write_manifest(path)
+    return Finetuned(path, study) if done == len(others) else None
+
+
+def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int) -> list[Trial]:
+    """A trial for each number of examples and each seed; None stands for all examples."""
+    return [replace(trial, take=size, seed=seed) for size in sizes for seed in range(trial.seed, trial.seed + seeds)]
+
+
+def plan_layers(trial: Trial, *, seeds: int) -> list[Trial]:
+    """A trial for each of the choices of layers that BERT's authors compare."""
+    return [
+        replace(trial, how="frozen", layers=layers, seed=seed)
+        for layers in DECK_LAYERS
+        for seed in range(trial.seed, trial.seed + seeds)
+    ]
+
+
+def plan_comparison(runs: Sequence[Path], hows: Sequence[str], *, seeds: int, trial: Trial) -> list[Trial]:
+    """A trial for each run, each way of learning and each seed."""
+    for how in hows:
+        if how not in HOWS:
+            raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}, separated by commas")
+    for run in runs:
+        read_origin(run)
+    names = [run.name for run in runs]
+    if len(set(names)) < len(names):
+        raise ValueError(f"--runs: two runs have the same name among {', '.join(names)}; rename a folder")
+    return [
+        replace(trial, origin=run, how=how, seed=seed)
+        for run in runs
+        for how in hows
+        for seed in range(trial.seed, trial.seed + seeds)
+    ]
