@@ -50,8 +50,11 @@ class Labelled:
     columns: Mapping[str, str] = field(default_factory=dict)
     """Which column was taken for what: {"a": "sentence1", "b": "sentence2", "label": "label"}."""
     scheme: str | None = None
-    """Of tags that mark spans: `IOB1`, `IOB2` or `IOBES`; None where each tag stands for itself (parts of speech)."""
+    """Of tags that mark spans, as the file has them: `IOB1`, `IOB2`, `IOBES` or `BILOU`; examples have IOB2. None
+    where each tag stands for itself (parts of speech)."""
     metric: str | None = None
     """The official metric, where the format says which (GLUE): `accuracy`, `f1`, `matthews`, `pearson`."""
     skipped: Mapping[str, int] = field(default_factory=dict)
     """How many lines were left out, by reason."""
+    notes: Sequence[str] = ()
+    """What was decided where it could have been otherwise, and how to say so: one short sentence each."""

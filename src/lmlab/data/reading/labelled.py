@@ -1,0 +1,194 @@
+"""Labelled examples from whatever file they come in: the format is told from its name and from what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lmlab.config import suggest
+from lmlab.data.reading.examples import TASKS, Example, Labelled, TaskName
+from lmlab.data.reading.folders import find_parts, read_classes
+from lmlab.data.reading.labelled_lines import FastTextReader, TrecReader, is_fasttext, is_trec
+from lmlab.data.reading.reader import NoLabelsError, Reader
+from lmlab.data.reading.roles import Columns
+from lmlab.data.reading.rows import RowReader
+from lmlab.data.reading.schemes import OUTSIDE, split_tag
+from lmlab.data.reading.squad import SquadReader, is_squad
+from lmlab.data.reading.tables import parse_json
+from lmlab.data.reading.tagged import ColumnReader, ListReader, has_lists, is_tagged
+from lmlab.data.reading.whole import check_exists, read_whole, shorten
+
+JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+COLUMN_ENDINGS = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes", ".iobes")
+
+
+def read_labelled(
+    path: str | Path,
+    *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    task: TaskName | None = None,
+    columns: Columns | None = None,
+    header: bool | None = None,
+) -> Labelled:
+    """The labelled examples of a file or a folder, and of others that are held out from training.
+
+    `columns` says which column is what ({"a": "review", "label": "stars"}; numbers count from 1), `header` whether the
+    first row names them, `task` what is to be learnt; each is told from the files where it is not given. A folder may
+    bring its own valid and test. Tags that mark spans are given in IOB2.
+    """
+    if task is not None and task not in TASKS:
+        raise ValueError(f"unknown task {task!r}{suggest(task, TASKS)}")
+    train = Path(path).expanduser()
+    check_exists(train)
+    parts = find_parts(train) if train.is_dir() else None
+    paths = dict(parts.paths) if parts is not None else {"train": train}
+    given = {split: Path(one).expanduser() for split, one in (("valid", valid), ("test", test)) if one is not None}
+    for split, one in given.items():
+        check_exists(one)
+        paths[split] = _find_file(one) if one.is_dir() and not paths["train"].is_dir() else one
+    if paths["train"].is_dir():
+        return check_labels(_read_folders(paths, task))
+    text = read_whole(paths["train"])
+    reader = find_reader(str(paths["train"]), text, task=task, columns=columns, header=header)
+    if task is not None and reader.task != task:
+        raise ValueError(
+            f"{paths['train']} is {reader.format}: its task is {reader.task}, not {task}; leave --task out"
+        )
+    for note in parts.notes if parts is not None else ():
+        reader.note(note)
+    splits: dict[str, list[Example]] = {"train": _read(reader, paths["train"], text)}
+    for split in ("valid", "test"):
+        if split in paths:
+            try:
+                splits[split] = _read(reader, paths[split], read_whole(paths[split]))
+            except NoLabelsError:
+                if split in given:
+                    raise
+                reader.note(f"{paths[split].name} has no labels, and is left out")
+    return check_labels(
+        Labelled(
+            task=reader.task,
+            train=splits["train"],
+            valid=splits.get("valid"),
+            test=splits.get("test"),
+            format=reader.format,
+            columns=reader.columns,
+            scheme=reader.scheme,
+            metric=reader.metric,
+            skipped=dict(reader.skipped),
+            notes=tuple(reader.notes),
+        )
+    )
+
+
+def find_reader(
+    source: str,
+    text: str,
+    *,
+    task: TaskName | None = None,
+    columns: Columns | None = None,
+    header: bool | None = None,
+) -> Reader:
+    """The reader of a file, by its name and by what is in it; a ValueError where neither tells."""
+    name = source.lower().removesuffix(".gz")
+    if name.endswith(JSON_ENDINGS) or text.lstrip()[:2].rstrip() in ("{", "[{", '{"', "["):
+        if is_squad(text):
+            return SquadReader(source, text)
+        if has_lists(parse_json(source, text)):
+            return ListReader(source, text, columns=columns)
+        return RowReader(source, text, kind="JSON", task=task, columns=columns)
+    if is_fasttext(text):
+        return FastTextReader()
+    if task in (None, "tagging") and header is None and (name.endswith(COLUMN_ENDINGS) or is_tagged(source, text)):
+        return ColumnReader(source, text, columns=columns)
+    if is_trec(text):
+        return TrecReader(columns)
+    lines = [line for line in text.split("\n", 200)[:200] if line.strip()]
+    if name.endswith(".csv"):
+        return RowReader(source, text, kind="CSV", task=task, columns=columns, header=header)
+    if name.endswith((".tsv", ".tab")) or sum("\t" in line for line in lines) * 2 > len(lines):
+        return RowReader(source, text, kind="TSV", task=task, columns=columns, header=header)
+    raise ValueError(
+        f"{source}: what is in it cannot be told (line 1 is {shorten(lines[0])}); give a text and a label in "
+        f"each line, separated by a tab, or a .csv, .jsonl, CoNLL or SQuAD file"
+    )
+
+
+def check_labels(labelled: Labelled) -> Labelled:
+    """The same examples; a ValueError where they cannot be learnt from: none, one class, or a class only held out."""
+    held_out = {"valid": labelled.valid, "test": labelled.test}
+    if not labelled.train:
+        why = ", ".join(f"{count} with {reason}" for reason, count in labelled.skipped.items())
+        raise ValueError(f"there is no example to learn from{f' ({why})' if why else ''}; give a file that has some")
+    if labelled.task not in ("classification", "tagging"):
+        return labelled
+    known = find_labels(labelled.train, scheme=labelled.scheme)
+    what = "class" if labelled.task == "classification" else "tag"
+    if len(known) < 2:
+        first = labelled.train[0]
+        raise ValueError(
+            f"{first.source} has one {what} only, {known[0]!r}, in all {len(labelled.train):,} examples: there is "
+            f"nothing to tell apart; give a file with two or more, or name another column with --columns label=…"
+        )
+    for split, examples in held_out.items():
+        for example in examples or ():
+            strange = [name for name in _names(example) if name not in known]
+            if strange:
+                raise ValueError(
+                    f"{example.where}: the {what} {strange[0]!r} of {split} does not occur in train"
+                    f"{suggest(strange[0], known[:20])}; leave the example out, or add some like it to train"
+                )
+    return labelled
+
+
+def find_labels(examples: Sequence[Example], *, scheme: str | None = None) -> tuple[str, ...]:
+    """The classes or tags of examples: numbers in their order, names in the alphabet's, O before all other tags.
+
+    Where tags mark spans, each kind of span has its `B-` and its `I-`, though one of them may not occur: in CoNLL-2000
+    there are lists of one word in the training text, and of two in the test.
+    """
+    names = {name for example in examples for name in _names(example)}
+    if scheme is not None:
+        kinds = {split_tag(name)[1] for name in names - {OUTSIDE}}
+        names |= {f"{letter}-{kind}" if kind else letter for kind in kinds for letter in "BI"}
+    if all(name.lstrip("-").isdigit() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names, key=lambda name: (name != "O", name)))
+
+
+def _names(example: Example) -> tuple[str, ...]:
+    return example.label if isinstance(example.label, tuple) else (example.label,)
+
+
+def _read(reader: Reader, path: Path, text: str) -> list[Example]:
+    examples = reader.read(str(path), text)
+    if not examples:
+        raise ValueError(f"{path} holds no example with a text and a label; give a file that has some")
+    return examples
+
+
+def _find_file(folder: Path) -> Path:
+    files = find_parts(folder).paths
+    if len(files) != 1 or files["train"].is_dir():
+        raise ValueError(f"{folder} is a folder with several files; give the file")
+    return files["train"]
+
+
+def _read_folders(paths: dict[str, Path], task: TaskName | None) -> Labelled:
+    if task not in (None, "classification"):
+        raise ValueError(f"{paths['train']} has a folder for each class: its task is classification, not {task}")
+    for split, path in paths.items():
+        if not path.is_dir():
+            raise ValueError(
+                f"{path}: {split} must be a folder with a folder for each class, as the training texts are"
+            )
+    read = {split: read_classes(path) for split, path in paths.items()}
+    return Labelled(
+        task="classification",
+        train=read["train"],
+        valid=read.get("valid"),
+        test=read.get("test"),
+        format="a folder for each class",
+        columns={"label": "the folder's name"},
+    )

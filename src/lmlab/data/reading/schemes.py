@@ -1,0 +1,178 @@
+"""Tags that mark spans, in the schemes of the shared tasks: IOB1, IOB2, IOBES and BILOU.
+
+IOB1 (Ramshaw and Marcus 1995, CoNLL-2003): `B-` only where a span follows another of its kind. IOB2 (Ratnaparkhi 1998,
+CoNLL-2002): every span begins with `B-`. IOBES: the last word of a span is `E-`, a span of one word `S-`; BILOU
+says `L-` and `U-` for the same.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+SchemeName = Literal["IOB1", "IOB2", "IOBES", "BILOU"]
+SCHEMES: tuple[SchemeName, ...] = ("IOB1", "IOB2", "IOBES", "BILOU")
+OUTSIDE = "O"
+_IOB: tuple[SchemeName, ...] = ("IOB2", "IOB1")
+LETTERS = {"IOB1": "IB", "IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}
+"""The letters with which tags of each scheme begin."""
+
+
+class Span(NamedTuple):
+    """Some words of a sentence and what they are: words[start:end]."""
+
+    kind: str
+    start: int
+    end: int
+
+
+class Fault(NamedTuple):
+    """A tag that must not stand where it stands."""
+
+    place: int
+    why: str
+
+
+def split_tag(tag: str) -> tuple[str, str]:
+    """The letter and the kind of a tag: `B-PER` is B and PER; `O`, and a bare `B`, have no kind."""
+    letter, _, kind = tag.partition("-")
+    return letter, kind
+
+
+def find_scheme(sentences: Iterable[Sequence[str]]) -> SchemeName | None:
+    """The scheme of tags, told from their letters and from where spans begin; None where tags stand for themselves.
+
+    Where tags fit neither IOB1 nor IOB2, it is the one that they break less often: `find_fault` says where.
+    """
+    steps = _count_steps(sentences)
+    tags = {tag for _, tag in steps if tag is not None}
+    if not _marks_spans(tags):
+        return None
+    letters = {split_tag(tag)[0] for tag in tags}
+    if letters & {"L", "U"} and not letters & {"E", "S"}:
+        return "BILOU"
+    if letters & {"E", "S"}:
+        return "IOBES"
+    faults = {
+        scheme: sum(count for step, count in steps.items() if _complain(*step, scheme) is not None) for scheme in _IOB
+    }
+    return min(_IOB, key=lambda scheme: faults[scheme])
+
+
+def are_legal(sentences: Iterable[Sequence[str]], scheme: SchemeName) -> bool:
+    """Whether every tag of every sentence may stand where it stands."""
+    return all(_complain(*step, scheme) is None for step in _count_steps(sentences))
+
+
+def find_fault(tags: Sequence[str], scheme: SchemeName) -> Fault | None:
+    """The first tag that is not legal in a scheme where it stands, and why; None where all are."""
+    for place, step in enumerate(zip((None, *tags), (*tags, None), strict=True)):
+        if (why := _complain(*step, scheme)) is not None:
+            return Fault(min(place, len(tags) - 1), why)
+    return None
+
+
+def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[Span]:
+    """The spans that tags mark, from left to right, read as conlleval reads them.
+
+    A span also begins where the kind changes, and ends where a letter says so: tags that a model has made up may be no
+    legal sequence, and every sequence has its spans.
+    """
+    found: list[Span] = []
+    start: int | None = None
+    before = OUTSIDE, ""
+    last = "L" if scheme == "BILOU" else "E"
+    single = "U" if scheme == "BILOU" else "S"
+    for place, tag in enumerate([*tags, OUTSIDE]):
+        letter, kind = split_tag(tag)
+        new = letter != OUTSIDE and (
+            start is None or kind != before[1] or letter in ("B", single) or before[0] in (last, single)
+        )
+        if start is not None and (new or letter == OUTSIDE):
+            found.append(Span(before[1], start, place))
+            start = None
+        if new:
+            start = place
+        before = letter, kind
+    return found
+
+
+def write_tags(marked: Iterable[Span], length: int, *, scheme: SchemeName = "IOB2") -> tuple[str, ...]:
+    """Tags for spans that do not overlap."""
+    tags = [OUTSIDE] * length
+    previous: Span | None = None
+    for span in sorted(marked, key=lambda span: span.start):
+        if not 0 <= span.start < span.end <= length or (previous is not None and span.start < previous.end):
+            raise ValueError(f"{span} does not fit: spans lie within the {length} words and do not overlap")
+        touches = previous is not None and previous.end == span.start and previous.kind == span.kind
+        for place in range(span.start, span.end):
+            letter = _letter(span, place, touches=touches, scheme=scheme)
+            tags[place] = f"{letter}-{span.kind}" if span.kind else letter
+        previous = span
+    return tuple(tags)
+
+
+def convert(tags: Sequence[str], *, source: SchemeName, target: SchemeName) -> tuple[str, ...]:
+    """Tags of one scheme in another."""
+    if source == target or not any(tag != OUTSIDE for tag in tags):
+        return tuple(tags)
+    return write_tags(spans(tags, scheme=source), len(tags), scheme=target)
+
+
+def _letter(span: Span, place: int, *, touches: bool, scheme: SchemeName) -> str:
+    first, last = place == span.start, place == span.end - 1
+    if scheme == "IOB1":
+        return "B" if first and touches else "I"
+    if scheme == "IOB2":
+        return "B" if first else "I"
+    ending, single = ("E", "S") if scheme == "IOBES" else ("L", "U")
+    if first:
+        return single if last else "B"
+    return ending if last else "I"
+
+
+def _marks_spans(tags: set[str]) -> bool:
+    """Whether tags mark spans: some begin with `B-` or `I-`, or there are no others than the bare letters and `O`."""
+    if any(tag.startswith(("B-", "I-", "S-", "U-")) and len(tag) > 2 for tag in tags) and (
+        OUTSIDE in tags or all(_form_fits(tag, "BIESLU") for tag in tags)
+    ):
+        return True
+    return OUTSIDE in tags and len(tags) > 1 and tags <= {OUTSIDE, *"BIESLU"}
+
+
+def _form_fits(tag: str, letters: str) -> bool:
+    letter, kind = split_tag(tag)
+    return tag == OUTSIDE or (letter in tuple(letters) and (bool(kind) or tag == letter))
+
+
+def _count_steps(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str | None, str | None]]:
+    """How often each tag follows each; None before the first and after the last."""
+    steps: Counter[tuple[str | None, str | None]] = Counter()
+    for tags in sentences:
+        steps.update(zip((None, *tags), (*tags, None), strict=True))
+    return steps
+
+
+def _complain(before: str | None, tag: str | None, scheme: SchemeName) -> str | None:
+    """Why a tag must not follow another; None where it may. What comes earlier never matters."""
+    letters = LETTERS[scheme]
+    last, kind_before = split_tag(before) if before is not None else (OUTSIDE, "")
+    letter, kind = split_tag(tag) if tag is not None else (OUTSIDE, "")
+    if tag is not None and not _form_fits(tag, letters):
+        return f"it begins with none of {', '.join(f'{one}-' for one in letters)} and is not O"
+    after = before if before is not None else "the start of the sentence"
+    begins = letter != OUTSIDE and (last == OUTSIDE or kind_before != kind)
+    if scheme == "IOB2":
+        return f"after {after}, where a span begins, and IOB2 begins it with B-" if begins and letter == "I" else None
+    if scheme == "IOB1":
+        return f"after {after}, where IOB1 begins a span with I-" if begins and letter == "B" else None
+    ending = letters[2]
+    opened = kind_before if last in ("B", "I") else None
+    if letter in ("I", ending):
+        return None if opened == kind else f"after {after}, where no {kind or 'other'} span is open"
+    if opened is None:
+        return None
+    return (
+        f"after {after}, whose span has no end ({ending}-)" if tag is not None else f"its span has no end ({ending}-)"
+    )
