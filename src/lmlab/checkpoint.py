@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from lmlab.tokenizers.frames import Frame
 
 MANIFEST = "manifest.json"
+TASK = "task.json"
+"""What a fine-tuned run keeps its task in."""
 T = TypeVar("T")
 
 

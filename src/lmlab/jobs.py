@@ -104,16 +104,6 @@ class Job(Protocol):
         """
 
 
-def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None) -> Job:
-    """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
-    cls = load_class(recipe.kind)
-    find_grid(recipe.train.country)
-    choose_device(recipe.train.device)
-    if issubclass(cls, nn.Module):
-        return Training(cls, recipe, corpus, config, frame=frame, origin=origin)
-    return Counting(cls, recipe, corpus, config)
-
-
 class InterruptedCountError(Exception):
     """Somebody has asked to stop."""
 

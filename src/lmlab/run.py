@@ -8,13 +8,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from torch import nn
+
 from lmlab.checkpoint import (
     MANIFEST,
+    TASK,
     FullDiskError,
     load_source_tokenizer,
     read_json,
     write_bytes,
     write_config,
+    write_json,
     write_manifest,
 )
 from lmlab.config import build
@@ -22,9 +26,10 @@ from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.reading.text import STANDARD_INPUT
-from lmlab.jobs import Job, Plan, Reporter, Silent, create_job
+from lmlab.finetuning import FineTuning
+from lmlab.jobs import Counting, Job, Plan, Reporter, Silent, Training
 from lmlab.models import load_class
-from lmlab.objectives import load_objective
+from lmlab.objectives import TASKS, load_objective
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
@@ -33,7 +38,7 @@ from lmlab.training.card import LOSSY, describe_quality, model_card
 from lmlab.training.costs import Cost, second_opinion
 from lmlab.training.first_commands import next_commands
 from lmlab.training.lock import hold
-from lmlab.training.loop import NotFiniteError
+from lmlab.training.loop import NotFiniteError, choose_device
 from lmlab.training.progress import Progress
 from lmlab.training.settings import FIXED
 
@@ -105,6 +110,8 @@ def start(
             write_config(path, recipe.kind, config.model_dump())
             record = Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint)
             write_recipe(path, record)
+            if recipe.objective["kind"] in TASKS:
+                write_json(path / TASK, recipe.objective)
             write_manifest(path)
             outcome = _carry_out(
                 job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted, lambda _: record
@@ -117,6 +124,17 @@ def start(
         if outcome.interrupted:
             _remove_begun(path, created)
         return outcome
+
+
+def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None) -> Job:
+    """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
+    cls = load_class(recipe.kind)
+    find_grid(recipe.train.country)
+    choose_device(recipe.train.device)
+    if not issubclass(cls, nn.Module):
+        return Counting(cls, recipe, corpus, config)
+    work = FineTuning if recipe.objective["kind"] in TASKS else Training
+    return work(cls, recipe, corpus, config, frame=frame, origin=origin)
 
 
 def _as_path(path: Any) -> Path:
@@ -298,6 +316,7 @@ OWN = {
     ),
     *("model.safetensors", "head.safetensors", "metrics.jsonl", "progress.json", "average.json", "README.md"),
     *("last", "last.new", "previous", "checkpoints", "tensorboard"),
+    *("scores.json", "predictions.jsonl", "report.html", "beside"),
 }
 """What lmlab writes into a run directory."""
 
