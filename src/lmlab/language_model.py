@@ -52,7 +52,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """A model and the tokenizer it was trained with.
+    """A model and the tokenizer it was trained with, if it reads text.
 
     What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`. Each is there if the
     model has the ability for it, and is a ValueError that says what to use instead if not. The methods are short ways
@@ -60,7 +60,7 @@ class LanguageModel:
     """
 
     model: Any
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
     path: Path | None = None
     source_tokenizer: Tokenizer | None = None
     """Of a translator whose source has a vocabulary of its own."""
@@ -70,8 +70,18 @@ class LanguageModel:
     """What stands around its texts, where the run says it; else it is that of the model's kind."""
 
     def __repr__(self) -> str:
-        kind, where = type(self.model).__name__, self.path or "not saved"
-        return f"LanguageModel({kind}, {self.model.vocabulary:,} tokens, {where})"
+        tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
+        return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
+
+    @property
+    def text_tokenizer(self) -> Tokenizer:
+        """The tokenizer; a ValueError where the model reads no text."""
+        if self.tokenizer is None:
+            raise ValueError(
+                f"{type(self.model).__name__} has no tokenizer, so it cannot be given text: use `model` itself, or "
+                "load a run that was trained on text"
+            )
+        return self.tokenizer
 
     # Roles
 
@@ -80,29 +90,29 @@ class LanguageModel:
         """What stands around a text when the model reads it."""
         if self.own_frame is not None:
             return self.own_frame
-        return frame_of(self.model, self.tokenizer, self.source_tokenizer, backwards=self.reverse_source)
+        return frame_of(self.model, self.text_tokenizer, self.source_tokenizer, backwards=self.reverse_source)
 
     @property
     def writer(self) -> Writer:
         """The model as one that continues a text."""
-        return Writer(model=require(self.model, PredictsNext), tokenizer=self.tokenizer, frame=self.frame)
+        return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
     @property
     def scorer(self) -> Scorer:
         """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
-        return scorer_of(self.model, self.tokenizer, self.frame)
+        return scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def filler(self) -> BlankFiller:
         """The model as one that fills blanks."""
-        return filler_of(self.model, self.tokenizer, self.frame)
+        return filler_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def translator(self) -> Translator:
         """The model as one that writes a target from a source."""
         return Translator(
             model=require(self.model, WritesTarget),
-            tokenizer=self.tokenizer,
+            tokenizer=self.text_tokenizer,
             source_tokenizer=self.source_tokenizer,
             reverse=self.reverse_source,
         )
@@ -115,7 +125,7 @@ class LanguageModel:
     @property
     def embedder(self) -> Embedder:
         """The model as one that gives vectors; `dataclasses.replace` changes which and how."""
-        return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.tokenizer, frame=self.frame)
+        return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)
 
     # Short ways to them
 
@@ -232,7 +242,7 @@ class LanguageModel:
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
         """A linear mixture with other models of the very same tokenizer; `weights` in order, this one's first."""
         for other in others:
-            if self.tokenizer.fingerprint != other.tokenizer.fingerprint:
+            if self.text_tokenizer.fingerprint != other.text_tokenizer.fingerprint:
                 raise ValueError(
                     f"{other.path or other} cannot be mixed with {self.path or self}: their tokenizers differ; "
                     f"train both with the same tokenizer.json"

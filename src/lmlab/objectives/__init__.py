@@ -29,8 +29,8 @@ def load_objective(kind: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer) -> Objective:
-    """An objective from its settings, of which `kind` is one, for texts of a tokenizer."""
+def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer | None) -> Objective:
+    """An objective from its settings, of which `kind` is one, for texts of a tokenizer (None: it reads no text)."""
     values = dict(settings)
     cls = load_objective(str(values.pop("kind")))
     objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer)

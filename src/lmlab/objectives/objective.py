@@ -15,6 +15,7 @@ from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
+from lmlab.units import main_unit
 
 IGNORE = -100
 """The target where nothing is predicted."""
@@ -79,7 +80,7 @@ class Objective(Protocol):
     def usual_for(cls, data: str) -> dict[str, Any]:
         """Settings that go with a kind of data, unless the user says otherwise."""
 
-    def __init__(self, config: Any, tokenizer: Tokenizer) -> None: ...
+    def __init__(self, config: Any, tokenizer: Tokenizer | None) -> None: ...
 
     @property
     def weights(self) -> Mapping[str, float]:
@@ -101,11 +102,12 @@ class Objective(Protocol):
         """Floating-point operations of the forward pass over one batch."""
 
 
-def reading_flops(model: Model, loader: Loader, *, unit: str = "tokens") -> float:
-    """FLOPs of a model that reads every token of a batch; of loaders by turns, their mean."""
+def reading_flops(model: Model, loader: Loader, *, unit: str | None = None) -> float:
+    """FLOPs of a model that reads all of a batch, in its main unit or another; of loaders by turns, their mean."""
     if mixture := getattr(loader, "mixture", None):
         return float(sum(share * reading_flops(model, part, unit=unit) for share, part in mixture))
-    return model.flops(loader.window) * loader.units_per_step[unit]
+    units = loader.units_per_step
+    return model.flops(loader.window) * units[unit or main_unit(units)]
 
 
 class PreTraining:
