@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmlab.checkpoint import model_tensors, write_config, write_tensors
 from lmlab.language_model import LanguageModel
 from lmlab.models import create, load_class
-from lmlab.models.model import ModelConfig, NextTokenModel, Output
+from lmlab.models.model import NextTokenModel, Output, TokenModelConfig
 from lmlab.tokenizers import Tokenizer, train
 
 TEXT = (
@@ -81,7 +81,7 @@ class TinyGRU(NextTokenModel):
     def __init__(self, vocabulary: int, *, width: int = 16, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.config = ModelConfig(vocabulary=vocabulary)
+        self.config = TokenModelConfig(vocabulary=vocabulary)
         self.embedding = nn.Embedding(vocabulary, width)
         self.recurrent = nn.GRU(width, width, batch_first=True)
         self.output = Softmax(width, vocabulary)
@@ -104,7 +104,7 @@ class TinyWindow(NextTokenModel):
     def __init__(self, vocabulary: int, *, window: int = 8, width: int = 16, seed: int = 0) -> None:
         super().__init__()
         torch.manual_seed(seed)
-        self.config = ModelConfig(vocabulary=vocabulary)
+        self.config = TokenModelConfig(vocabulary=vocabulary)
         self._window = window
         self.embedding = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(window, width)

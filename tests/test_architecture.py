@@ -19,6 +19,7 @@ LAYERS = {
     "config": {"names"},
     "bits": set(),
     "progress": set(),
+    "units": set(),
     "metrics": {"config"},
     "pages": set(),
     "layers": {"config"},
@@ -26,7 +27,7 @@ LAYERS = {
     "tokenizers": {"config"},
     "models": {"names", "config", "layers", "estimation"},
     "data": {"config", "tokenizers"},
-    "objectives": {"config", "metrics", "layers", "models", "data", "tokenizers"},
+    "objectives": {"config", "units", "metrics", "layers", "models", "data", "tokenizers"},
     "checkpoint": {"config", "layers", "models", "tokenizers"},
     "decoding": {"config", "bits", "progress", "layers", "models", "tokenizers"},
     "analysis": {"config", "progress", "pages", "layers", "models", "tokenizers", "decoding"},
@@ -34,6 +35,7 @@ LAYERS = {
     "costs": {"config", "layers", "models", "objectives", "tokenizers"},
     "training": {
         "config",
+        "units",
         "bits",
         "metrics",
         "layers",
@@ -49,6 +51,7 @@ LAYERS = {
     "recipe": {"config", "models", "objectives", "training", "checkpoint", "data", "upgrade"},
     "jobs": {
         "config",
+        "units",
         "bits",
         "metrics",
         "models",
@@ -76,6 +79,7 @@ LAYERS = {
     "language_model": {"config", "progress", "models", "tokenizers", "checkpoint", "decoding", "analysis", "data"},
     "compare": {
         "config",
+        "units",
         "bits",
         "metrics",
         "progress",
@@ -94,7 +98,7 @@ LAYERS = {
         "run",
         "language_model",
     },
-    "report": {"models", "tokenizers", "checkpoint", "costs", "recipe", "run", "language_model", "compare"},
+    "report": {"units", "models", "tokenizers", "checkpoint", "costs", "recipe", "run", "language_model", "compare"},
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 

@@ -13,7 +13,7 @@ import pytest
 import lmlab
 from lmlab import run
 from lmlab.checkpoint import read_tensors, write_json, write_manifest
-from lmlab.recipe import make_recipe, read_recipe
+from lmlab.recipe import make_recipe, read_record
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.training.settings import FIXED
 
@@ -85,7 +85,7 @@ def test_runs_of_version_0_2_load_score_and_resume(kind: str, text: Path, pairs:
     old = make_old(tmp_path / "old")
     assert len(old["data"]) == 18
     assert "kind" not in old["data"]
-    again, fingerprint = read_recipe(tmp_path / "old")
+    again, fingerprint = read_record(tmp_path / "old")[:2]
     assert again.data.model_copy(update={"given": None}) == made.data.absolute().model_copy(update={"given": None})
     assert fingerprint == old["text_sha256"]
     run.resume(tmp_path / "old")
@@ -151,7 +151,7 @@ def test_a_text_that_has_moved(text: Path, tmp_path: Path) -> None:
         run.resume(tmp_path / "run", texts={"text": [str(other)]})
     assert (tmp_path / "run" / "recipe.json").read_bytes() == before
     assert run.resume(tmp_path / "run", texts={"text": [str(moved)]}).progress.ended == "budget"
-    assert read_recipe(tmp_path / "run")[0].data.named == [str(moved)]
+    assert read_record(tmp_path / "run").recipe.data.named == [str(moved)]
     assert run.held_out(tmp_path / "run")
 
 
@@ -262,7 +262,7 @@ def test_what_is_changed_on_the_way_is_a_history(text: Path, tmp_path: Path) -> 
     changes = now.pop("changes")
     assert now == begun
     assert changes == [{"step": 3, "train": {"rate": 0.001, "clip": None}}, {"step": 5, "train": {"budget": "8steps"}}]
-    in_force = read_recipe(path)[0].train
+    in_force = read_record(path).recipe.train
     assert (in_force.rate, in_force.clip, in_force.budget) == (0.001, None, "8steps")
     card = (path / "README.md").read_text()
     assert "| changed after step 3 | train.rate from 0.004 to 0.001, train.clip from 1.0 to None |" in card

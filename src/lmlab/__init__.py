@@ -4,12 +4,13 @@ from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's own, which takes a while to import: Ctrl-C would find nobody to catch it
 __version__ = "0.3.0"
-__all__ = ["LanguageModel", "load"]
+__all__ = ["LanguageModel", "finetune", "load"]
 
 if TYPE_CHECKING:
     from typing import Any
 
     from lmlab.language_model import LanguageModel, load
+    from lmlab.transfer.finetune import finetune
 
 
 def __dir__() -> list[str]:
@@ -18,6 +19,10 @@ def __dir__() -> list[str]:
 
 def __getattr__(name: str) -> Any:
     """Import what users hold only when they reach for it (PEP 562)."""
+    if name == "finetune":
+        from lmlab.transfer.finetune import finetune
+
+        return finetune
     if name in __all__:
         from lmlab import language_model
 

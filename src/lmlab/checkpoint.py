@@ -29,13 +29,15 @@ from lmlab.config import build
 from lmlab.models import load_class
 
 if TYPE_CHECKING:
-    from lmlab.models.abilities import PredictsNext
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
 
 MANIFEST = "manifest.json"
 TASK = "task.json"
 """What a fine-tuned run keeps its task in."""
+MODEL = "model.safetensors"
+HEADS = "head.safetensors"
+"""The weights of what was learnt besides the model, for a task."""
 T = TypeVar("T")
 
 
@@ -245,8 +247,10 @@ def model_tensors(model: Any) -> dict[str, Tensor]:
     return result
 
 
-def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path) -> None:
-    """Copy weights into a model; a ValueError names what does not fit."""
+def load_weights(
+    model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path, into: str = "the model in config.json"
+) -> None:
+    """Copy weights into a model or into heads; a ValueError names what does not fit."""
     expected = model_tensors(model)
     missing = sorted(expected.keys() - tensors.keys())
     extra = sorted(tensors.keys() - expected.keys())
@@ -258,7 +262,7 @@ def load_weights(model: nn.Module, tensors: Mapping[str, Tensor], *, source: Pat
     if missing or extra or shapes:
         parts = (("missing", missing), ("unexpected", extra), ("of another shape", sorted(shapes)))
         problems = [f"{what}: {_some(names)}" for what, names in parts if names]
-        raise ValueError(f"{source} does not fit the model in config.json: {'; '.join(problems)}")
+        raise ValueError(f"{source} does not fit {into}: {'; '.join(problems)}")
     model.load_state_dict(dict(tensors), strict=False)
 
 
@@ -270,7 +274,8 @@ def _some(names: list[str]) -> str:
 def copy_weights(model: nn.Module, run: Path) -> None:
     """Begin a model with the weights of a run; tokens that its vocabulary lacks begin with what the model drew."""
     tensors, fresh = _best_weights(run), model_tensors(model)
-    more = int(getattr(model, "vocabulary", 0)) - int(read_json(run / "config.json")["model"].get("vocabulary", 0))
+    vocabularies = (getattr(model, "vocabulary", 0), read_json(run / "config.json")["model"].get("vocabulary", 0))
+    more = int(vocabularies[0]) - int(vocabularies[1])
     if more > 0:
         for name in tensors.keys() & fresh.keys():
             old, new = tensors[name], fresh[name]
@@ -281,7 +286,15 @@ def copy_weights(model: nn.Module, run: Path) -> None:
             "what stands for them begins at random",
             stacklevel=2,
         )
-    load_weights(model, tensors, source=run / "model.safetensors")
+    load_weights(model, tensors, source=run / MODEL)
+
+
+def load_heads(run: str | Path, heads: nn.Module) -> None:
+    """Copy the heads that a run has learnt into new ones of the same shapes, a `ModuleDict` by name."""
+    run = Path(run)
+    if not (run / HEADS).is_file():
+        raise ValueError(f"{run} has no {HEADS}: it was not trained for a task")
+    load_weights(heads, _best_weights(run, HEADS), source=run / HEADS, into="these heads")
 
 
 def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
@@ -289,13 +302,11 @@ def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
     write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
 
 
-def load_model(run: str | Path) -> tuple[PredictsNext, Tokenizer]:
-    """The model and tokenizer of a run directory, checked against the manifest.
+def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
+    """The model of a run directory, checked against the manifest, and its tokenizer if it reads text.
 
     A damaged `model.safetensors` is named in a warning and the weights of the last checkpoint are taken, if whole.
     """
-    from lmlab.tokenizers import Tokenizer
-
     run = Path(run)
     if not (run / "config.json").is_file():
         raise ValueError(
@@ -307,22 +318,27 @@ def load_model(run: str | Path) -> tuple[PredictsNext, Tokenizer]:
     cls = load_class(description["kind"])
     config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
     tensors = _best_weights(run)
-    model: PredictsNext
+    model: Any
     if issubclass(cls, nn.Module):
         network = cls(config)
-        load_weights(network, tensors, source=run / "model.safetensors")
+        load_weights(network, tensors, source=run / MODEL)
         model = network.eval()
     else:
         model = cls.from_tensors(config, tensors)
-    return model, Tokenizer.load(run / "tokenizer.json")
+    return model, load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+
+
+def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:
+    """The tokenizer of a run; None where it has none, unless it is `needed`."""
+    from lmlab.tokenizers import Tokenizer
+
+    path = Path(run) / name
+    return Tokenizer.load(path) if needed or path.is_file() else None
 
 
 def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
     """The tokenizer of a translator's source, where it has one of its own."""
-    from lmlab.tokenizers import Tokenizer
-
-    path = Path(run) / "source_tokenizer.json"
-    return Tokenizer.load(path) if path.is_file() else None
+    return load_tokenizer(run, name="source_tokenizer.json")
 
 
 def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
@@ -338,15 +354,16 @@ def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
     return frame_of(model, tokenizer, load_source_tokenizer(run), backwards=backwards)
 
 
-def _best_weights(run: Path) -> dict[str, Tensor]:
+def _best_weights(run: Path, name: str = MODEL) -> dict[str, Tensor]:
+    """The tensors of a file of a run that are the best on validation data; where it is damaged, the latest ones."""
     try:
         if (run / MANIFEST).is_file():
             verify(run)
-        return read_tensors(run / "model.safetensors")
+        return read_tensors(run / name)
     except DamagedError as error:
-        if "model.safetensors" not in str(error):
+        if not any(str(run / each) in str(error) for each in (MODEL, HEADS)):
             raise
-        last = read_folder(run / "last", lambda folder: read_tensors(folder / "model.safetensors"))
+        last = read_folder(run / "last", lambda folder: read_tensors(folder / name))
         if last is None:
             raise DamagedError(f"{error}, and there is no checkpoint in {run / 'last'} to take its place") from None
         warnings.warn(f"{error}. Taking the last checkpoint instead", stacklevel=3)

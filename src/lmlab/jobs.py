@@ -48,6 +48,7 @@ from lmlab.training.learner import Learner
 from lmlab.training.loop import choose_device, plan_steps, train
 from lmlab.training.progress import Progress
 from lmlab.training.resume import RunDirectory
+from lmlab.units import main_unit
 
 PROGRESS = "progress.json"
 DEFAULT_WINDOW = 64
@@ -160,7 +161,7 @@ class Counting:
         line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
         if found is not None and split is not None:
             progress.best, progress.valid, progress.best_measures = found.loss, found.loss, found.values
-            alone = not self.corpus.tokenizer.newline_is_boundary
+            alone = not self.corpus.text_tokenizer.newline_is_boundary
             nats = found.values["nats"] if alone else found.loss
             progress.best_bits = bits = bits_per_byte(nats, split.bytes_per_token(text_alone=alone))
             line |= {"valid_loss": found.loss, "valid_bits_per_byte": bits, "valid_nats": found.values["nats"]}
@@ -200,7 +201,7 @@ class Training:
     """Trains a network by gradients."""
 
     def __init__(
-        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None
+        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | None, origin: str | None = None
     ) -> None:
         self.settings, self.corpus, self.frame = recipe.train, corpus, frame
         device = choose_device(self.settings.device)
@@ -208,11 +209,10 @@ class Training:
         model = cls(config)
         if origin is not None:
             copy_weights(model, Path(origin))
-        model.to(device)
-        self.counted = count_parameters(model)
-        self.parameters = self.counted.total
         objective = create_objective(recipe.objective, corpus.tokenizer, frame)
-        self.learner = Learner(model, objective)
+        self.learner = Learner(model, objective, objective.heads(model)).to(device)
+        self.counted = count_parameters(self.learner)
+        self.parameters = self.counted.total
         window = training_window(model, self.settings.window)
         with each_warning_once():
             self._open_data(recipe, window)
@@ -226,8 +226,7 @@ class Training:
             lambda part: objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams),
             seed=seed,
         )
-        steps, _ = plan_steps(self.learner, self.loader, self.settings)
-        self.loader.plan(None if steps is None else steps * self.settings.accumulate)
+        self.planned = plan_steps(self.learner, self.loader, self.settings)
         self.evaluate: Evaluate | None = None
         if corpus.valid is not None:
             self.evaluate = validation(
@@ -258,7 +257,7 @@ class Training:
             raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
         translator = Translator(
             model=model,
-            tokenizer=self.corpus.tokenizer,
+            tokenizer=self.corpus.text_tokenizer,
             source_tokenizer=self.corpus.source_tokenizer,
             frame=self.frame,
         )
@@ -289,6 +288,7 @@ class Training:
                     self.learner,
                     self.loader,
                     self.settings,
+                    planned=self.planned,
                     evaluate=self.evaluate,
                     bytes_per_token=likelihood_bytes(self.learner.objective, self.corpus),
                     keeper=keeper,
@@ -331,7 +331,8 @@ def validation(
         return partial(evaluate_parts, validators)
     batch = max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
     loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=learner.model.carries)
-    most = max(1, int(tokens // loader.units_per_step["tokens"]))
+    units = loader.units_per_step
+    most = max(1, int(tokens // units[main_unit(units)]))
     return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})
 
 

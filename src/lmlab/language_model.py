@@ -27,12 +27,14 @@ from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import Frame, frame_of
 
 if TYPE_CHECKING:
+    from lmlab.tasks.predicting import Predictor
+    from lmlab.tasks.task import Prediction
     from lmlab.tokenizers import Tokenizer
 
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
     """The language model in a run directory."""
-    from lmlab.checkpoint import load_frame, load_model, load_source_tokenizer
+    from lmlab.checkpoint import TASK, load_frame, load_model, load_source_tokenizer
 
     path = Path(path)
     if not path.exists():
@@ -45,30 +47,55 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         tokenizer=tokenizer,
         path=path,
         source_tokenizer=load_source_tokenizer(path),
-        own_frame=load_frame(path, model, tokenizer),
+        own_frame=None if tokenizer is None else load_frame(path, model, tokenizer),
+        own_predictor=load_predictor(path, model, tokenizer) if (path / TASK).is_file() else None,
     )
+
+
+def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predictor:
+    """The model of a fine-tuned run with the head of its task."""
+    from lmlab.checkpoint import TASK, load_heads, read_json
+    from lmlab.objectives import create_objective
+    from lmlab.tasks.predicting import Predictor
+
+    task: Any = create_objective(read_json(path / TASK), tokenizer, None)
+    heads = torch.nn.ModuleDict(task.heads(model))
+    load_heads(path, heads)
+    return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageModel:
-    """A model and the tokenizer it was trained with.
+    """A model and the tokenizer it was trained with, if it reads text.
 
-    What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`. Each is there if the
+    What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`, `predictor`. Each is there if the
     model has the ability for it, and is a ValueError that says what to use instead if not. The methods are short ways
     to them.
     """
 
     model: Any
-    tokenizer: Tokenizer
+    tokenizer: Tokenizer | None
     path: Path | None = None
     source_tokenizer: Tokenizer | None = None
     """Of a translator whose source has a vocabulary of its own."""
     own_frame: Frame | None = None
     """What stands around its texts, where the run says it; else it is that of the model's kind."""
+    own_predictor: Predictor | None = None
+    """What was fine-tuned: the model with the head of its task."""
 
     def __repr__(self) -> str:
-        kind, where = type(self.model).__name__, self.path or "not saved"
-        return f"LanguageModel({kind}, {self.model.vocabulary:,} tokens, {where})"
+        tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
+        return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
+
+    @property
+    def text_tokenizer(self) -> Tokenizer:
+        """The tokenizer; a ValueError where the model reads no text."""
+        if self.tokenizer is None:
+            raise ValueError(
+                f"{type(self.model).__name__} has no tokenizer, so it cannot be given text: use `model` itself, or "
+                "load a run that was trained on text"
+            )
+        return self.tokenizer
 
     # Roles
 
@@ -77,29 +104,38 @@ class LanguageModel:
         """What stands around a text when the model reads it."""
         if self.own_frame is not None:
             return self.own_frame
-        return frame_of(self.model, self.tokenizer, self.source_tokenizer)
+        return frame_of(self.model, self.text_tokenizer, self.source_tokenizer)
+
+    @property
+    def predictor(self) -> Predictor:
+        """The model as one that does a task: classes, tags, scores, answers."""
+        if self.own_predictor is None:
+            raise ValueError(
+                f"{self.path or self} has not learnt a task: lmlab finetune {self.path or 'RUN'} DATA -o NEW lets it learn one"
+            )
+        return self.own_predictor
 
     @property
     def writer(self) -> Writer:
         """The model as one that continues a text."""
-        return Writer(model=require(self.model, PredictsNext), tokenizer=self.tokenizer, frame=self.frame)
+        return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
     @property
     def scorer(self) -> Scorer:
         """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
-        return scorer_of(self.model, self.tokenizer, self.frame)
+        return scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def filler(self) -> BlankFiller:
         """The model as one that fills blanks."""
-        return filler_of(self.model, self.tokenizer, self.frame)
+        return filler_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def translator(self) -> Translator:
         """The model as one that writes a target from a source."""
         return Translator(
             model=require(self.model, WritesTarget),
-            tokenizer=self.tokenizer,
+            tokenizer=self.text_tokenizer,
             source_tokenizer=self.source_tokenizer,
             frame=self.frame,
         )
@@ -112,9 +148,19 @@ class LanguageModel:
     @property
     def embedder(self) -> Embedder:
         """The model as one that gives vectors; `dataclasses.replace` changes which and how."""
-        return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.tokenizer, frame=self.frame)
+        return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)
 
     # Short ways to them
+
+    @overload
+    def classify(self, text: str, second: str | None = None) -> Prediction: ...
+
+    @overload
+    def classify(self, text: Sequence[str], second: Sequence[str] | None = None) -> list[Prediction]: ...
+
+    def classify(self, text: Any, second: Any = None) -> Any:
+        """The class, or the score, that a fine-tuned run gives a text, or a pair of texts; or each of several."""
+        return self.predictor.classify(text, second)
 
     def score(self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:
         """How well the model predicts a text, or several texts that have nothing to do with each other.
@@ -229,7 +275,7 @@ class LanguageModel:
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
         """A linear mixture with other models of the very same tokenizer; `weights` in order, this one's first."""
         for other in others:
-            if self.tokenizer.fingerprint != other.tokenizer.fingerprint:
+            if self.text_tokenizer.fingerprint != other.text_tokenizer.fingerprint:
                 raise ValueError(
                     f"{other.path or other} cannot be mixed with {self.path or self}: their tokenizers differ; "
                     f"train both with the same tokenizer.json"

@@ -12,7 +12,7 @@ from lmlab.checkpoint import read_json, write_json
 from lmlab.config import Config, build, suggest
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
-from lmlab.models import find, load_class
+from lmlab.models import describe, find, load_class
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
@@ -24,7 +24,10 @@ GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 class TokenizerConfig(Config):
     """How text becomes tokens."""
 
-    spec: str = Field("bpe:4096", description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file")
+    spec: str | None = Field(
+        "bpe:4096",
+        description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file; none: nothing is text",
+    )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
     )
@@ -120,7 +123,8 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     for group, name in (("model", "size"), ("tokenizer", "spec"), ("tokenizer", "source")):
         if values.get(group, {}).get(name) is not None:
             raise ValueError(f"{group}.{name} is that of {origin}, from which the run starts; omit it")
-    tokenizer = {"spec": str(origin / "tokenizer.json")}
+    own = origin / "tokenizer.json"
+    tokenizer: dict[str, Any] = {"spec": str(own) if own.is_file() else None}
     if (origin / "source_tokenizer.json").is_file():
         tokenizer["source"] = str(origin / "source_tokenizer.json")
     _check_shapes(origin, kind, description["model"], values.get("model", {}))
@@ -129,20 +133,17 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
 
 def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """A ValueError where a setting of the model would change the shape of the weights that a run begins with."""
-    import torch
-
-    cls = load_class(kind)
-    if not issubclass(cls, torch.nn.Module):
-        return
+    from torch.nn import Module
 
     def shapes(settings: Mapping[str, Any]) -> dict[str, Any]:
-        with torch.device("meta"):
-            model = cls(build(cls.Config, settings, where="model"))
-        return {name: tensor.shape for name, tensor in model.state_dict().items()}
+        return {name: tensor.shape for name, tensor in describe(kind, settings).state_dict().items()}
 
-    own = shapes(inherited)
+    cls = load_class(kind)
+    if not issubclass(cls, Module):
+        return
+    config, own = cls.Config, shapes(inherited)
     for name, value in given.items():
-        if name in cls.Config.model_fields and name != "vocabulary" and shapes({**inherited, name: value}) != own:
+        if name in config.model_fields and name not in config.UNREAD and shapes({**inherited, name: value}) != own:
             raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
 
 
@@ -216,11 +217,6 @@ def read_groups(path: Path) -> dict[str, Any]:
     }
 
 
-def read_recipe(run: Path) -> tuple[Recipe, str | None]:
-    """The recipe of a run with the settings in force now, and the SHA-256 of the text that it was made for."""
-    return read_record(run)[:2]
-
-
 def write_recipe(run: Path, record: Record) -> None:
     """Write down what a run does, so that it can be made again, and what it was done with."""
     values = {**record.recipe.model_dump(), "train": (record.begun or record.recipe.train).model_dump()}
@@ -268,17 +264,13 @@ def _unread(kind: str, reads: Sequence[str], data: str) -> str:
 def check_abilities(recipe: Recipe) -> None:
     """That this very model, with its settings, has what its objective needs; asked before any text is read.
 
-    It is built on torch's meta device, which stores nothing, with few layers: all have the same abilities.
+    A few layers will do: all have the same abilities.
     """
-    import torch
-
-    cls, values = load_class(recipe.kind), dict(recipe.objective)
+    values, fields = dict(recipe.objective), dict(recipe.model)
     objective = load_objective(values.pop("kind"))
-    fields = {"vocabulary": 2**20, **recipe.model}  # on the meta device it takes no memory
     if isinstance(fields.get("layers"), int):
         fields["layers"] = min(2, fields["layers"])
-    with torch.device("meta"):
-        model = cls(build(cls.Config, fields, where="model"))
+    model = describe(recipe.kind, fields)
     for need in objective.needs(build(objective.Config, values, where="objective")):
         if need is JudgesPairs and ability(model, JudgesPairs) is None:
             raise ValueError(

@@ -24,6 +24,7 @@ from lmlab.models.abilities import FillsBlanks, PredictsNext, WritesTarget, abil
 from lmlab.recipe import read_record
 from lmlab.run import held_out
 from lmlab.tokenizers.inspecting import Cutting
+from lmlab.units import training_seconds
 
 Facts = dict[str, Any]
 T = TypeVar("T")
@@ -140,9 +141,7 @@ def _curve(lines: Sequence[dict[str, Any]]) -> Facts:
 
 def _point(line: dict[str, Any], value: float) -> dict[str, float]:
     """A point of a curve; seconds are of training alone."""
-    rate, cost = line["cost"].get("tokens_per_second"), line["cost"]
-    seconds = line["tokens"] / rate if rate else cost["seconds"]
-    return {"step": line["step"], "tokens": line["tokens"], "seconds": seconds, "value": value}
+    return {"step": line["step"], "tokens": line["tokens"], "seconds": training_seconds(line), "value": value}
 
 
 def _price(lines: Sequence[dict[str, Any]]) -> Facts:
@@ -193,7 +192,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
     rows = model.translator.target_rows(targets[:SENTENCES])
     passages = []
     for source, row, surprisals in zip(sources, rows, nats, strict=False):
-        pieces = [*map(model.tokenizer.show, row[1:-1]), END]
+        pieces = [*map(model.text_tokenizer.show, row[1:-1]), END]
         bits = (surprisals / math.log(2)).tolist()
         passages.append({"source": source, "pieces": list(zip(pieces, bits, strict=True))})
     total, count = sum(float(each.sum()) for each in nats), sum(map(len, nats))
@@ -205,7 +204,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
         "bytes": size,
         "of_bytes": sum(len(target.encode()) for _, target in pairs),
         "unknown": 0,
-        "lossy": model.tokenizer.lossy,
+        "lossy": model.text_tokenizer.lossy,
         "pseudo": False,
     }
     return {"figures": figures, "passages": passages}
@@ -237,7 +236,7 @@ def _sample_tokens(model: LanguageModel, texts: Sequence[str]) -> int:
     """About as much text from every tokenizer."""
     if not texts:
         return SAMPLE_BYTES // 4
-    cutting = Cutting(texts[0][:2000], model.tokenizer)
+    cutting = Cutting(texts[0][:2000], model.text_tokenizer)
     return max(1, round(SAMPLE_BYTES / (cutting.bytes_per_token or 4)))
 
 
@@ -295,7 +294,7 @@ def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
 
 def _tokenizer(model: LanguageModel, held: HeldOut) -> Facts:
     """What it is, and how it cuts held-out text."""
-    tokenizer = model.tokenizer
+    tokenizer = model.text_tokenizer
     facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary, "lossy": tokenizer.lossy}
     if model.source_tokenizer is not None:
         facts["source"] = {"spec": model.source_tokenizer.spec, "vocabulary": model.source_tokenizer.vocabulary}

@@ -15,6 +15,7 @@ from lmlab.checkpoint import (
     TASK,
     FullDiskError,
     load_source_tokenizer,
+    load_tokenizer,
     read_json,
     write_bytes,
     write_config,
@@ -103,12 +104,15 @@ def start(
     with hold(path):
         _clear(path)
         try:
-            corpus.tokenizer.save(path / "tokenizer.json")
+            if corpus.tokenizer is not None:
+                corpus.tokenizer.save(path / "tokenizer.json")
             if corpus.source_tokenizer is not None:
                 corpus.source_tokenizer.save(path / "source_tokenizer.json")
-            frame.save(path / FILE)
+            if frame is not None:
+                frame.save(path / FILE)
             write_config(path, recipe.kind, config.model_dump())
-            record = Record(recipe, corpus.text_fingerprint, corpus.encoder.fingerprint)
+            encoder = corpus.encoder
+            record = Record(recipe, corpus.text_fingerprint, None if encoder is None else encoder.fingerprint)
             write_recipe(path, record)
             if recipe.objective["kind"] in TASKS:
                 write_json(path / TASK, recipe.objective)
@@ -126,7 +130,7 @@ def start(
         return outcome
 
 
-def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame, origin: str | None = None) -> Job:
+def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | None, origin: str | None = None) -> Job:
     """Counting for an n-gram, gradients for a network, which begins with the weights of the run `origin`."""
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
@@ -157,11 +161,13 @@ def _roles(recipe: Recipe) -> tuple[str, ...]:
     return roles
 
 
-def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame:
-    """What stands around the texts of a run, which it keeps as `frame.json`."""
+def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
+    """What stands around the texts of a run, which it keeps as `frame.json`; None where it reads no text."""
+    if corpus.tokenizer is None:
+        return None
     return make_frame(
         load_class(recipe.kind).FRAME,
-        corpus.tokenizer,
+        corpus.text_tokenizer,
         corpus.source_tokenizer,
         start=getattr(config, "start", None),
         backwards=bool(recipe.objective.get("reverse_source")),
@@ -250,15 +256,15 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
             f"say where it is now: lmlab train --resume {shlex.quote(str(path))} {option}"
         )
     roles = _roles(recipe)
-    tokenizer, source = Tokenizer.load(path / "tokenizer.json"), load_source_tokenizer(path)
-    own = _encoder(tokenizer, roles, record.encoder_sha256)
+    specs = recipe.tokenizer
+    tokenizer, source = load_tokenizer(path, needed=specs.spec is not None), load_source_tokenizer(path)
+    own = None if tokenizer is None else _encoder(tokenizer, roles, record.encoder_sha256)
 
-    def prepared(encoder: str | Tokenizer, source_encoder: str | Tokenizer | None) -> Corpus:
+    def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
         return prepare(recipe.data, tokenizer=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
 
-    specs = recipe.tokenizer
     corpus = prepared(
-        own if is_path(specs.spec) else specs.spec,
+        own if specs.spec is None or is_path(specs.spec) else specs.spec,
         source if specs.source is None or is_path(specs.source) else specs.source,
     )
     again = (corpus.tokenizer, corpus.source_tokenizer)
@@ -285,23 +291,22 @@ def _encoder(tokenizer: Tokenizer, roles: Sequence[str], fingerprint: str | None
 
 
 def model_config(recipe: Recipe, corpus: Corpus) -> Any:
-    """The model's settings, with what only the tokenizer knows filled in.
+    """The model's settings, with what only the data know filled in.
 
     A model that begins with the weights of a run keeps its vocabulary, but for special tokens that come in addition.
     """
-    cls, tokenizer = load_class(recipe.kind), corpus.tokenizer
-    known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
-    if "boundary" in cls.Config.model_fields:
-        known["boundary"] = tokenizer.boundary
-    if corpus.source_tokenizer is not None:
-        known["source_vocabulary"] = corpus.source_tokenizer.vocabulary
-    for name, value in known.items():
-        if recipe.origin is None and recipe.model.get(name, value) != value:
-            raise ValueError(f"model.{name} = {recipe.model[name]} is not the tokenizer's {value}; omit it")
+    cls = load_class(recipe.kind)
+    known: dict[str, Any] = cls.Config.told_by(corpus)
     if recipe.origin is None:
+        for name, value in known.items():
+            if recipe.model.get(name, value) != value:
+                whose = "the data's" if corpus.tokenizer is None else "the tokenizer's"
+                raise ValueError(f"model.{name} = {recipe.model[name]} is not {whose} {value}; omit it")
         return build(cls.Config, {**recipe.model, **known}, where="model")
-    grown = max(tokenizer.vocabulary, int(recipe.model.get("vocabulary", 0)))
-    return build(cls.Config, {**known, **recipe.model, "vocabulary": grown}, where="model")
+    settings = {**known, **recipe.model}
+    if "vocabulary" in known:
+        settings["vocabulary"] = max(known["vocabulary"], settings["vocabulary"])
+    return build(cls.Config, settings, where="model")
 
 
 OWN = {
@@ -374,7 +379,7 @@ def _carry_out(
         embedding_parameters=parameters.embedding,
         grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
-        lossy=plan.corpus.tokenizer.lossy,
+        lossy=plan.corpus.tokenizer is not None and plan.corpus.tokenizer.lossy,
         trained=bool(records),
     )
 

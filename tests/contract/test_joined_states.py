@@ -81,6 +81,6 @@ def test_a_cache_left_by_its_longest_text_has_its_room_again() -> None:
 
 def test_states_of_encoder_decoders_are_refused() -> None:
     model = make("transformer")
-    states = [model.begin(model.encode(tokens(1, 4))) for _ in range(2)]
+    states = [model.begin(model.encode(source=tokens(1, 4))) for _ in range(2)]
     with pytest.raises(ValueError, match="cannot be joined"):
         join_states(states)

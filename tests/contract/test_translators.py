@@ -74,11 +74,11 @@ def test_meets_the_contract(model: Any) -> None:
     assert isinstance(model, WritesTarget)
     source, lengths, target = batch()
     assert model.vocabulary == VOCABULARY
-    state = model.begin(model.encode(source, lengths))
+    state = model.begin(model.encode(source=source, lengths=lengths))
     assert isinstance(state, Decoding)
     logits, state = model.step(target[:, :3], state)
     assert logits.shape == (4, VOCABULARY)
-    nats, _ = model.score(target[:, :-1], target[:, 1:], model.begin(model.encode(source, lengths)))
+    nats, _ = model.score(target[:, :-1], target[:, 1:], model.begin(model.encode(source=source, lengths=lengths)))
     torch.testing.assert_close(nats, surprisals(model, source, lengths, target), atol=1e-5, rtol=1e-5)
     assert model(target, source=source).state is None, "training builds no cache"
     assert not isinstance(model, PredictsNext), "there is nothing to write from without a source"
@@ -93,7 +93,7 @@ def test_teacher_forcing_equals_the_sum_over_steps(model: Any, beams: int) -> No
     every = torch.arange(4).repeat_interleave(beams)
     expected = surprisals(model, source[every], lengths[every], text).sum(1)
     for pieces in ([1] * 13, [4, 1, 1, 7]):
-        state, place = model.begin(model.encode(source, lengths), beams=beams), 0
+        state, place = model.begin(model.encode(source=source, lengths=lengths), beams=beams), 0
         total = torch.zeros(4 * beams)
         for size in pieces:
             piece = text[:, place : place + size + 1]
@@ -101,7 +101,7 @@ def test_teacher_forcing_equals_the_sum_over_steps(model: Any, beams: int) -> No
             total += nats.sum(1)
             place += size
         torch.testing.assert_close(total, expected, atol=1e-4, rtol=1e-5)
-    state = model.begin(model.encode(source, lengths), beams=beams)
+    state = model.begin(model.encode(source=source, lengths=lengths), beams=beams)
     total = torch.zeros(4 * beams)
     for place in range(13):
         logits, state = model.step(text[:, place : place + 1], state)
@@ -192,16 +192,16 @@ def test_states_can_be_reordered(model: Any) -> None:
     """With their sources, and beams among themselves while the memory stays where it is."""
     source, lengths, target = batch()
     index = torch.tensor([2, 0, 0])
-    _, state = model.step(target[:, :7], model.begin(model.encode(source, lengths)))
+    _, state = model.step(target[:, :7], model.begin(model.encode(source=source, lengths=lengths)))
     moved, _ = model.step(target[index, 7:], reorder_state(state, index))
-    direct, _ = model.step(target[index], model.begin(model.encode(source[index], lengths[index])))
+    direct, _ = model.step(target[index], model.begin(model.encode(source=source[index], lengths=lengths[index])))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 
     texts = tokens(8, 7, seed=5)
-    _, state = model.step(texts[:, :6], model.begin(model.encode(source, lengths), beams=2))
+    _, state = model.step(texts[:, :6], model.begin(model.encode(source=source, lengths=lengths), beams=2))
     beams = torch.tensor([1, 1, 2, 3, 5, 4, 6, 6])
     moved, _ = model.step(texts[beams, 6:], Decoding(state.memory, reorder_state(state.decoder, beams)))
-    direct, _ = model.step(texts[beams], model.begin(model.encode(source, lengths), beams=2))
+    direct, _ = model.step(texts[beams], model.begin(model.encode(source=source, lengths=lengths), beams=2))
     torch.testing.assert_close(moved, direct, atol=1e-5, rtol=1e-5)
 
 
@@ -209,7 +209,7 @@ def test_states_can_be_reordered(model: Any) -> None:
 def test_beam_search_finds_what_the_model_scores(model: Any) -> None:
     source, lengths, _ = batch()
     start = torch.full((4, 1), BOUNDARY)
-    state = model.begin(model.encode(source, lengths))
+    state = model.begin(model.encode(source=source, lengths=lengths))
     found = beam_search(model, start, tokens=6, beams=3, boundary=BOUNDARY, state=state)
     for row, hypotheses in enumerate(found):
         for hypothesis in hypotheses:

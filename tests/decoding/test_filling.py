@@ -16,7 +16,7 @@ from bert_pair import bert_pair
 from lmlab.decoding.blanks import Blanked, encode_blanks
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, require
-from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output
+from lmlab.models.model import EncoderModel, Filler, Output, TokenModelConfig
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.frames import Frame
 from standins import TEXT, random_model
@@ -141,7 +141,7 @@ class Cities(EncoderModel):
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         super().__init__()
-        self.config = ModelConfig(vocabulary=tokenizer.vocabulary)
+        self.config = TokenModelConfig(vocabulary=tokenizer.vocabulary)
         self.names = {name: tokenizer.encode(name)[0] for pair in self.PAIRS for name in pair}
         self.mask, self.output = tokenizer.role("mask"), _AsIs()
         self.register_parameter("somewhere", nn.Parameter(torch.zeros(1)))
@@ -293,7 +293,7 @@ class Says(EncoderModel):
 
     def __init__(self, tokenizer: Tokenizer, token: int) -> None:
         super().__init__()
-        self.config, self.token, self.output = ModelConfig(vocabulary=tokenizer.vocabulary), token, _AsIs()
+        self.config, self.token, self.output = TokenModelConfig(vocabulary=tokenizer.vocabulary), token, _AsIs()
         self.register_parameter("somewhere", nn.Parameter(torch.zeros(1)))
 
     def offers(self) -> tuple[object, ...]:

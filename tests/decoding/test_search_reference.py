@@ -133,7 +133,7 @@ def test_an_encoder_decoder_finds_what_transformers_finds(alpha: float, tmp_path
                 penalty="power",
                 no_repeat=no_repeat,
                 shortest=shortest,
-                state=model.begin(model.encode(source, lengths)),
+                state=model.begin(model.encode(source=source, lengths=lengths)),
             )
         telling += same(found, expected)
     assert telling >= 8
@@ -147,6 +147,6 @@ def test_one_beam_is_their_greedy_search(tmp_path: Path) -> None:
         out = theirs.generate(source, max_new_tokens=15, do_sample=False, num_beams=1, eos_token_id=BOUNDARY)
         expected = [row[: row.index(BOUNDARY) + 1] if BOUNDARY in row else row for row in out[:, 1:].tolist()]
         with torch.inference_mode():
-            state = model.begin(model.encode(source))
+            state = model.begin(model.encode(source=source))
             found = beam_search(model, torch.full((5, 1), BOUNDARY), tokens=15, beams=1, boundary=BOUNDARY, state=state)
         assert [each[0].tokens for each in found] == expected

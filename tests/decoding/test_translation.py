@@ -28,7 +28,7 @@ def by_steps(model, source, target):
     translator = model.translator
     (row,), (text,) = translator.source_rows([source]), translator.target_rows([target])
     with torch.inference_mode():
-        state, nats = model.model.begin(model.model.encode(torch.tensor([row]))), []
+        state, nats = model.model.begin(model.model.encode(source=torch.tensor([row]))), []
         for before, after in itertools.pairwise(text):
             logits, state = model.model.step(torch.tensor([[before]]), state)
             nats.append(-logits[0].double().log_softmax(-1)[after].item())

@@ -104,7 +104,7 @@ def test_agrees_with_transformers(seed: int) -> None:
     ours = model.logits(model(target, source=source, lengths=lengths).hidden)
     torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
-    state = model.begin(model.encode(source, lengths))
+    state = model.begin(model.encode(source=source, lengths=lengths))
     for at in range(target.shape[1]):
         logits, state = model.step(target[:, at : at + 1], state)
         torch.testing.assert_close(logits, expected[:, at], atol=1e-4, rtol=1e-4)
@@ -137,6 +137,6 @@ def test_more_than_the_window_is_refused() -> None:
     with pytest.raises(ValueError, match="do not fit into a window of 12"):
         model(long, source=short)
     with torch.no_grad():
-        _, state = model.step(short, model.begin(model.encode(short)))
+        _, state = model.step(short, model.begin(model.encode(source=short)))
         with pytest.raises(ValueError, match="1 tokens after the 12 already read do not fit into a window of 12"):
             model.step(short[:, :1], state)

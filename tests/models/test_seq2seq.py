@@ -150,14 +150,14 @@ def test_decoder_starts_where_the_encoder_ended() -> None:
     source, lengths, _ = pairs()
     plain = make(bidirectional=False)
     _, ends = plain.encoder(plain.embedding(source), lengths)
-    first = plain.begin(plain.encode(source, lengths)).decoder.states
+    first = plain.begin(plain.encode(source=source, lengths=lengths)).decoder.states
     assert len(plain.bridge) == 0
     for (h, c), (h_end, c_end) in zip(first, ends, strict=True):
         assert torch.equal(h, h_end)
         assert torch.equal(c, c_end)
     both = make(encoder_hidden=5)
     _, ends = both.encoder(both.embedding(source), lengths)
-    first = both.begin(both.encode(source, lengths)).decoder.states
+    first = both.begin(both.encode(source=source, lengths=lengths)).decoder.states
     bridge, (h_end, c_end) = both.bridge[1], ends[1]
     torch.testing.assert_close(first[1][0], torch.tanh(h_end @ bridge.hidden.weight.T + bridge.hidden.bias))
     torch.testing.assert_close(first[1][1], c_end @ bridge.cell.weight.T + bridge.cell.bias)
@@ -171,7 +171,7 @@ def test_scheduled_sampling_reads_own_predictions() -> None:
     plain = make(sampling=0.0)
     plain.load_state_dict(model.state_dict())
     text = target[:, :1]
-    state = model.begin(model.encode(source, lengths))
+    state = model.begin(model.encode(source=source, lengths=lengths))
     expected = []
     for _ in range(5):
         hidden, state = model(text[:, -1:], state=state)
@@ -230,4 +230,4 @@ def test_what_does_not_fit_is_explained() -> None:
     with pytest.raises(ValueError, match="choose an attention"):
         make(attention="none", feeding=True)
     with pytest.raises(ValueError, match="lengths from 0 to 7"):
-        make().encode(torch.zeros(2, 7, dtype=torch.long), torch.tensor([0, 7]))
+        make().encode(source=torch.zeros(2, 7, dtype=torch.long), lengths=torch.tensor([0, 7]))

@@ -202,7 +202,7 @@ def test_a_cache_that_grows_gives_the_same() -> None:
     source, lengths, _ = pairs()
     target = torch.randint(41, (4, 600))
     expected = model.logits(model(target, source=source, lengths=lengths).hidden)
-    state, at = model.begin(model.encode(source, lengths)), 0
+    state, at = model.begin(model.encode(source=source, lengths=lengths)), 0
     for part in target.split([1] * 40 + [460] + [1] * 100, dim=1):
         logits, state = model.step(part, state)
         at += part.shape[1]
@@ -233,4 +233,4 @@ def test_what_cannot_be_said_is_explained() -> None:
         model(torch.zeros(1, 3, dtype=torch.long))
     assert ability(model, PredictsNext) is None
     with pytest.raises(ValueError, match="lengths from 0 to 4"):
-        model.encode(torch.zeros(2, 4, dtype=torch.long), torch.tensor([0, 4]))
+        model.encode(source=torch.zeros(2, 4, dtype=torch.long), lengths=torch.tensor([0, 4]))

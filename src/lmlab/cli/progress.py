@@ -11,6 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from lmlab.jobs import Plan
 from lmlab.training import progress as training
+from lmlab.units import read_speed
 
 
 class TrainingDisplay:
@@ -53,9 +54,9 @@ class TrainingDisplay:
             for name, split in (("train", corpus.train), ("valid", corpus.valid), ("test", corpus.test))
             if split is not None
         )
-        self.console.print(
-            f"{recipe.kind}: {size}tokenizer {corpus.tokenizer.spec} ({corpus.tokenizer.vocabulary:,} types); {held}"
-        )
+        tokenizer = corpus.tokenizer
+        cut = "" if tokenizer is None else f"tokenizer {tokenizer.spec} ({tokenizer.vocabulary:,} types); "
+        self.console.print(f"{recipe.kind}: {size}{cut}{held}")
         self.task = self.bars.add_task(f"train {recipe.kind}", total=1.0, detail="")
 
     def log(self, line: dict[str, Any], progress: training.Progress) -> None:
@@ -85,10 +86,9 @@ def _detail(values: dict[str, Any]) -> str:
             parts.append(f"{name.replace('_', ' ')} " + (f"{value:.1f}" if name == "bleu" else f"{value:.1%}"))
     if "rate" in values:
         parts.append(f"rate {values['rate']:.2g}")
-    cost = values["cost"]
-    if "tokens_per_second" in cost:
-        parts.append(f"{cost['tokens_per_second']:,.0f} tokens/s")
-    parts.append(f"{cost['joules'] / 3600:.2g} Wh")
+    if (speed := read_speed(values)) is not None:
+        parts.append(f"{speed[1]:,.0f} {speed[0]}/s")
+    parts.append(f"{values['cost']['joules'] / 3600:.2g} Wh")
     return "  ".join(parts)
 
 

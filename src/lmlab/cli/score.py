@@ -132,7 +132,7 @@ def score(
     console = Console(highlight=False, soft_wrap=True)
     told = Console(highlight=False, soft_wrap=True, stderr=True) if tokens and not console.is_terminal else console
     if tokens:
-        _print_tokens(console, scores, spaced=model.tokenizer.lossy)
+        _print_tokens(console, scores, spaced=model.text_tokenizer.lossy)
     if len(scores) > 1:
         _print_table(told, scores)
     _print(told, add_scores(found), model, cost, weights=weights)
@@ -270,7 +270,7 @@ def _print(
     if result.lossy:
         share = f" {result.unknown:,} of {result.tokens:,} tokens are unknown." if result.unknown else ""
         totals.print(
-            f"note: the tokenizer ({model.tokenizer.spec}) loses part of the text, so bits per byte are too low "
+            f"note: the tokenizer ({model.text_tokenizer.spec}) loses part of the text, so bits per byte are too low "
             f"(lossy): compare it only with models of the same tokenizer.{share}"
         )
 

@@ -277,6 +277,7 @@ def _report(outcome: Outcome) -> None:
     from rich.console import Console
 
     from lmlab.training.costs import Cost
+    from lmlab.units import describe_units
 
     console = Console(highlight=False, soft_wrap=True, markup=False)
     path = shlex.quote(str(outcome.path))
@@ -298,7 +299,8 @@ def _report(outcome: Outcome) -> None:
         )
     console.print(str(outcome.path), style="bold", end="")
     console.print(
-        f": {quality}{outcome.parameters:,} parameters, {outcome.progress.tokens:,} tokens, "
+        f": {quality}{outcome.parameters:,} parameters, {describe_units(outcome.progress.units)}, "
         f"{cost.seconds:.1f} s, {cost.joules / 3600:.3g} Wh, {outcome.grams:.3g} g CO2e{early}"
     )
-    console.print(f"Next: {outcome.next_step}")
+    if outcome.commands:
+        console.print(f"Next: {outcome.next_step}")

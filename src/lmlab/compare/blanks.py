@@ -104,11 +104,11 @@ def choose_places(length: int, number: int) -> NDArray[np.int64]:
 
 def _batches(texts: list[str], model: LanguageModel, filler: FillsBlanks) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """What the model reads, rows of about equal length side by side; and the targets [B, T], -1 where none."""
-    mask, content = model.tokenizer.role("mask"), len(max(texts, key=len, default="")) + 1
+    mask, content = model.text_tokenizer.role("mask"), len(max(texts, key=len, default="")) + 1
     if filler.window is not None:
         content = filler.window - model.frame.overhead("tokens", "a")
     items: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
-    for number, ids in enumerate(model.tokenizer.encode_batch(texts)):
+    for number, ids in enumerate(model.text_tokenizer.encode_batch(texts)):
         if not len(ids):
             continue
         original = ids.astype(np.int64)

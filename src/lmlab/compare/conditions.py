@@ -113,8 +113,8 @@ def describe_conditions(
             if split is not None
         },
         "part": {"documents": len(part.texts), "bytes": int(part.sizes.sum())},
-        "vocabularies": {spec: each.tokenizer.vocabulary for spec, each in corpora.items()},
-        "lossy": {spec: each.tokenizer.lossy for spec, each in corpora.items()},
+        "vocabularies": {spec: each.text_tokenizer.vocabulary for spec, each in corpora.items()},
+        "lossy": {spec: each.text_tokenizer.lossy for spec, each in corpora.items()},
         "fingerprints": {name: each.fingerprint for name, each in read_tokenizers(conditions, corpora).items()},
         "matched_parameters": matched_parameters(conditions, corpora),
         "versions": {

@@ -24,6 +24,7 @@ from lmlab.language_model import LanguageModel, load
 from lmlab.recipe import read_record
 from lmlab.tokenizers import Tokenizer
 from lmlab.training.loop import choose_device
+from lmlab.units import read_speed
 
 LONG_LINE = 40
 """Characters from which on a line that two texts share is taken as copied, not as chance."""
@@ -58,7 +59,7 @@ def join(
         "run": str(path),
         "seed": None,
         "weights_sha256": digest(path / "model.safetensors"),
-        "tokenizer": model.tokenizer.fingerprint,
+        "tokenizer": model.text_tokenizer.fingerprint,
         "parameters": count_parameters(model.model).total,
         "embedding_parameters": count_parameters(model.model).embedding,
         "rate": None,
@@ -100,7 +101,7 @@ def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Recor
 
 def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapping[str, bool], test: TestText) -> None:
     """Tokenizers may differ only where none of them loses text, and where each token is predicted from those before."""
-    tokenizer = model.tokenizer
+    tokenizer = model.text_tokenizer
     if rivals.keys() <= {tokenizer.fingerprint}:
         return
     for contest in contests_of(system):
@@ -162,7 +163,7 @@ def training_share(record: recipes.Record, path: Path, texts: list[str]) -> floa
     corpus = run.reopen_corpus(record, path, Silent())
     if corpus.train.bytes > MOST_COMPARED:
         raise ValueError(f"it has more than {MOST_COMPARED:,} bytes, which takes long to compare")
-    tokenizer = corpus.tokenizer
+    tokenizer = corpus.text_tokenizer
     bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
     documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
     if tokenizer.lossy:
@@ -212,13 +213,13 @@ def _costs(path: Path) -> dict[str, float]:
         lines = [line for line in map(json.loads, text.splitlines()) if "tokens" in line and "cost" in line]
         last = [line for line in lines if "joules" in line["cost"]][-1]
         cost = last["cost"]
-        rate = next((r for line in reversed(lines) if (r := line["cost"].get("tokens_per_second"))), None)
+        speed = next((found for line in reversed(lines) if (found := read_speed(line))), None)
         country = None if "grams" in cost else read_json(path / "recipe.json")["train"].get("country")
         return {
             "tokens": last["tokens"],
             "steps": last["step"],
             "flops": last.get("flops", 0.0),
-            "seconds": last["tokens"] / rate if rate else cost["seconds"],
+            "seconds": last[speed[0]] / speed[1] if speed else cost["seconds"],
             "wall_seconds": cost["seconds"],
             "cpu_seconds": cost["cpu_seconds"],
             "gpu_seconds": cost.get("gpu_seconds", 0.0),

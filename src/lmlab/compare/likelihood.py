@@ -67,7 +67,7 @@ def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgres
         if len(starts) == 1:
             bits.append(np.array([nats.sum()]))
             continue
-        ends = token_ends(model.tokenizer, text, count=len(nats))
+        ends = token_ends(model.text_tokenizer, text, count=len(nats))
         unit = np.searchsorted(starts, np.maximum(ends - 1, 0), side="right") - 1
         bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
     return {
@@ -75,7 +75,7 @@ def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgres
         "tokens": score.tokens,
         "lossy": score.lossy,
         "unknown": score.unknown,
-        "passage": read_passage(model.tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
+        "passage": read_passage(model.text_tokenizer, test, score.token_nats[test.passage[0]] / math.log(2)),
     }
 
 

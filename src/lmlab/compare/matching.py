@@ -6,12 +6,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-import torch
-
 from lmlab.config import build
 from lmlab.costs.parameters import count_parameters
-from lmlab.models import load_class
-from lmlab.models.model import Model
+from lmlab.models import describe, load_class
 
 TOLERANCE = 0.05
 FOLLOWING = ("hidden", "inner", "embedding_width")
@@ -32,14 +29,6 @@ def parse_match(text: str) -> int | None:
     if count < 1:
         raise ValueError(f"--match {text}: give a number above zero")
     return count
-
-
-def describe(system: str, values: Mapping[str, Any]) -> Model:
-    """The model with these settings, without memory for its weights: enough to count them."""
-    cls = load_class(system)
-    with torch.device("meta"):
-        model: Model = cls(build(cls.Config, values, where="model"))
-    return model
 
 
 def match_width(system: str, values: Mapping[str, Any], *, target: int) -> dict[str, Any]:

@@ -9,13 +9,13 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from lmlab.compare.contests import CONTESTS, contests_of, systems_of
-from lmlab.compare.matching import describe, match_width, parse_match
+from lmlab.compare.matching import match_width, parse_match
 from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, load_class
+from lmlab.models import LINEAGE, describe, load_class
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
@@ -181,12 +181,12 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         )
     for contest in CONTESTS.values():
         specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
-        if len({corpora[spec].tokenizer.fingerprint for spec in specs.values()}) < 2:
+        if len({corpora[spec].text_tokenizer.fingerprint for spec in specs.values()}) < 2:
             continue
         if contest.one_tokenizer:
             raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {contest.one_tokenizer}")
         for system, spec in specs.items():
-            if corpora[spec].tokenizer.lossy:
+            if corpora[spec].text_tokenizer.lossy:
                 raise ValueError(
                     f"{system} would use {spec}, which is lossy (case, spacing or rare words are lost), and other "
                     "models use another tokenizer: it would be scored on an easier text, so the scores would not be "
@@ -206,9 +206,9 @@ def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[En
             for seed in seeds:
                 recipe = _recipe(conditions, system, seed=seed)
                 if target is not None and not counted:
-                    values = _with_vocabulary(recipe, corpora[conditions.tokenizers[system]])
-                    matched = match_width(system, values, target=target)
-                    kept = {name: value for name, value in matched.items() if name not in ("vocabulary", "boundary")}
+                    known = _told(recipe, corpora[conditions.tokenizers[system]])
+                    matched = match_width(system, {**recipe.model, **known}, target=target)
+                    kept = {name: value for name, value in matched.items() if name not in known}
                     recipe = recipe.model_copy(update={"model": kept})
                 name = system if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{system}-seed{seed}"
                 entrants.append(Entrant(system if counted else name, system, seed, recipe))
@@ -226,8 +226,9 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
         return given
     counts = []
     for system in filter(trains, conditions.systems):
-        values = _with_vocabulary(_recipe(conditions, system, seed=0), corpora[conditions.tokenizers[system]])
-        counts.append(count_parameters(describe(system, values)).total)
+        recipe = _recipe(conditions, system, seed=0)
+        known = _told(recipe, corpora[conditions.tokenizers[system]])
+        counts.append(count_parameters(describe(system, {**recipe.model, **known})).total)
     return int(float(f"{statistics.median_low(counts):.2g}")) if counts else None
 
 
@@ -272,12 +273,11 @@ def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> di
 
 
 def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
-    return corpus.tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+    return corpus.text_tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
 
 
-def _with_vocabulary(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
-    tokenizer = _full_tokenizer(recipe, corpus)
-    known: dict[str, Any] = {"vocabulary": tokenizer.vocabulary}
-    if "boundary" in load_class(recipe.kind).Config.model_fields:
-        known["boundary"] = tokenizer.boundary
-    return {**recipe.model, **known}
+def _told(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+    """Settings of a model that only the text knows."""
+    roles = load_objective(recipe.objective["kind"]).roles
+    known: dict[str, Any] = load_class(recipe.kind).Config.told_by(corpus.with_roles(roles))
+    return known

@@ -15,6 +15,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.recipe import Recipe
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
+from lmlab.units import training_seconds
 
 Record = dict[str, Any]
 """Of one run: its system, what its contest measures (see `contests`), and `spent`."""
@@ -104,14 +105,12 @@ def read_curve(path: Path, *, measure: str) -> Curve:
     for line in read_validations(path):
         if line.get(measure) is None:
             continue
-        cost = line["cost"]
-        rate = cost.get("tokens_per_second")
         curve.append(
             {
                 "tokens": line["tokens"],
-                "seconds": line["tokens"] / rate if rate else cost["seconds"],
+                "seconds": training_seconds(line),
                 "flops": line.get("flops", 0.0),
-                "joules": cost["joules"],
+                "joules": line["cost"]["joules"],
                 measure: line[measure],
             }
         )

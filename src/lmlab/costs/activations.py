@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -63,17 +62,17 @@ class Activations:
             kept.setdefault(tensor.untyped_storage()._cdata, tensor)
             return tensor
 
-        tokens = torch.zeros(rows, window, dtype=torch.long, device="meta")
+        inputs = model.blank_inputs(rows, window)
         state = cast(Any, model).start(rows) if model.carries else None
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
-            state = detach_state(model(tokens, state=state).state)
+            state = detach_state(model(**inputs, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):
             if ability(model, WritesTarget) is not None:
-                model(tokens, source=tokens)
+                model(**inputs, source=inputs["tokens"])
             elif ability(model, FillsBlanks) is not None:
-                fill_blanks(model, tokens, blanks=max(1, round(self._predicted * window)))
+                fill_blanks(model, inputs["tokens"], blanks=max(1, round(self._predicted * window)))
             else:
-                model(tokens, state=state)
+                model(**inputs, state=state)
         return float(sum(tensor.untyped_storage().nbytes() for key, tensor in kept.items() if key not in known))
 
 

@@ -100,7 +100,7 @@ def _from_file(
         mean = paper.mean_window
     predicted = _predicted(cls.OBJECTIVE)
     parameters = count_parameters(left)
-    as_published = paper is not None and not settings and known["vocabulary"] == paper.vocabulary
+    as_published = paper is not None and not settings and known.get("vocabulary", 0) == paper.vocabulary
     return Design(
         name=name,
         size=size,
@@ -109,7 +109,7 @@ def _from_file(
         parameters=parameters,
         thrown_away=count_parameters(model).total - parameters.total,
         block=max(_blocks(model), default=parameters.total),
-        vocabulary=known["vocabulary"],
+        vocabulary=known.get("vocabulary", 0),
         window=length,
         mean_window=mean,
         predicted=predicted,
@@ -139,11 +139,14 @@ def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -
 def _vocabularies(
     cls: type[Model], paper: Published | None, settings: Mapping[str, Any], given: int | None
 ) -> dict[str, Any]:
-    """As given, else as published, else that of the tokenizer which the system has by default."""
+    """As given, else as published, else that of the tokenizer which the system has by default; none without tokens."""
+    if "vocabulary" not in cls.Config.model_fields:
+        return {}
     found = given or settings.get("vocabulary")
     if found is not None:
         return {"vocabulary": found}
     if paper is None:
+        assert cls.TOKENIZER is not None, f"{cls.__name__} has a vocabulary, but no tokenizer"
         return {"vocabulary": parse(cls.TOKENIZER).size}
     known: dict[str, Any] = {"vocabulary": paper.vocabulary}
     if paper.source_vocabulary is not None and "source_vocabulary" not in settings:

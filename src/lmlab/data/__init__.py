@@ -90,15 +90,16 @@ def make_config(values: Mapping[str, Any], *, where: str = "data") -> DataConfig
 def prepare(
     config: DataConfig,
     *,
-    tokenizer: str | Tokenizer,
+    tokenizer: str | Tokenizer | None,
     source: str | Tokenizer | None = None,
     roles: Sequence[str] = (),
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """The data of a recipe or a comparison as tokens: read, split, encoded, and kept in the cache.
+    """The data of a recipe or a comparison: read, split, texts encoded as tokens, and kept in the cache.
 
-    `source` is the tokenizer of a translator's source, where it has one of its own; `roles` are the special tokens that
-    the corpus' tokenizer is to have. They come after all others, so that the encoded text is the same without them.
+    `tokenizer` is None where nothing is text; `source` is that of a translator's source, where it has one of its own.
+    `roles` are the special tokens that the corpus' tokenizer is to have. They come after all others, so that the
+    encoded text is the same without them.
     """
     corpus: Corpus = _load(DATA[config.kind].prepare)(config, tokenizer=tokenizer, source=source, progress=progress)
     return corpus.with_roles(roles)

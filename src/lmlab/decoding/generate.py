@@ -128,7 +128,7 @@ def generate(
     ends where the model produces it; `stops` is asked with the row and its new token whether the text ends there. A row
     that has ended is yielded no more, and the loop ends when all have. Surprisals are computed only where asked for:
     `top` is 0 for those of the drawn tokens alone, or how many alternatives are wanted besides.
-    `state` is where to begin, of an encoder-decoder: `model.begin(model.encode(source))`.
+    `state` is where to begin, of an encoder-decoder: `model.begin(model.encode(source=source))`.
     """
     if prompt.ndim != 2 or prompt.shape[1] == 0:
         raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -48,8 +48,8 @@ class Mixture:
     def window(self) -> int | None:
         return min((model.window for model in self.models if model.window is not None), default=None)
 
-    def start(self, batch_size: int) -> State:
-        return tuple(model.start(batch_size) for model in self.models)
+    def start(self, batch_size: int, **inputs: Any) -> State:
+        return tuple(model.start(batch_size, **inputs) for model in self.models)
 
     @property
     def device(self) -> torch.device:

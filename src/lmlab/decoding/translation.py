@@ -148,7 +148,7 @@ class Translator:
         for group in _groups([len(row) + len(text) for row, text in zip(rows, written, strict=True)], batch):
             source, lengths = pad_rows([rows[i] for i in group], device=self.model.device)
             text, _ = pad_rows([written[i] for i in group], device=self.model.device)
-            state = self.model.begin(self.model.encode(source, lengths))
+            state = self.model.begin(self.model.encode(source=source, lengths=lengths))
             scored, _ = self.model.score(text[:, :-1], text[:, 1:], state)
             for index, part in zip(group, scored.cpu().double().numpy(), strict=True):
                 nats[index] = part[: len(written[index]) - 1]
@@ -237,7 +237,7 @@ class Translator:
                 shortest=shortest,
                 no_repeat=no_repeat,
                 never=self._never(),
-                state=self.model.begin(self.model.encode(source, lengths)),
+                state=self.model.begin(self.model.encode(source=source, lengths=lengths)),
                 watch=watch,
             )
 

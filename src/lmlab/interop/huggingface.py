@@ -11,7 +11,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -41,7 +41,7 @@ from lmlab.models import load_class
 from lmlab.tokenizers import Tokenizer
 
 if TYPE_CHECKING:
-    from lmlab.models.model import Model, ModelConfig
+    from lmlab.models.model import Model, TokenModelConfig
 
 OURS = EXPORT
 PADDING = 256
@@ -52,7 +52,7 @@ class Checkpoint(NamedTuple):
     """A network in our terms."""
 
     kind: str
-    config: ModelConfig
+    config: TokenModelConfig
     tensors: Mapping[str, Tensor]
 
 
@@ -76,11 +76,13 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
     with staged(folder, overwrite=overwrite) as new:
         model, tokenizer = load_model(run)
         kind = read_json(run / "config.json")["kind"]
+        if tokenizer is None:
+            raise ValueError(f"{run} has no tokenizer.json, so it cannot be written as a folder of transformers")
         if load_frame(run, model, tokenizer).backwards:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
             )
-        write_checkpoint(cast("Model", model), kind, tokenizer, new)
+        write_checkpoint(model, kind, tokenizer, new)
 
 
 def read_model(folder: Path) -> Model:
@@ -184,7 +186,7 @@ class _Unset(TorchFunctionMode):
         return func(*args, **kwargs or {})
 
 
-def expected_tensors(kind: str, config: ModelConfig) -> dict[str, Tensor]:
+def expected_tensors(kind: str, config: TokenModelConfig) -> dict[str, Tensor]:
     """The tensors that a model with this configuration has, tied ones once, without their numbers."""
     with torch.device("meta"), _Unset():
         state = load_class(kind)(config).state_dict(keep_vars=True)

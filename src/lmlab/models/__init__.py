@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmlab.names import suggest
@@ -172,3 +173,14 @@ def create(name: str, values: dict[str, Any], *, size: str | None = None) -> Mod
     preset = cls.SIZES[size] if size is not None else {}
     model: Model = cls(build(cls.Config, {**preset, **values}, where="model"))
     return model
+
+
+def describe(name: str, values: Mapping[str, Any]) -> Model:
+    """The model with these settings on torch's meta device: shapes and abilities, without memory for its weights.
+
+    What only the data know, as the size of a vocabulary, need not be given.
+    """
+    import torch
+
+    with torch.device("meta"):
+        return create(name, {**load_class(name).Config.UNREAD, **values})

@@ -45,16 +45,19 @@ class Steps(Protocol):
 class PredictsNext(Steps, Protocol):
     """Predicts the next token of a text; an n-gram does it as well as a network."""
 
-    def start(self, batch_size: int) -> State:
-        """The state of `batch_size` texts of which nothing has been read."""
+    def start(self, batch_size: int, **inputs: Any) -> State:
+        """The state of `batch_size` texts of which nothing has been read; `inputs` are what they are about, by name."""
 
 
 @runtime_checkable
 class WritesTarget(Steps, Protocol):
     """Writes a target from a source. It has no `start`: there is nothing to write from without a source."""
 
-    def encode(self, source: Tensor, lengths: Tensor | None = None) -> Any:
-        """What the decoder needs to know of sources [B, S], row i of lengths[i] tokens: a nest of tensors [B, …]."""
+    def encode(self, **source: Any) -> Any:
+        """What the decoder needs to know of sources, a nest of tensors [B, …]; what they are is given by name.
+
+        Of tokens: `source` [B, S], of which row i has `lengths[i]`.
+        """
 
     def begin(self, memory: Any, *, beams: int = 1) -> State:
         """The state of `beams` targets for each source of which nothing has been written."""

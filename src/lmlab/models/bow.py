@@ -20,10 +20,10 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
+from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
 
-class BagOfWordsConfig(ModelConfig):
+class BagOfWordsConfig(TokenModelConfig):
     """What the bag-of-words model is told."""
 
     width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the word vectors")
@@ -88,7 +88,7 @@ class BagOfWords(NextTokenModel):
             collect += [x, h]
         return Output(h, None if state is None else (sums[:, -1], counts[:, -1]))
 
-    def start(self, batch_size: int) -> State:
+    def start(self, batch_size: int, **inputs: Any) -> State:
         weight = self.embedding.weight
         return weight.new_zeros(batch_size, weight.shape[1]), torch.zeros(
             batch_size, dtype=torch.long, device=self.device

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from pydantic import Field
+from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
 from lmlab.config import Config
+from lmlab.layers.attention import head_width
 from lmlab.layers.padding import choose
 from lmlab.models.abilities import State
 
@@ -26,9 +27,43 @@ class Output(NamedTuple):
 
 
 class ModelConfig(Config):
-    """What every model is told."""
+    """What every model is told; some of it only the data know."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {}
+    """Settings that only the data know, with values that will do to describe a model before these are read."""
+
+    @classmethod
+    def told_by(cls, corpus: Any) -> dict[str, Any]:
+        """What a corpus says of these settings."""
+        return {}
+
+
+class TokenModelConfig(ModelConfig):
+    """What every model of tokens is told."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
 
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
+
+    @classmethod
+    def told_by(cls, corpus: Any) -> dict[str, Any]:
+        """The sizes of the vocabularies; and the boundary, if the model asks for it."""
+        tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
+        known = {"vocabulary": tokenizer.vocabulary}
+        if "boundary" in cls.model_fields:
+            known["boundary"] = tokenizer.boundary
+        return known if source is None else {**known, "source_vocabulary": source.vocabulary}
+
+
+def _divides_width(heads: int, info: ValidationInfo) -> int:
+    head_width(info.data.get("width", heads), heads)
+    return heads
+
+
+Heads = Annotated[
+    int, Field(ge=1, description="attention heads; must divide the width"), AfterValidator(_divides_width)
+]
+"""A setting of a model whose `width` comes before it."""
 
 
 class OutputLayer(Protocol):
@@ -57,9 +92,9 @@ class Model(nn.Module):
     """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
-    TOKENIZER: ClassVar[str] = "bpe:4096"
-    """How text becomes tokens unless the user says otherwise."""
-    FRAME: ClassVar[Mapping[str, str]]
+    TOKENIZER: ClassVar[str | None] = "bpe:4096"
+    """How text becomes tokens unless the user says otherwise; None for a model that reads no text."""
+    FRAME: ClassVar[Mapping[str, str]] = {}
     """What stands around a text, for each input: see tokenizers/frames.py."""
     TASK_FRAME: ClassVar[Mapping[str, str]]
     """What stands around one text or two that a task is about; for encoders the same."""
@@ -80,6 +115,10 @@ class Model(nn.Module):
     @property
     def device(self) -> torch.device:
         return next(self.parameters()).device
+
+    def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
+        """Inputs of the shapes that a batch of so many rows has, to see what a forward pass takes."""
+        return {"tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
     def offers(self) -> Iterable[object]:
         """What can be done with this very model: itself, an encoder with its head, a part (see abilities.py)."""
@@ -106,7 +145,8 @@ class Model(nn.Module):
     def flops(self, window: int) -> float:
         """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
 
-        A multiply-add counts as two; look-ups, normalisations and activations are left out, as is usual.
+        A multiply-add counts as two; look-ups, normalisations and activations are left out, as is usual. Where no
+        tokens are read, it is per unit in which the loader counts what is read: an image, a patch (units.py).
         """
         raise NotImplementedError
 
@@ -163,8 +203,8 @@ class NextTokenModel(Predictor):
         """
         raise NotImplementedError
 
-    def start(self, batch_size: int) -> State:
-        """The state of `batch_size` texts of which nothing has been read."""
+    def start(self, batch_size: int, **inputs: Any) -> State:
+        """The state of `batch_size` texts of which nothing has been read; `inputs` are what they are about."""
         return None
 
 
@@ -266,12 +306,13 @@ class EncoderDecoder(Predictor):
         return hidden if at is None else choose(hidden, at)
 
     def layers(self, **inputs: Any) -> list[Tensor]:
-        """Those of the encoder, which needs only the `source` and its `lengths`."""
+        """Those of the encoder, which needs only the source (what `encode` is given); a target is not read."""
         seen: list[Tensor] = []
-        self.encode(inputs["source"], inputs.get("lengths"), collect=seen)
+        source = {name: value for name, value in inputs.items() if name not in ("tokens", "target_lengths")}
+        self.encode(**source, collect=seen)
         return seen
 
-    def encode(self, source: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None) -> Any:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Any:
         """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
         raise NotImplementedError
 

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from lmlab.estimation.counting import Counts, Integers, Progress, count_ngrams, trace
 from lmlab.estimation.smoothing import Estimate, Floats, add_k, back_off, held_out_weights, jelinek_mercer, kneser_ney
-from lmlab.models.model import ModelConfig
+from lmlab.models.model import TokenModelConfig
 
 Smoothing = Literal["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
 HELD_OUT = 0.1
@@ -37,7 +37,7 @@ class Level(NamedTuple):
 class NGram:
     """A smoothed n-gram model; one that has read nothing gives every token the same probability."""
 
-    class Config(ModelConfig):
+    class Config(TokenModelConfig):
         order: int = Field(
             default=5,
             ge=1,
@@ -148,7 +148,7 @@ class NGram:
         """One look-up and one addition of logarithms per order, whatever the window."""
         return 2.0 * self.config.order
 
-    def start(self, batch_size: int) -> Tensor:
+    def start(self, batch_size: int, **inputs: Any) -> Tensor:
         """The context [B, n-1] of texts that begin: only boundaries."""
         return torch.full((batch_size, self.config.order - 1), self.config.boundary)
 

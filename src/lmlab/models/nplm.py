@@ -19,10 +19,10 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
+from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
 
-class NPLMConfig(ModelConfig):
+class NPLMConfig(TokenModelConfig):
     """What the net is told; in the paper's letters n, m, h."""
 
     boundary: int = Field(default=0, ge=0, description="padding token of contexts before the first word")
@@ -96,7 +96,7 @@ class NPLM(NextTokenModel):
             collect += [C[:, n - 1 :], h]
         return Output(h, words[:, -(n - 1) :])
 
-    def start(self, batch_size: int) -> State:
+    def start(self, batch_size: int, **inputs: Any) -> State:
         shape = (batch_size, self.config.order - 1)
         return torch.full(shape, self.config.boundary, dtype=torch.long, device=self.device)
 

@@ -20,10 +20,10 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth, map_state
+from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth, map_state
 
 
-class RNNConfig(ModelConfig):
+class RNNConfig(TokenModelConfig):
     """What a recurrent language model is told."""
 
     width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the token vectors")
@@ -138,7 +138,7 @@ class RNN(NextTokenModel):
         kept = torch.rand(batch_size, 1, device=self.device) >= self.config.restart
         return map_state(lambda tensor: tensor * kept, state)
 
-    def start(self, batch_size: int) -> State:
+    def start(self, batch_size: int, **inputs: Any) -> State:
         return self.recurrent.start(batch_size)
 
     def depths(self) -> list[list[nn.Parameter]]:

@@ -29,12 +29,21 @@ from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTM
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, by_depth, map_state, rows_of
+from lmlab.models.model import (
+    Decoding,
+    EncoderDecoder,
+    ModelConfig,
+    Output,
+    TokenModelConfig,
+    by_depth,
+    map_state,
+    rows_of,
+)
 
 CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LSTMLayer}
 
 
-class Seq2SeqConfig(ModelConfig):
+class Seq2SeqConfig(TokenModelConfig):
     """What a recurrent encoder-decoder is told."""
 
     source_vocabulary: int | None = Field(
@@ -190,7 +199,7 @@ class Seq2Seq(EncoderDecoder):
             if table is not None:
                 nn.init.uniform_(table.weight, -0.1, 0.1)
 
-    def encode(self, source: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None) -> Memory:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
         lengths = lengths if has_padding(lengths, *source.shape) else None
         mask = None if lengths is None else PaddingMask(lengths.to(source.device), source.shape[1]).mask[:, None]
         table = self.embedding if self.source_embedding is None else self.source_embedding
@@ -218,7 +227,7 @@ class Seq2Seq(EncoderDecoder):
         if fresh:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source, lengths, collect=collect)
+            memory = self.encode(source=source, lengths=lengths, collect=collect)
             state = self.begin(memory, beams=len(tokens) // len(source))
         memory, writing = state
         if self.config.feeding or (self.training and self.config.sampling > 0):

@@ -17,10 +17,9 @@ from collections.abc import Callable
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch.nn.functional as F
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
 from lmlab.layers.beams import BeamAttention, BeamCache, Slots
 from lmlab.layers.bidirectional import BidirectionalAttention
 from lmlab.layers.cross_attention import CrossAttention
@@ -31,19 +30,19 @@ from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.waves import Order, Waves
 from lmlab.models.abilities import State
-from lmlab.models.model import Decoding, EncoderDecoder, ModelConfig, Output, by_depth
+from lmlab.models.model import Decoding, EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 
 
-class StacksConfig(ModelConfig):
+class StacksConfig(TokenModelConfig):
     """What every encoder-decoder of attention blocks is told."""
 
     source_vocabulary: int | None = Field(
         None, ge=2, description="vocabulary size of the source, if it has its own tokenizer; None: shared"
     )
     width: int = Field(256, ge=1, description="hidden size: width of the token vectors")
-    heads: int = Field(4, ge=1, description="attention heads; must divide the width")
+    heads: Heads = 4
     layers: int = Field(3, ge=1, description="encoder blocks")
     decoder_layers: int | None = Field(None, ge=1, description="decoder blocks; None: as many as the encoder has")
     inner: int = Field(1024, ge=1, description="width of the feed-forward layers (intermediate size)")
@@ -60,12 +59,6 @@ class StacksConfig(ModelConfig):
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="dropout probability on the attention weights")
     bias: bool = Field(False, description="the output layer has a bias, as in Marian")
     start: int | None = Field(None, ge=0, description="id of the token that starts a target; None: the boundary token")
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
-        head_width(info.data.get("width", heads), heads)
-        return heads
 
 
 class TransformerConfig(StacksConfig):
@@ -219,7 +212,7 @@ class Transformer(EncoderDecoder):
             collect.append(padding.unpack(x))
         return x
 
-    def encode(self, source: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None) -> Memory:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
         padding = pack_tokens(source, lengths)
         x = self._read(source, padding, collect)
@@ -244,7 +237,7 @@ class Transformer(EncoderDecoder):
         if state is None:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source, lengths, collect=collect)
+            memory = self.encode(source=source, lengths=lengths, collect=collect)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
             memory = state.memory

@@ -11,23 +11,22 @@ from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
-from pydantic import Field, ValidationInfo, field_validator
+from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.relative import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
+from lmlab.models.model import Heads, ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
 
-class TransformerXLConfig(ModelConfig):
+class TransformerXLConfig(TokenModelConfig):
     """The size of a Transformer-XL."""
 
     width: int = Field(128, ge=1, description="hidden size: width of the vectors between blocks")
-    heads: int = Field(4, ge=1, description="attention heads; must divide the width")
+    heads: Heads = 4
     layers: int = Field(4, ge=1, description="Transformer blocks")
     inner: int = Field(512, ge=1, description="width of the feed-forward layers (intermediate size)")
     memory: int = Field(128, ge=0, description="memory length: earlier tokens whose hidden states each layer keeps")
@@ -38,12 +37,6 @@ class TransformerXLConfig(ModelConfig):
     softmax: Literal["full", "adaptive"] = Field(
         "full", description="output layer; adaptive: rare tokens in clusters, for large vocabularies"
     )
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
-        head_width(info.data.get("width", heads), heads)
-        return heads
 
 
 class Memory(NamedTuple):
@@ -153,7 +146,7 @@ class TransformerXL(NextTokenModel):
         else:
             self.output = Softmax(config.width, config.vocabulary, tied=self.embedding)
 
-    def start(self, batch_size: int) -> Memory:
+    def start(self, batch_size: int, **inputs: Any) -> Memory:
         """A memory of nothing."""
         width = self.config.width if self.training else 2 * self.config.width
         nothing = self.embedding.weight.new_empty(batch_size, 0, width)

@@ -2,30 +2,25 @@
 
 from __future__ import annotations
 
-from pydantic import Field, ValidationInfo, field_validator
+from typing import Any
+
+from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import head_width
 from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.positions import check_window
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import ModelConfig, NextTokenModel, Output, by_depth
+from lmlab.models.model import Heads, NextTokenModel, Output, TokenModelConfig, by_depth
 
 
-class WindowedConfig(ModelConfig):
+class WindowedConfig(TokenModelConfig):
     """What every Transformer with a window is told."""
 
     width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
-    heads: int = Field(4, ge=1, description="attention heads; must divide the width")
+    heads: Heads = 4
     layers: int = Field(4, ge=1, description="Transformer blocks")
     window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
-
-    @field_validator("heads")
-    @classmethod
-    def _heads_divide_width(cls, heads: int, info: ValidationInfo) -> int:
-        head_width(info.data.get("width", heads), heads)
-        return heads
 
 
 class WindowedTransformer(NextTokenModel):
@@ -42,7 +37,7 @@ class WindowedTransformer(NextTokenModel):
     def window(self) -> int:
         return self.config.window
 
-    def start(self, batch_size: int) -> KeyValueCache:
+    def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
         return KeyValueCache.empty(
             batch_size,
             layers=self.config.layers,

@@ -40,8 +40,11 @@ def load_objective(kind: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer, frame: Frame) -> Objective:
-    """An objective from its settings, of which `kind` is one, for texts of a tokenizer in the frame of a model."""
+def create_objective(settings: Mapping[str, Any], tokenizer: Tokenizer | None, frame: Frame | None) -> Objective:
+    """An objective from its settings, of which `kind` is one, for texts of a tokenizer in the frame of a model.
+
+    Both are None where no text is read.
+    """
     values = dict(settings)
     cls = load_objective(str(values.pop("kind")))
     objective: Objective = cls(build(cls.Config, values, where="objective"), tokenizer, frame)

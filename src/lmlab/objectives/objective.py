@@ -16,6 +16,7 @@ from lmlab.models.abilities import State
 from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
+from lmlab.units import main_unit
 
 IGNORE = -100
 """The target where nothing is predicted."""
@@ -80,15 +81,15 @@ class Objective(Protocol):
     def usual_for(cls, data: str) -> dict[str, Any]:
         """Settings that go with a kind of data, unless the user says otherwise."""
 
-    def __init__(self, config: Any, tokenizer: Tokenizer, frame: Frame) -> None:
-        """`frame` is what stands around the texts of the run: rows are made by it alone."""
+    def __init__(self, config: Any, tokenizer: Tokenizer | None, frame: Frame | None) -> None:
+        """`frame` is what stands around the texts of the run: rows are made by it alone; None where no text is read."""
 
     @property
     def weights(self) -> Mapping[str, float]:
         """The terms of the loss, the main one first, and what each weighs."""
 
-    def heads(self, width: int) -> dict[str, nn.Module]:
-        """What is learnt besides the model, over vectors of a width: nothing, in pre-training."""
+    def heads(self, model: Model) -> dict[str, nn.Module]:
+        """What is learnt besides a model, over its vectors: nothing, in pre-training."""
 
     def loader(self, data: Any, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Numbered batches of raw material from a split; batch k is a pure function of these settings and k."""
@@ -103,11 +104,12 @@ class Objective(Protocol):
         """Floating-point operations of the forward pass over one batch."""
 
 
-def reading_flops(model: Model, loader: Loader, *, unit: str = "tokens") -> float:
-    """FLOPs of a model that reads every token of a batch; of loaders by turns, their mean."""
+def reading_flops(model: Model, loader: Loader, *, unit: str | None = None) -> float:
+    """FLOPs of a model that reads all of a batch, in its main unit or another; of loaders by turns, their mean."""
     if mixture := getattr(loader, "mixture", None):
         return float(sum(share * reading_flops(model, part, unit=unit) for share, part in mixture))
-    return model.flops(loader.window) * loader.units_per_step[unit]
+    units = loader.units_per_step
+    return model.flops(loader.window) * units[unit or main_unit(units)]
 
 
 class PreTraining:
@@ -120,5 +122,5 @@ class PreTraining:
     def usual_for(cls, data: str) -> dict[str, Any]:
         return {}
 
-    def heads(self, width: int) -> dict[str, nn.Module]:
+    def heads(self, model: Model) -> dict[str, nn.Module]:
         return {}

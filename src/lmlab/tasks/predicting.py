@@ -34,6 +34,33 @@ class Predictor:
         with torch.inference_mode():
             return self._run(examples, items)[0]
 
+    def classify(self, text: Any, second: Any = None) -> Any:
+        """The prediction for a text, or for two; a list of them for lists of texts."""
+        if self.task.name not in ("classification", "regression"):
+            raise ValueError(f"this run does {self.task.name}, not classification: use predict with examples")
+        several = not isinstance(text, str)
+        texts = list(text) if several else [text]
+        others = [None] * len(texts) if second is None else list(second) if several else [second]
+        if len(others) != len(texts):
+            raise ValueError(f"{len(texts)} texts and {len(others)} second ones: give as many of both")
+        for each in (*texts, *(other for other in others if other is not None)):
+            if not isinstance(each, str):
+                raise ValueError(f"text = {each!r}: give a str, or a list of them")
+        found = self.predict([Example(a, b) for a, b in zip(texts, others, strict=True)])
+        return found if several else found[0]
+
+    def tag(self, words: str | Sequence[str]) -> Prediction:
+        """The tags of the words of a sentence."""
+        return self.predict([Example(tuple(words.split()) if isinstance(words, str) else tuple(words))])[0]
+
+    def answer(self, question: str, context: str) -> Prediction:
+        """The answer to a question, as it stands in a context."""
+        return self.predict([Example(question, context)])[0]
+
+    def choose(self, question: str, choices: Sequence[str]) -> Prediction:
+        """Which of several choices goes best with a question, by its number from 0."""
+        return self.predict([Example(question, choices=tuple(choices))])[0]
+
     def _run(self, examples: Sequence[Example], items: Sequence[Item]) -> tuple[list[Prediction], float, int]:
         """Predictions, the loss summed over items that have labels, and how many predictions it counts."""
         decoded: list[Any] = [None] * len(items)

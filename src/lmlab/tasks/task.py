@@ -234,7 +234,8 @@ class Task:
     def make_head(self, width: int) -> dict[str, nn.Module]:
         """The head over vectors of a width, and whatever else the task learns."""
 
-    def heads(self, width: int, layers: int = 1) -> dict[str, nn.Module]:
+    def heads(self, model: Model) -> dict[str, nn.Module]:
+        layers, width = self.vector_shape(model)
         mix: dict[str, nn.Module] = {"mix": Mix(layers)} if self.config.how == "mix" else {}
         return {**mix, **self.make_head(width)}
 

@@ -20,6 +20,8 @@ UNITS = {
     "tokens": ("tokens", 1.0),
     "example": ("examples", 1.0),
     "examples": ("examples", 1.0),
+    "image": ("images", 1.0),
+    "images": ("images", 1.0),
     "step": ("steps", 1.0),
     "steps": ("steps", 1.0),
     "epoch": ("epochs", 1.0),

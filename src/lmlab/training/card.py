@@ -12,6 +12,7 @@ from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
+from lmlab.units import describe_units, main_unit
 
 if TYPE_CHECKING:
     from lmlab.data.corpora.corpus import Corpus
@@ -59,16 +60,22 @@ def model_card(
     ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
     quality = describe_quality(progress, bits)
     verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
-    lossy = f" ({LOSSY})" if corpus.tokenizer.lossy and progress.best is not None else ""
+    use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
+    tokenizer = corpus.tokenizer
+    lossy = f" ({LOSSY})" if tokenizer is not None and tokenizer.lossy and progress.best is not None else ""
+    learnt = f"| data | {', '.join(recipe.data.named)}: {corpus.train.size:,} {main_unit(progress.units)} |"
+    if tokenizer is not None:
+        learnt = (
+            f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n"
+            f"| text | {', '.join(recipe.data.named)}: {corpus.train.bytes:,} bytes, "
+            f"{corpus.train.size + 1:,} training tokens |"
+        )
     changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
     train = recipe.train
     gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
     counted = recipe.kind == "ngram"
-    how = (
-        f"counted once over {progress.tokens:,} tokens"
-        if counted
-        else f"{progress.step:,} steps, {progress.tokens:,} tokens"
-    )
+    read = describe_units(progress.units)
+    how = f"counted once over {read}" if counted else f"{progress.step:,} steps, {read}"
     processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
     return f"""# {recipe.kind}
 
@@ -78,8 +85,7 @@ This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. I
 |---|---|
 | validation | {quality}{lossy} |
 | parameters | {parameters.total:,} |
-| tokenizer | {corpus.tokenizer.spec}, vocabulary of {corpus.tokenizer.vocabulary:,} tokens |
-| text | {", ".join(recipe.data.named)}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} training tokens |
+{learnt}
 | training | {how}, {ended} |
 
 ## Price tag
@@ -98,7 +104,7 @@ This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. I
 | budget | {recipe.train.budget} |{"" if counted else gradients}
 | seed | {recipe.train.seed} |{changed}
 
-Use it with {verbs}, or in Python with `lmlab.load("RUN")`. RUN is the path of this folder.
+{use} `lmlab.load("RUN")`. RUN is the path of this folder.
 """
 
 

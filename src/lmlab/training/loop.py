@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from lmlab.training.optimizers import learning_rate
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step, Taken
+from lmlab.units import PER_SECOND, main_unit
 
 VALIDATION_SHARE = 0.5
 """The time that all validations of a budget in time may take, relative to that of training."""
@@ -58,6 +59,7 @@ def train(
     loader: Loader,
     config: TrainConfig,
     *,
+    planned: Planned | None = None,
     evaluate: Evaluate | None = None,
     bytes_per_token: tuple[float, float] | None = None,
     keeper: Keeper | None = None,
@@ -70,13 +72,42 @@ def train(
     Where training has ended already, and the settings do not let it go on, nothing is done or written; otherwise
     `on_begin` is told where it begins.
 
+    `planned` are the steps, where they were planned already to see whether the settings are right (`plan_steps`);
     `evaluate` gives the validation loss in nats per prediction, and metrics; `bytes_per_token` of the training and the
     validation text turn losses into bits per byte; `keeper` writes checkpoints and metrics and restores them.
     """
-    budget = parse_budget(config.budget)
-    last_step, flops_per_step = plan_steps(learner, loader, config)
-    loader.plan(None if last_step is None else last_step * config.accumulate)
+    planned = planned or plan_steps(learner, loader, config)
     step = Step(learner, loader, config)
+    try:
+        return _take_steps(
+            step,
+            planned,
+            evaluate=evaluate,
+            bytes_per_token=bytes_per_token,
+            keeper=keeper,
+            on_log=on_log,
+            on_begin=on_begin,
+            interrupted=interrupted,
+        )
+    finally:
+        step.close()
+        learner.eval()
+
+
+def _take_steps(
+    step: Step,
+    planned: Planned,
+    *,
+    evaluate: Evaluate | None,
+    bytes_per_token: tuple[float, float] | None,
+    keeper: Keeper | None,
+    on_log: Callable[[dict[str, Any], Progress], None] | None,
+    on_begin: Callable[[Progress], None] | None,
+    interrupted: Callable[[], bool],
+) -> Progress:
+    """As `train`, which ends what `step` has begun."""
+    budget, learner, loader, config = parse_budget(step.config.budget), step.learner, step.loader, step.config
+    last_step, flops_per_step = planned
     progress, state = Progress(), None
     if keeper is not None:
         carries = learner.model.carries
@@ -114,10 +145,11 @@ def train(
 
     def log(values: dict[str, Any]) -> None:
         cost = Cost(*progress.cost)
-        rate = progress.tokens / progress.seconds if progress.seconds else 0.0
+        unit = main_unit(progress.units)
+        rate = progress.units.get(unit, 0) / progress.seconds if progress.seconds else 0.0
         alone = Cost(*progress.training_cost).joules  # validation and checkpoints left out
         so_far = {**cost._asdict(), "training_joules": alone, "grams": grid.grams(cost.joules)}
-        so_far["tokens_per_second"] = rate
+        so_far[unit + PER_SECOND] = rate
         line = {"step": progress.step, **progress.units, "flops": progress.flops, **values, "cost": so_far}
         if keeper is not None:
             keeper.log(line, progress)
@@ -184,8 +216,6 @@ def train(
     if not spent() and (progress.ended == "budget" or not _stands_still(progress, config)):
         progress.ended = ""  # the budget or the patience was raised
     if progress.ended:
-        step.close()
-        learner.eval()
         return progress
     if last_step is not None and progress.step and spent():
         raise ValueError(f"a budget of {config.budget} is spent already, at step {progress.step}; give a larger one")
@@ -239,8 +269,6 @@ def train(
         tag["cost"]["training_joules"] = Cost(*progress.training_cost).joules
         keeper.log({"step": progress.step, **progress.units, **tag}, progress)
     save()
-    step.close()
-    learner.eval()
     return progress
 
 
@@ -249,8 +277,15 @@ def _stands_still(progress: Progress, config: TrainConfig) -> bool:
     return config.patience is not None and progress.stale >= config.patience
 
 
-def plan_steps(learner: Learner, loader: Loader, config: TrainConfig) -> tuple[int | None, float]:
-    """The number of steps that the budget pays for (None if only the clock can tell) and the FLOPs of one.
+class Planned(NamedTuple):
+    """What a budget pays for."""
+
+    steps: int | None  # None if only the clock can tell
+    flops_per_step: float
+
+
+def plan_steps(learner: Learner, loader: Loader, config: TrainConfig) -> Planned:
+    """The steps that the budget pays for, of which the loader is told.
 
     The backward pass is counted as twice the forward pass.
     """
@@ -260,7 +295,8 @@ def plan_steps(learner: Learner, loader: Loader, config: TrainConfig) -> tuple[i
         steps_per_epoch=loader.steps_per_epoch / config.accumulate,
         flops_per_step=flops_per_step,
     )
-    return steps, flops_per_step
+    loader.plan(None if steps is None else steps * config.accumulate)
+    return Planned(steps, flops_per_step)
 
 
 def check_finite(value: float, what: str, step: int, keeper: Keeper | None) -> float:

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.checkpoint import (
+    HEADS,
+    MODEL,
     FullDiskError,
     find_no_room,
     load_weights,
@@ -32,7 +34,6 @@ from lmlab.training.progress import Progress
 from lmlab.training.randomness import random_tensors, restore_random
 from lmlab.training.step import Step
 
-HEADS = "head.safetensors"
 CHECKPOINTS = "checkpoints"
 """The folder of a run that holds the weights of the latest evaluations, for averaging."""
 
@@ -130,7 +131,7 @@ def kept_checkpoints(run: Path) -> list[tuple[int, Path]]:
 def _modules(learner: Learner) -> dict[str, nn.Module]:
     """What is written to which file: the model, and the heads where there are any."""
     heads = {HEADS: learner.heads} if len(learner.heads) else {}
-    return {"model.safetensors": learner.model, **heads}
+    return {MODEL: learner.model, **heads}
 
 
 def _flatten(state: State) -> list[Tensor]:

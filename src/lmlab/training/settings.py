@@ -77,7 +77,9 @@ class TrainConfig(Config):
     evaluate_every: int | None = Field(
         None, ge=1, description="steps between validations, instead of train.evaluations"
     )
-    evaluation_tokens: int = Field(32768, ge=1, description="validation tokens used each time")
+    evaluation_tokens: int = Field(
+        32768, ge=1, description="validation tokens used each time; where there are no tokens, images …"
+    )
     watch: str = Field("loss", description="metric that selects the best weights: loss, accuracy, bleu …")
     patience: int | None = Field(
         None, ge=1, description="early stopping: end after so many validations without improvement"

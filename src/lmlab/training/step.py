@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lmlab.data.batches.loaders import Loader
+from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
 from lmlab.objectives.objective import Batch, Loss, weighted_mean
 from lmlab.training.ahead import Ahead
@@ -36,7 +37,7 @@ class Taken:
     counts: dict[str, int]  # predictions by term
     units: dict[str, int]  # read: tokens …
     gradient: Tensor  # norm
-    watched: dict[str, tuple[Tensor, int]]  # sums and counts
+    watched: dict[str, tuple[Tensor, int]]  # sums and counts of what is averaged: an F1 is of a whole evaluation alone
 
 
 class Step:
@@ -54,6 +55,8 @@ class Step:
         self.device = learner.device
         self.dtype = choose_dtype(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
+        metrics = learner.objective.metrics
+        self.averaged = {name for name, make in metrics.items() if isinstance(make(), Average)}
         self.unproven = config.compile
         self.close = self.ahead.close
         if config.compile:
@@ -82,8 +85,9 @@ class Step:
             for name, total in loss.sums.items():
                 sums[name] = sums[name] + total.detach() if name in sums else total.detach()
             for name, values in loss.watched.items():
-                before, count = watched.get(name, (0.0, 0))
-                watched[name] = (values.detach().sum() + before, count + values.numel())
+                if name in self.averaged:
+                    before, count = watched.get(name, (0.0, 0))
+                    watched[name] = (values.detach().sum() + before, count + values.numel())
         norm = self._update()
         return Taken(sums, counts, add_up(batch.units for batch in batches), norm, watched), state
 

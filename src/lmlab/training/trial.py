@@ -76,6 +76,8 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
 
 def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> tuple[Objective, Any]:
     """The objective of a system, and made-up material for it: documents, or pairs for a translator."""
+    if not design.vocabulary:
+        raise ValueError(f"{design.name} reads no text, and a trial is made on made-up text; compute its cost instead")
     settings = type(model).OBJECTIVE
     roles = load_objective(settings["kind"]).roles
     tokenizer = made_up_tokenizer(design.vocabulary, roles=roles)

@@ -1,4 +1,4 @@
-"""A corpus: data of any kind as memory-mapped tokens, in the parts train, valid and test."""
+"""A corpus: data of any kind, texts as memory-mapped tokens, in the parts train, valid and test."""
 
 from __future__ import annotations
 
@@ -122,10 +122,10 @@ class Split:
 
 @dataclass(frozen=True)
 class Corpus:
-    """Data of any kind as tokens, ready to train on."""
+    """Data of any kind, ready to train on."""
 
-    tokenizer: Tokenizer
-    """Of the text; of pairs, that of the targets, and of both sides where they share a vocabulary."""
+    tokenizer: Tokenizer | None
+    """Of the text, if there is any; of pairs, that of the targets, and of both sides where they share a vocabulary."""
     train: Dataset
     valid: Dataset | None
     test: Dataset | None
@@ -141,9 +141,16 @@ class Corpus:
 
     def with_roles(self, roles: Sequence[str]) -> Corpus:
         """The same with a tokenizer that has a special token for each role; they come last, so no token changes."""
-        return replace(self, tokenizer=self.tokenizer.with_roles(roles))
+        return self if self.tokenizer is None else replace(self, tokenizer=self.tokenizer.with_roles(roles))
 
     @property
-    def encoder(self) -> Tokenizer:
-        """The tokenizer that encoded the text: `tokenizer` before it got any roles."""
-        return Tokenizer.load(self.folder / "tokenizer.json")
+    def text_tokenizer(self) -> Tokenizer:
+        """The tokenizer; a ValueError where there is none."""
+        if self.tokenizer is None:
+            raise ValueError("these data have no text and so no tokenizer; give text to what needs one")
+        return self.tokenizer
+
+    @property
+    def encoder(self) -> Tokenizer | None:
+        """The tokenizer that encoded the text: `tokenizer` before it got any roles; None without text."""
+        return None if self.tokenizer is None else Tokenizer.load(self.folder / "tokenizer.json")

@@ -237,10 +237,10 @@ def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
     pieces = [tokens[start : start + PIECE] for start in range(0, len(tokens), PIECE)]
     times, rest = divmod(size, len(tokens))
     for _ in range(times):
-        yield from (corpus.tokenizer.decode(piece.tolist()) for piece in pieces)
+        yield from (corpus.text_tokenizer.decode(piece.tolist()) for piece in pieces)
     wanted = math.ceil(len(pieces) * rest / len(tokens))
     for place in np.linspace(0, len(pieces) - 1, wanted).round().astype(int).tolist():
-        yield corpus.tokenizer.decode(pieces[place][: max(1, rest)].tolist())
+        yield corpus.text_tokenizer.decode(pieces[place][: max(1, rest)].tolist())
 
 
 def _text_fingerprints(corpora: Mapping[str, Corpus]) -> list[str]:

@@ -1,0 +1,32 @@
+"""What is read is counted in units by name: tokens, examples, images …"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+PER_SECOND = "_per_second"
+
+
+def main_unit(units: Mapping[str, float]) -> str:
+    """The unit in which amounts are limited and told: tokens where they are counted, else the first."""
+    return "tokens" if "tokens" in units else next(iter(units), "tokens")
+
+
+def describe_units(units: Mapping[str, float]) -> str:
+    """Amounts in words: `1,200 examples, 9,600 tokens`."""
+    return ", ".join(f"{count:,} {name}" for name, count in (units or {"tokens": 0}).items())
+
+
+def read_speed(line: Mapping[str, Any]) -> tuple[str, float] | None:
+    """The unit of a line of metrics and how many of it training reads in a second, where the line tells."""
+    for name, rate in line.get("cost", {}).items():
+        if name.endswith(PER_SECOND) and rate:
+            return name.removesuffix(PER_SECOND), rate
+    return None
+
+
+def training_seconds(line: Mapping[str, Any]) -> float:
+    """The seconds of training alone at a line of metrics; of everything, where its speed is not told."""
+    unit, rate = read_speed(line) or ("", 0.0)
+    return float(line[unit] / rate if rate else line["cost"]["seconds"])
