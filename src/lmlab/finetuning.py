@@ -29,7 +29,14 @@ class FineTuning(Training):
     """Trains a head, and the model under it unless it is frozen."""
 
     def __init__(
-        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | None, origin: str | None = None
+        self,
+        cls: type[Model],
+        recipe: Recipe,
+        corpus: Corpus,
+        config: Any,
+        *,
+        frame: Frame | None,
+        origin: str | None = None,
     ) -> None:
         scratch = recipe.objective["how"] == "scratch"
         super().__init__(cls, recipe, corpus, config, frame=frame, origin=None if scratch else origin)

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
-from torch import nn
 
 from lmlab.bits import bits_per_byte
 from lmlab.checkpoint import (
@@ -33,7 +32,6 @@ from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.decoding.translation import Translator
 from lmlab.metrics.bleu import Bleu
-from lmlab.models import load_class
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
@@ -201,7 +199,14 @@ class Training:
     """Trains a network by gradients."""
 
     def __init__(
-        self, cls: type[Model], recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | None, origin: str | None = None
+        self,
+        cls: type[Model],
+        recipe: Recipe,
+        corpus: Corpus,
+        config: Any,
+        *,
+        frame: Frame | None,
+        origin: str | None = None,
     ) -> None:
         self.settings, self.corpus, self.frame = recipe.train, corpus, frame
         device = choose_device(self.settings.device)

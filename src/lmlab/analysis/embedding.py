@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.analysis.layer_mix import read_layers
-from lmlab.layers.selection import select_layers
 from lmlab.decoding.too_long import TooLongError
+from lmlab.layers.selection import select_layers
 from lmlab.models.abilities import GivesVectors, require
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress

@@ -50,10 +50,10 @@ def embed(
     where each text begins.
     """
     from lmlab.analysis.embedding import find_pool
-    from lmlab.layers.selection import select_layers
     from lmlab.cli.bars import counting
     from lmlab.decoding.too_long import TooLongError
     from lmlab.language_model import load
+    from lmlab.layers.selection import select_layers
     from lmlab.training.loop import choose_device
 
     if output is None or output.suffix != ".npy":

@@ -92,8 +92,8 @@ def finetune(
     if wrong := set(groups) - {"train", "objective"}:
         raise ValueError(f"--set {wrong.pop()}.…: of a task only train.… and objective.… can be set")
     read_origin(run)
-    opened, removed = open_data(data, valid=valid, test=test, task=task, columns=parse_columns(columns))
-    told = check_data(run, opened, removed)
+    opened, found = open_data(data, valid=valid, test=test, task=task, columns=parse_columns(columns))
+    told = check_data(run, found)
     if check:
         _tell_check(told, json_=json_)
         return
@@ -122,10 +122,8 @@ def finetune(
         study = run_study(trial, opened, output, sizes=sizes, seeds=seeds, check=told.lines(), overwrite=overwrite)
         tell_study(study, output, json_=json_)
         return
-    found = _run(
-        trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite
-    )
-    tell_study(found.study, output, json_=json_, next_step=_next_step(found))
+    done = _run(trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite)
+    tell_study(done.study, output, json_=json_, next_step=_next_step(done))
 
 
 def parse_columns(text: str | None) -> dict[str, str]:
@@ -176,7 +174,14 @@ def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetune
 
 
 def run_study(
-    trial: Trial, data: TaskData, output: Path, *, sizes: list[int | None], seeds: int, check: list[str], overwrite: bool
+    trial: Trial,
+    data: TaskData,
+    output: Path,
+    *,
+    sizes: list[int | None],
+    seeds: int,
+    check: list[str],
+    overwrite: bool,
 ) -> Study:
     """A learning curve, or a comparison of layers, in a folder of its own."""
     from lmlab.transfer.finetune import plan_curve, plan_layers
@@ -204,9 +209,7 @@ def carry_out(
             shutil.rmtree(output / "trials", ignore_errors=True)
     interrupted = _interrupts()
     with TrainingDisplay() as display:
-        study = carry_out_study(
-            kind, trials, data, output, check=check, reporter=display, interrupted=interrupted
-        )
+        study = carry_out_study(kind, trials, data, output, check=check, reporter=display, interrupted=interrupted)
     if study is None:
         _stop(output)
     return study

@@ -12,6 +12,7 @@ from lmlab.checkpoint import load_tokenizer, write_manifest
 from lmlab.data import make_config
 from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.examples import ExamplesConfig, read
+from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
 from lmlab.tasks.task import HOWS
 from lmlab.transfer.planning import read_origin, usual_epochs
@@ -40,8 +41,8 @@ def open_data(
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     split: Sequence[float] | None = None,
-) -> tuple[TaskData, dict[str, int]]:
-    """Read labelled examples, split them, and free the held-out ones of what training shows; and what was removed."""
+) -> tuple[TaskData, Labelled]:
+    """Read labelled examples, split them, and free the held-out ones of what training shows; and as they came."""
     given = {"valid": valid, "test": test, "task": task, "columns": dict(columns or {}) or None, "split": split}
     values = {"kind": "examples", "examples": [str(examples)]}
     for name, value in given.items():
@@ -49,14 +50,14 @@ def open_data(
             values[name] = [str(value)] if name in ("valid", "test") else value
     config = make_config(values)
     assert isinstance(config, ExamplesConfig)
-    labelled, removed = read(config)
-    return TaskData(config=config, labelled=labelled), removed
+    labelled, found = read(config)
+    return TaskData(config=config, labelled=labelled), found
 
 
-def check_data(run: Path, data: TaskData, removed: Mapping[str, int]) -> Check:
-    """What the examples look like, to the tokenizer and the window of a run."""
+def check_data(run: Path, found: Labelled) -> Check:
+    """What examples look like, as they came, to the tokenizer and the window of a run."""
     window = read_origin(run)["model"].get("window")
-    return check(data.labelled, tokenizer=load_tokenizer(run), window=window, removed=removed)
+    return check(found, tokenizer=load_tokenizer(run), frame_overhead=3, window=window)
 
 
 def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
@@ -104,14 +105,14 @@ def finetune(
     which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
     words, the frozen model and the same net from scratch.
     """
-    data, removed = open_data(examples, valid=valid, test=test, task=task, columns=columns)
-    told = check_data(Path(run), data, removed)
+    data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns)
+    told = check_data(Path(run), found)
     trial = Trial(origin=Path(run), how=how, seed=seed, epochs=epochs, task=settings or {}, train=train or {})
-    found = finetune_trial(
+    done = finetune_trial(
         trial, data, Path(output), seeds=seeds, alone=alone, check=told.lines(), overwrite=overwrite, resume=resume
     )
-    assert found is not None, "nobody interrupts"
-    return found
+    assert done is not None, "nobody interrupts"
+    return done
 
 
 def finetune_trial(

@@ -116,7 +116,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> R
     predictor = load(path).predictor
     predictions = predictor.predict(examples)
     write_predictions(path / PREDICTIONS, predictions, examples)
-    mix: Any = predictor.heads["mix"] if "mix" in predictor.heads else None
+    mix: Any = dict(predictor.heads).get("mix")
     cost = Cost(*progress.cost)
     return Result(
         name=trial.origin.name,

@@ -1,4 +1,4 @@
-"""Labelled examples: read from files of many formats, split, and free of what would leak from training into the test."""
+"""Labelled examples from files of many formats, split, and free of what would leak from training into the test."""
 
 from __future__ import annotations
 
@@ -19,9 +19,10 @@ from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.checking import remove_leaks
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.example_splits import complete_splits
 from lmlab.data.corpora.preparing import ReportProgress
 from lmlab.data.reading.examples import Example, Labelled, TaskName
-from lmlab.data.reading.labelled import read_labelled, split_examples
+from lmlab.data.reading.labelled import read_labelled
 from lmlab.tokenizers import Tokenizer
 
 
@@ -89,30 +90,18 @@ def texts_of(example: Example) -> list[str]:
     return [first, *([example.b] if example.b else []), *example.choices]
 
 
-def read(config: ExamplesConfig) -> tuple[Labelled, dict[str, int]]:
-    """The examples of a recipe, split and free of leaks, and how many were removed, by reason."""
+def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
+    """The examples of a recipe, split and free of leaks; and before any were taken away, to be looked at."""
     first, *others = config.examples
     if others:
         raise ValueError(f"{len(config.examples)} files of examples: give one, and --valid and --test for the others")
     valid, test = (None if paths is None else paths[0] for paths in (config.valid, config.test))
-    labelled = read_labelled(first, valid=valid, test=test, task=config.task, columns=config.columns or None)
-    labelled = hold_out(labelled, config.split)
-    labelled, removed = remove_leaks(labelled)
+    found = read_labelled(first, valid=valid, test=test, task=config.task, columns=config.columns or None)
+    found = complete_splits(found, shares=tuple(config.split))
+    labelled, _ = remove_leaks(found)
     if config.take is not None and config.take < len(labelled.train):
         labelled = replace(labelled, train=draw(labelled.train, config.take, seed=config.draw))
-    return labelled, removed
-
-
-def hold_out(labelled: Labelled, shares: Sequence[float]) -> Labelled:
-    """The same with validation and test examples split off, where none came along.
-
-    Where validation examples came along no test is made up: they are what the score is told of.
-    """
-    if labelled.valid is not None:
-        return labelled
-    shares = list(shares) if labelled.test is None else [shares[0] + shares[2], shares[1], 0.0]
-    train, valid, test = split_examples(labelled.train, shares=tuple(shares))
-    return replace(labelled, train=train, valid=valid, test=labelled.test if labelled.test is not None else test)
+    return labelled, found
 
 
 def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
