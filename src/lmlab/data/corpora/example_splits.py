@@ -25,7 +25,7 @@ class Split(NamedTuple):
 
 
 def name_text(example: Example) -> str:
-    """What makes two examples the same: their texts, whatever their label; how much white space there is does not count."""
+    """What makes two examples the same: their texts, whatever their label; the amount of white space does not count."""
     texts = example.a if isinstance(example.a, tuple) else (example.a,)
     parts = [*texts, "\x1f", example.b or "", "\x1f", *example.choices]
     return " ".join(" ".join(parts).split())
