@@ -97,7 +97,8 @@ class RowReader(Reader):
             try:
                 places[role] = [find_place(table, name) for name in names]
             except ValueError as error:
-                raise (NoLabelsError(str(error)) if role == "label" else error) from None
+                narrower = table.names is None  # CoLA's test has two columns, where the others have four
+                raise (NoLabelsError(str(error)) if role == "label" or narrower else error) from None
         return Roles(
             places["a"][0],
             places["label"][0] if "label" in places else None,

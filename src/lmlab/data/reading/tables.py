@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lmlab.data.reading.whole import shorten
 
+LIST_KEYS = ("data", "examples", "rows")
+"""Under which of them a JSON object may hold its records."""
 Cell = Any
 """A string; in JSON whatever stands there. None where there is nothing."""
 
@@ -92,34 +95,29 @@ def parse_csv(source: str, text: str) -> Table:
 
 
 def parse_json(source: str, text: str) -> Table:
-    """The objects of a JSON file: one in each line, a list of them, or a list under `data`, `examples` or `rows`."""
+    """The objects of a JSON file: one in each line, a list of them, or a list under one of LIST_KEYS."""
     records = list(_read_records(source, text))
     names: dict[str, int] = {}
     for record, _ in records:
         for name in record:
             names.setdefault(name, len(names))
     rows = [[record.get(name) for name in names] for record, _ in records]
-    kind = "JSON" if text.lstrip().startswith("[") else "JSONL"
+    kind = "JSON" if text.lstrip().startswith("[") or len({line for _, line in records}) < len(records) else "JSONL"
     return Table(source, kind, rows, [line for _, line in records], tuple(names))
 
 
 def _read_records(source: str, text: str) -> Iterator[tuple[dict[str, Any], int]]:
-    whole: Any = None
-    if text.lstrip().startswith("[") or "\n" in text.strip():
-        try:
-            whole = json.loads(text)
-        except json.JSONDecodeError as error:
-            if text.lstrip().startswith("["):
-                raise ValueError(f"{source}, line {error.lineno}: not JSON ({error.msg}); mend it there") from None
+    try:
+        whole = json.loads(text)
+    except json.JSONDecodeError as error:
+        whole = None
+        if text.lstrip().startswith("["):
+            raise ValueError(f"{source}, line {error.lineno}: not JSON ({error.msg}); mend it there") from None
+    if (opened := _find_list(text, whole)) is not None:
+        yield from _read_list(source, text, opened)
+        return
     if isinstance(whole, dict):
-        whole = next((whole[key] for key in ("data", "examples", "rows") if isinstance(whole.get(key), list)), [whole])
-    if isinstance(whole, list):
-        for number, record in enumerate(whole, 1):
-            if not isinstance(record, dict):
-                raise ValueError(f"{source}, item {number}: {shorten(record)} is no object with named fields")
-            yield _flatten(record), number
-        if not whole:
-            raise ValueError(f"{source} is empty: its list holds nothing")
+        yield _flatten(whole), 1
         return
     for number, line in enumerate(text.split("\n"), 1):
         if not line.strip():
@@ -131,6 +129,39 @@ def _read_records(source: str, text: str) -> Iterator[tuple[dict[str, Any], int]
         if not isinstance(record, dict):
             raise ValueError(f"{source}, line {number}: {shorten(line)} is no object with named fields")
         yield _flatten(record), number
+
+
+def _find_list(text: str, whole: Any) -> int | None:
+    """Where the list of records begins, just after its bracket; None where each stands in a line of its own."""
+    if isinstance(whole, list):
+        return text.index("[") + 1
+    for key in LIST_KEYS:
+        if (
+            isinstance(whole, dict)
+            and isinstance(whole.get(key), list)
+            and all(isinstance(r, dict) for r in whole[key])
+        ):
+            match = re.search(rf'"{key}"\s*:\s*\[', text)
+            return None if match is None else match.end()
+    return None
+
+
+def _read_list(source: str, text: str, place: int) -> Iterator[tuple[dict[str, Any], int]]:
+    decoder = json.JSONDecoder()
+    line, counted = 1, 0
+    found = False
+    while (place := _AFTER_ITEM.match(text, place).end()) < len(text) and text[place] != "]":  # type: ignore[union-attr]
+        line, counted = line + text.count("\n", counted, place), place
+        record, place = decoder.raw_decode(text, place)
+        if not isinstance(record, dict):
+            raise ValueError(f"{source}, line {line}: {shorten(record)} is no object with named fields")
+        found = True
+        yield _flatten(record), line
+    if not found:
+        raise ValueError(f"{source} is empty: its list holds nothing")
+
+
+_AFTER_ITEM = re.compile(r"[\s,]*")
 
 
 def _flatten(record: dict[str, Any], above: str = "") -> dict[str, Any]:

@@ -1,0 +1,278 @@
+"""What labelled examples look like: sizes, labels, duplicates, leaks, noise, lengths, and words that cannot be read."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from lmlab.data.corpora.example_splits import name_text
+from lmlab.data.reading.examples import Example, Labelled
+
+if TYPE_CHECKING:
+    from lmlab.tokenizers import Tokenizer
+
+SAMPLE = 5000
+"""Examples, spread over each split, whose lengths and words are looked at."""
+SHOWN = 6
+"""Labels that the lines name."""
+RARE = 10
+"""Examples below which a class is called rare."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What was found; `lines` says it in short, `as_dict` in full."""
+
+    task: str
+    format: str
+    scheme: str | None = None
+    examples: Mapping[str, int]
+    labels: Mapping[str, int] = field(default_factory=dict)
+    """How often each class, tag or kind of span occurs in train."""
+    scores: tuple[float, float, float] | None = None
+    """The lowest, the mean and the highest score in train."""
+    unanswered: int = 0
+    duplicates: Mapping[str, int] = field(default_factory=dict)
+    """Examples of each split whose text stood there before."""
+    leaks: Mapping[str, int] = field(default_factory=dict)
+    """Examples of valid that stand in train, and of test that stand in train or valid."""
+    noisy: int = 0
+    """Texts of train that have two different labels."""
+    noisy_example: str = ""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    notes: Sequence[str] = ()
+    looked_at: int = 0
+    """Examples whose lengths and words were looked at; 0 where there was no tokenizer."""
+    longest: int = 0
+    window: int | None = None
+    too_long: int = 0
+    words: int = 0
+    unreadable: int = 0
+    unreadable_words: Sequence[str] = ()
+
+    def lines(self) -> list[str]:
+        """What a user should see before training, in a few lines of plain text."""
+        sizes = ", ".join(f"{name} {number:,}" for name, number in self.examples.items())
+        said = [f"{self.task}: {self.format}", f"examples: {sizes}{self._left_out()}"]
+        said += self._label_lines()
+        if repeated := {name: number for name, number in self.duplicates.items() if number}:
+            said.append(f"duplicates: {_listed(repeated, 'within')}")
+        if leaked := {name: number for name, number in self.leaks.items() if number}:
+            said.append(
+                f"leaks: {_listed(leaked, 'moved out of')} (they also stand in what is trained on or chosen by)"
+            )
+        if self.noisy:
+            said.append(
+                f"label noise: {self.noisy:,} text{'s' * (self.noisy != 1)} with two labels, as {self.noisy_example}"
+            )
+        if self.looked_at:
+            said += self._length_lines()
+        return said + [f"note: {note}" for note in self.notes]
+
+    def as_dict(self) -> dict[str, Any]:
+        """All that was found, for JSON."""
+        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in asdict(self).items()}
+
+    def _left_out(self) -> str:
+        return (
+            f" (left out: {', '.join(f'{n:,} with {why}' for why, n in self.skipped.items())})" if self.skipped else ""
+        )
+
+    def _label_lines(self) -> list[str]:
+        if self.scores is not None:
+            low, mean, high = self.scores
+            return [f"scores: {low:g} to {high:g}, mean {mean:.3g}"]
+        if self.task == "spans":
+            of = self.examples["train"]
+            return [f"without an answer: {self.unanswered:,} of {of:,}"] if self.unanswered else []
+        total = sum(self.labels.values())
+        if not total:
+            return []
+        ordered = sorted(self.labels.items(), key=lambda item: (-item[1], item[0]))
+        shown = ", ".join(f"{name} {_share(number, total)}" for name, number in ordered[:SHOWN])
+        more = f", and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+        what = {"classification": "classes", "choice": "right choices", "tagging": "tags"}[self.task]
+        if self.scheme is not None:
+            what = f"kinds of spans, {total:,} in all"
+        rare = sum(number < RARE for number in self.labels.values())
+        few = f"; {rare} with fewer than {RARE} examples" if rare and total > RARE * len(ordered) else ""
+        return [f"{len(ordered)} {what}: {shown}{more}{few}"]
+
+    def _length_lines(self) -> list[str]:
+        number = sum(self.examples.values())
+        of = f" (of {self.looked_at:,} that were looked at)" if self.looked_at < number else ""
+        said = []
+        if self.window is not None and self.too_long:
+            happens = "are read in overlapping windows" if self.task == "spans" else "are cut"
+            said.append(
+                f"lengths: {self.too_long:,} examples ({_share(self.too_long, self.looked_at)}) are longer than the "
+                f"window of {self.window:,} tokens and {happens}; the longest has {self.longest:,}{of}"
+            )
+        else:
+            fits = f", the window {self.window:,}" if self.window is not None else ""
+            said.append(f"lengths: the longest has {self.longest:,} tokens{fits}{of}")
+        if self.unreadable:
+            shown = " ".join(self.unreadable_words)
+            said.append(f"words that the tokenizer cannot read: {_share(self.unreadable, self.words)}, as {shown}")
+        return said
+
+
+def check(
+    labelled: Labelled, *, tokenizer: Tokenizer | None = None, frame_overhead: int = 0, window: int | None = None
+) -> Check:
+    """Look at labelled examples as they came: leaks are counted here, and `remove_leaks` takes them out.
+
+    `frame_overhead` are the tokens that a model's frame adds to a text, `window` the most that it reads. Lengths and
+    words are looked at in a sample, spread evenly, where there are many.
+    """
+    splits = _splits(labelled)
+    names = {split: [name_text(example) for example in examples] for split, examples in splits.items()}
+    noisy = _find_noise(splits["train"], names["train"])
+    train = splits["train"]
+    scores = [float(example.label) for example in train] if labelled.task == "regression" else []
+    return Check(
+        task=labelled.task,
+        format=labelled.format,
+        scheme=labelled.scheme,
+        examples={split: len(examples) for split, examples in splits.items()},
+        labels=_count_labels(labelled),
+        scores=(min(scores), sum(scores) / len(scores), max(scores)) if scores else None,
+        unanswered=sum(not example.label for example in train) if labelled.task == "spans" else 0,
+        duplicates={split: len(texts) - len(set(texts)) for split, texts in names.items()},
+        leaks={split: sum(kept) for split, kept in _find_leaks(names).items()},
+        noisy=len(noisy),
+        noisy_example=noisy[0] if noisy else "",
+        skipped=dict(labelled.skipped),
+        notes=tuple(labelled.notes),
+        window=window,
+        **(_look_at_tokens(splits, tokenizer, frame_overhead, window) if tokenizer is not None else {}),
+    )
+
+
+def remove_leaks(labelled: Labelled) -> tuple[Labelled, dict[str, int]]:
+    """The examples without those of valid that stand in train, and of test that stand in train or valid; how many.
+
+    A split of which nothing would be left is None after that.
+    """
+    splits = _splits(labelled)
+    names = {split: [name_text(example) for example in examples] for split, examples in splits.items()}
+    leaks = _find_leaks(names)
+    kept = {
+        split: [example for example, leaked in zip(splits[split], found, strict=True) if not leaked] or None
+        for split, found in leaks.items()
+        if any(found)
+    }
+    counts = {split: sum(found) for split, found in leaks.items()}
+    return (replace(labelled, **kept) if kept else labelled), counts  # type: ignore[arg-type]
+
+
+def _splits(labelled: Labelled) -> dict[str, Sequence[Example]]:
+    given = {"train": labelled.train, "valid": labelled.valid, "test": labelled.test}
+    return {split: examples for split, examples in given.items() if examples is not None}
+
+
+def _find_leaks(names: Mapping[str, Sequence[str]]) -> dict[str, list[bool]]:
+    seen = set(names["train"])
+    leaks: dict[str, list[bool]] = {}
+    for split in ("valid", "test"):
+        if split in names:
+            leaks[split] = [name in seen for name in names[split]]
+            seen |= set(names[split])
+    return leaks
+
+
+def _find_noise(examples: Sequence[Example], names: Sequence[str]) -> list[str]:
+    """Texts with two labels, each in words."""
+    first: dict[str, Example] = {}
+    noisy: dict[str, str] = {}
+    for name, example in zip(names, examples, strict=True):
+        other = first.setdefault(name, example)
+        if other.label != example.label and name not in noisy:
+            text = other.a if isinstance(other.a, str) else " ".join(other.a)
+            labels = f"{other.label} and {example.label}: " if isinstance(other.label, (str, float)) else ""
+            noisy[name] = f"{labels}{text if len(text) <= 50 else f'{text[:49]}…'}"
+    return list(noisy.values())
+
+
+def _count_labels(labelled: Labelled) -> dict[str, int]:
+    if labelled.task == "classification":
+        return dict(Counter(example.label for example in labelled.train))
+    if labelled.task == "choice":
+        return dict(Counter(str(example.label + 1) for example in labelled.train))
+    if labelled.task != "tagging":
+        return {}
+    tags: Counter[str] = Counter()
+    for example in labelled.train:
+        tags.update(example.label)
+    if labelled.scheme is None:
+        return dict(tags)
+    begins = {tag.partition("-")[2] or tag: number for tag, number in tags.items() if tag.startswith("B")}
+    return begins  # every span begins once, and O is none
+
+
+def _look_at_tokens(
+    splits: Mapping[str, Sequence[Example]], tokenizer: Tokenizer, overhead: int, window: int | None
+) -> dict[str, Any]:
+    sample = [example for examples in splits.values() for example in _spread(examples)]
+    texts: list[str] = []
+    owners: list[int] = []
+    for owner, example in enumerate(sample):
+        for text in _texts(example):
+            texts.append(text)
+            owners.append(owner)
+    lengths = [overhead] * len(sample)
+    extra = [0] * len(sample)
+    seen = [0] * len(sample)
+    different = list(dict.fromkeys(texts))  # many questions are about one context
+    length_of = dict(zip(different, map(len, tokenizer.encode_batch(different)), strict=True))
+    for owner, text in zip(owners, texts, strict=True):
+        fixed = 1 if sample[owner].b is None else 2
+        if seen[owner] < fixed:
+            lengths[owner] += length_of[text]
+        else:
+            extra[owner] = max(extra[owner], length_of[text])  # only one choice is read at a time
+        seen[owner] += 1
+    lengths = [length + more for length, more in zip(lengths, extra, strict=True)]
+    words = Counter(word for text in texts for word in text.split())
+    unread = _find_unread(words, tokenizer)
+    return {
+        "looked_at": len(sample),
+        "longest": max(lengths),
+        "too_long": sum(length > window for length in lengths) if window is not None else 0,
+        "words": sum(words.values()),
+        "unreadable": sum(words[word] for word in unread),
+        "unreadable_words": tuple(sorted(unread, key=lambda word: (-words[word], word))[:3]),
+    }
+
+
+def _find_unread(words: Mapping[str, int], tokenizer: Tokenizer) -> list[str]:
+    unknown = tokenizer.unknown
+    if unknown is None:
+        return []
+    different = list(words)
+    encoded = tokenizer.encode_batch(different)
+    return [word for word, ids in zip(different, encoded, strict=True) if not len(ids) or (ids == unknown).any()]
+
+
+def _texts(example: Example) -> Iterable[str]:
+    yield example.a if isinstance(example.a, str) else " ".join(example.a)
+    if example.b is not None:
+        yield example.b
+    yield from example.choices
+
+
+def _spread(examples: Sequence[Example]) -> Sequence[Example]:
+    if len(examples) <= SAMPLE:
+        return examples
+    return [examples[index * len(examples) // SAMPLE] for index in range(SAMPLE)]
+
+
+def _share(number: int, total: int) -> str:
+    share = 100 * number / total
+    return f"{share:.0f}%" if share >= 10 else f"{share:.1f}%" if share >= 0.1 else "less than 0.1%"
+
+
+def _listed(numbers: Mapping[str, int], how: str) -> str:
+    return ", ".join(f"{number:,} {how} {name}" for name, number in numbers.items())

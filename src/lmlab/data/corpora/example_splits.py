@@ -1,0 +1,152 @@
+"""Which labelled examples train a task, which choose its model and which test it."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from hashlib import blake2b
+from typing import NamedTuple
+
+from lmlab.data.corpora.splitting import check_shares
+from lmlab.data.reading.examples import Example, Labelled
+
+SHARES = (0.8, 0.1, 0.1)
+FEWEST = 3
+"""Different texts that a split needs."""
+
+
+class Split(NamedTuple):
+    """Examples by what they are for; each in the order in which they came."""
+
+    train: list[Example]
+    valid: list[Example]
+    test: list[Example]
+
+
+def name_text(example: Example) -> str:
+    """What makes two examples the same: their texts, whatever their label; the amount of white space does not count."""
+    texts = example.a if isinstance(example.a, tuple) else (example.a,)
+    parts = [*texts, "\x1f", example.b or "", "\x1f", *example.choices]
+    return " ".join(" ".join(parts).split())
+
+
+def name_group(example: Example) -> str:
+    """What must stay on one side of a split: the text, and of a question with answers in a context the context."""
+    if isinstance(example.label, tuple) and example.b is not None:
+        return " ".join(example.b.split())
+    return name_text(example)
+
+
+def split_examples(
+    examples: Sequence[Example],
+    *,
+    shares: Sequence[float] = SHARES,
+    seed: int = 0,
+    stratify: bool = True,
+) -> Split:
+    """Examples dealt out to train, valid and test, always the same for the same texts and seed.
+
+    Examples with the same text go together, and so do questions about the same context: nothing that is tested was
+    seen. With `stratify` every class is dealt out by itself, so that each part has its share of each, and a class that
+    has too few examples for that is trained on. The order of the file does not matter.
+    """
+    wanted = check_shares(shares)
+    sizes = [wanted.get(name, 0.0) for name in Split._fields]
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, example in enumerate(examples):
+        groups[name_group(example)].append(index)
+    if len(groups) < max(FEWEST if len(wanted) > 1 else 1, len(wanted)):
+        raise ValueError(
+            f"{len(groups)} different texts are too few to split; give more, or examples to hold out (--valid, --test)"
+        )
+    order = sorted(groups, key=lambda name: _hash(name, seed))
+    classes = stratify and all(isinstance(example.label, str) for example in examples)
+    strata: dict[str, list[str]] = defaultdict(list)
+    for name in order:
+        strata[_commonest(examples, groups[name]) if classes else ""].append(name)
+    part: dict[str, int] = {}
+    for label in sorted(strata):
+        jitter = int.from_bytes(_hash(f"\x1f{label}", seed)[:4], "big") / 2**32 if classes else 0.5
+        part |= _deal(strata[label], groups, sizes, jitter)
+    if classes:
+        _keep_classes(examples, groups, part)
+    _fill_parts(examples, groups, order, sizes, part)
+    chosen: list[list[int]] = [[], [], []]
+    for name, indices in groups.items():
+        chosen[part[name]] += indices
+    return Split(*([examples[index] for index in sorted(indices)] for indices in chosen))
+
+
+def complete_splits(
+    labelled: Labelled, *, shares: Sequence[float] = SHARES, seed: int = 0, stratify: bool = True
+) -> Labelled:
+    """The same examples with a valid and, where nothing was held out, a test taken from train.
+
+    Where a valid came along it chooses the model and is scored, and no test is made up: what would test is better
+    trained on. Where only a test came along, valid is taken from train.
+    """
+    if labelled.valid is not None:
+        return labelled
+    given = check_shares(shares)
+    if labelled.test is not None:
+        held_out = given.get("valid", 0.0) / (1 - given.get("test", 0.0))
+        split = split_examples(labelled.train, shares=(1 - held_out, held_out), seed=seed, stratify=stratify)
+        return replace(labelled, train=split.train, valid=split.valid)
+    split = split_examples(labelled.train, shares=shares, seed=seed, stratify=stratify)
+    return replace(labelled, train=split.train, valid=split.valid or None, test=split.test or None)
+
+
+def _hash(name: str, seed: int) -> bytes:
+    return blake2b(
+        name.encode(errors="surrogatepass"), digest_size=8, salt=seed.to_bytes(16, "big", signed=True)
+    ).digest()
+
+
+def _commonest(examples: Sequence[Example], indices: Sequence[int]) -> str:
+    if len(indices) == 1:
+        return str(examples[indices[0]].label)
+    counts = Counter(str(examples[index].label) for index in indices)
+    return min(counts, key=lambda label: (-counts[label], label))
+
+
+def _deal(names: Sequence[str], groups: dict[str, list[int]], sizes: Sequence[float], jitter: float) -> dict[str, int]:
+    """The part of each group: where it stands, from 0 to 1, among all of its class."""
+    total = sum(len(groups[name]) for name in names)
+    part: dict[str, int] = {}
+    seen = 0
+    for name in names:
+        place = (seen + jitter * len(groups[name])) / total
+        seen += len(groups[name])
+        part[name] = 0 if place < sizes[0] else 1 if place < sizes[0] + sizes[1] or not sizes[2] else 2
+    return part
+
+
+def _keep_classes(examples: Sequence[Example], groups: dict[str, list[int]], part: dict[str, int]) -> None:
+    """Move to train what holds a class that would otherwise not be there."""
+    trained = {examples[index].label for name, indices in groups.items() if not part[name] for index in indices}
+    for name, indices in groups.items():
+        labels = {examples[index].label for index in indices}
+        if not labels <= trained:
+            part[name] = 0
+            trained |= labels
+
+
+def _fill_parts(
+    examples: Sequence[Example],
+    groups: dict[str, list[int]],
+    order: Sequence[str],
+    sizes: Sequence[float],
+    part: dict[str, int],
+) -> None:
+    """Give a part that was asked for and got nothing one group of train, of a class that others there have too."""
+    for wanted in (1, 2):
+        if not sizes[wanted] or wanted in part.values():
+            continue
+        counts = Counter(str(examples[index].label) for name in order if not part[name] for index in groups[name])
+        for name in order:
+            own = Counter(str(examples[index].label) for index in groups[name])
+            alone = isinstance(examples[groups[name][0]].label, str) and any(counts[one] <= own[one] for one in own)
+            if not part[name] and not alone:
+                part[name] = wanted
+                break
