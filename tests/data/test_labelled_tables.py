@@ -219,7 +219,8 @@ def test_columns_of_the_command_line() -> None:
 
 PIECES = (
     "text", "label", "\t", ",", "\n", "\n\n", '"', "{", "}", "[", "]", ":", '"text"', '"label"', "1", "0.5", "B-X",
-    "I-X", "O", " ", "__label__a", "question", "choice0", "choice1", "answer", '"data"', "-DOCSTART-", "\r", "é", "NUM:x w",
+    "I-X", "O", " ", "__label__a", "question", "choice0", "choice1", "answer", '"data"', "-DOCSTART-", "\r", "é",
+    "NUM:x w",
     ";", "a b\tx\n", "w O\n", '{"text": "a", "label": "b"}', '{"tokens": ["a"], "tags": ["O"]}',
     '{"question": "q", "choices": [], "answer": 1}',
 )  # fmt: skip
