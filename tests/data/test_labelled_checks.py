@@ -52,7 +52,7 @@ def test_nothing_is_lost_torn_apart_or_unknown(given_rows: list[tuple[str, str]]
             split_examples(examples, seed=seed, stratify=stratify)
         return
     split = split_examples(examples, seed=seed, stratify=stratify)
-    assert sorted(sum(split, [])) == sorted(examples)
+    assert sorted([*split.train, *split.valid, *split.test]) == sorted(examples)
     texts = [{one.a for one in part} for part in split]
     assert not texts[0] & texts[1]
     assert not texts[0] & texts[2]

@@ -84,6 +84,14 @@ def test_flat_questions(tmp_path: Path) -> None:
         (squad(question("q7")), "question q7 has no answer, and does not say is_impossible"),
         (squad({"id": "q7", "question": "who ?", "answers": [{"text": "Ada"}]}), "a text and an answer_start"),
         (squad({"id": "q7", "answers": []}), "question q7: there is no question"),
+        (
+            json.dumps(json.loads(squad(question("q7", ("Bob", 0)))), indent=1),
+            r"train.json, line \d\d, question q7: the answer",
+        ),
+        (
+            json.dumps({"question": "q", "context": "c", "answers": {"text": ["c"], "answer_start": ["0"]}}),
+            "must be a number",
+        ),
         ('{"data": [{"paragraphs": []}]}', "holds no question"),
         ('{"data": [{"paragraphs": 3}]}', "paragraphs must be a list of objects"),
     ],
@@ -101,8 +109,10 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
             write(tmp_path / split / label / "0_9.txt", text)
     write(tmp_path / "train" / "unsup" / "0_0.txt", "who knows")
     write(tmp_path / "train" / "urls.txt", "http://…")
+    write(tmp_path / "train" / "pos" / "1_9.txt", "\n")
     labelled = read_labelled(tmp_path)
     assert labelled.test is not None
+    assert labelled.skipped == {"no text": 1}
     assert [(one.a, one.label) for one in labelled.train] == [("dull", "neg"), ("a moving\nfilm", "pos")]
     assert len(labelled.test) == 2
     assert labelled.valid is None

@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from lmlab.data.reading.examples import Example, Labelled
-from lmlab.data.reading.labelled import find_labels, read_labelled
+from lmlab.data.reading.labelled import check_known, find_labels, find_reader, read_examples, read_labelled
+from lmlab.data.reading.roles import parse_columns
 from lmlab.data.reading.tables import parse_csv, parse_tsv
 
 GOOD, BAD = "a moving film", "a dull film"
@@ -195,11 +196,50 @@ def test_columns_are_named_or_numbered(tmp_path: Path) -> None:
         read_labelled(path, columns={"a": "one", "label": "mrk"})
     with pytest.raises(ValueError, match="no column 9: it has 4"):
         read_labelled(path, columns={"a": 9, "label": 4})
+    with pytest.raises(ValueError, match="one column is given two roles"):
+        read_labelled(path, columns={"a": "one", "label": 2})
     with pytest.raises(ValueError, match="no role 'lable'; did you mean 'label'"):
         read_labelled(path, columns={"lable": "mark"})
     bare = write(tmp_path / "y.tsv", f"{GOOD}\tpos\n{BAD}\tneg\n")
     with pytest.raises(ValueError, match="has no header, so no column is called 'text'; give its number"):
         read_labelled(bare, columns={"a": "text", "label": 2})
+
+
+def test_columns_of_the_command_line() -> None:
+    assert parse_columns("text=2, label=star rating") == {"text": "2", "label": "star rating"}
+    assert parse_columns("question=q,choices=A+B,answer=k") == {"question": "q", "choices": "A+B", "answer": "k"}
+    for wrong, said in (
+        ("text", "is no ROLE=COLUMN"),
+        ("text=,label=2", "is no ROLE=COLUMN"),
+        ("lable=2", "mean 'label'"),
+    ):
+        with pytest.raises(ValueError, match=said):
+            parse_columns(wrong)
+
+
+PIECES = (
+    "text", "label", "\t", ",", "\n", "\n\n", '"', "{", "}", "[", "]", ":", '"text"', '"label"', "1", "0.5", "B-X",
+    "I-X", "O", " ", "__label__a", "question", "choice0", "choice1", "answer", '"data"', "-DOCSTART-", "\r", "é",
+    "NUM:x w",
+    ";", "a b\tx\n", "w O\n", '{"text": "a", "label": "b"}', '{"tokens": ["a"], "tags": ["O"]}',
+    '{"question": "q", "choices": [], "answer": 1}',
+)  # fmt: skip
+pieces = st.sampled_from(PIECES)
+
+
+@given(
+    st.lists(pieces, max_size=30).map("".join),
+    st.sampled_from(["tsv", "csv", "json", "jsonl", "txt", "conll", "conllu"]),
+)
+def test_whatever_is_in_a_file_is_read_or_refused_in_one_line(text: str, ending: str) -> None:
+    assume(text.strip())  # an empty file is refused before
+    said = ""
+    try:
+        reader = find_reader(f"x.{ending}", text)
+        reader.read(f"x.{ending}", text)
+    except ValueError as error:
+        said = str(error)
+    assert "\n" not in said
 
 
 def test_a_header_can_be_said(tmp_path: Path) -> None:
@@ -221,6 +261,15 @@ def test_held_out_files_are_read_as_the_training_file(tmp_path: Path) -> None:
     headed = write(tmp_path / "d.tsv", f"{GOOD}\tpos\n{BAD}\tneg\n")
     with pytest.raises(ValueError, match=r"begins with a header .* the training file has none"):
         read_labelled(headed, valid=train)
+
+
+def test_examples_to_score_need_not_be_fit_to_learn_from(tmp_path: Path) -> None:
+    path = write(tmp_path / "x.tsv", f"text\tlabel\n{GOOD}\tpos\n{BAD}\tpos\n")
+    assert len(read_examples(path, columns={"a": "text", "label": "label"}).train) == 2
+    with pytest.raises(ValueError, match="one class only"):
+        read_labelled(path)
+    with pytest.raises(ValueError, match=r"line 2: the class 'pos' of test does not occur in train"):
+        check_known(read_examples(path).train, ("neg", "mixed"), split="test")
 
 
 def test_literal_quotes_of_tsv(tmp_path: Path) -> None:
@@ -256,6 +305,7 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: 
     [
         ("x.tsv", "", r"x.tsv is empty"),
         ("x.tsv", " \n\n", r"x.tsv is empty"),
+        ("x.csv", ",,\n", r"x.csv is empty"),
         ("x.tsv", "text\tlabel\n", r"a header and no row after it"),
         ("x.tsv", "text\tlabel\na b\tpos\nc d\n", r"x.tsv, line 3: 1 columns where line 1 has 2"),
         ("x.tsv", "text\tlabel\na b\tpos\nc d\tneg\tmore\n", r"x.tsv, line 3: 3 columns where line 1 has 2"),
@@ -276,7 +326,7 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: 
         ("x.tsv", b"text\tlabel\na\0b\tpos\n", r"x.tsv, line 2: a NUL byte"),
         ("x.tsv", b"\x89PNG\r\n\x1a\n....", r"x.tsv is no text: it is a PNG image"),
         ("x.tsv.gz", b"\x1f\x8b\x08\x00broken", r"x.tsv.gz is a damaged gzip file"),
-        ("x.tsv", "question\tchoice0\tchoice1\tanswer\nwho ?\tme\tyou\t0\nwhy ?\tso\tno\t7\n", r"line 3: the answer '7'"),
+        ("x.tsv", "question\tchoice0\tchoice1\tanswer\nwho ?\ta\tb\t0\nwhy ?\tso\tno\t7\n", r"line 3: the answer '7'"),
     ],
 )  # fmt: skip
 def test_bad_files_are_one_line(tmp_path: Path, name: str, text: str | bytes, said: str) -> None:
@@ -299,5 +349,8 @@ def test_other_mistakes(tmp_path: Path) -> None:
         read_labelled(train, valid=strange)
     with pytest.raises(ValueError, match="unknown task 'taging'; did you mean 'tagging'"):
         read_labelled(train, task="taging")  # type: ignore[arg-type]
+    each = write(tmp_path / "each.tsv", "text\tlabel\n" + "".join(f"text {n}\tlabel {n}\n" for n in range(30)))
+    with pytest.raises(ValueError, match="each of its 30 examples has a class of its own, as 'label 0'"):
+        read_labelled(each)
     with pytest.raises(ValueError, match="a table without questions with answers"):
         read_labelled(train, task="spans")

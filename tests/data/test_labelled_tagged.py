@@ -38,6 +38,11 @@ def test_conll_2003(tmp_path: Path, change: tuple[str, str]) -> None:
     assert [one.line for one in labelled.train] == [3, 8]
 
 
+def test_a_header_above_words_is_none_of_them(tmp_path: Path) -> None:
+    labelled = read_labelled(write(tmp_path / "x.tsv", "word\ttag\nEU\tB-ORG\nis\tO\n\nhe\tO\n"))
+    assert [(one.a, one.label) for one in labelled.train] == [(("EU", "is"), ("B-ORG", "O")), (("he",), ("O",))]
+
+
 def test_another_column(tmp_path: Path) -> None:
     path = write(tmp_path / "x.conll", CONLL)
     words = read_labelled(path, columns={"label": 2})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmlab.data.reading.examples import Example
-from lmlab.data.reading.whole import list_folder, read_whole
+from lmlab.data.reading.whole import list_folder, read_text
 
 SPLITS = {
     "train": ("train", "training"),
@@ -76,7 +76,7 @@ def read_classes(folder: Path) -> list[Example]:
         Example(text, label=name, source=str(path))
         for name, paths in classes.items()
         for path in paths
-        if (text := read_whole(path).strip())
+        if (text := read_text(path).strip())
     ]
 
 

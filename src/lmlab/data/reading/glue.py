@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from lmlab.data.reading.examples import TaskName
 from lmlab.data.reading.tables import Table
 from lmlab.data.reading.values import clean
 
@@ -28,6 +29,11 @@ class Glue(NamedTuple):
     def header(self) -> bool:
         """Whether its files begin with the names of the columns."""
         return self.name != "CoLA"
+
+    @property
+    def task(self) -> TaskName:
+        """What is learnt."""
+        return "regression" if self.metric == "pearson" else "classification"
 
     def fits(self, table: Table) -> bool:
         """Whether a table, its header still in the first row, has the columns of the task."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lmlab.config import suggest
 from lmlab.data.reading.examples import TASKS, Example, Labelled, TaskName
-from lmlab.data.reading.folders import find_parts, read_classes
+from lmlab.data.reading.folders import find_classes, find_parts, read_classes
 from lmlab.data.reading.labelled_lines import FastTextReader, TrecReader, is_fasttext, is_trec
 from lmlab.data.reading.reader import NoLabelsError, Reader
 from lmlab.data.reading.roles import Columns
@@ -19,6 +19,8 @@ from lmlab.data.reading.tagged import ColumnReader, ListReader, has_lists, is_ta
 from lmlab.data.reading.whole import check_exists, read_whole, shorten
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+FEWEST_ALL_DIFFERENT = 20
+"""Examples from which on they cannot all have classes of their own."""
 COLUMN_ENDINGS = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes", ".iobes")
 
 
@@ -35,8 +37,22 @@ def read_labelled(
 
     `columns` says which column is what ({"a": "review", "label": "stars"}; numbers count from 1), `header` whether the
     first row names them, `task` what is to be learnt; each is told from the files where it is not given. A folder may
-    bring its own valid and test. Tags that mark spans are given in IOB2.
+    bring its own valid and test. Tags that mark spans are given in IOB2. A ValueError in one line says what is wrong
+    with a file, or why it cannot be learnt from.
     """
+    return check_labels(read_examples(path, valid=valid, test=test, task=task, columns=columns, header=header))
+
+
+def read_examples(
+    path: str | Path,
+    *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    task: TaskName | None = None,
+    columns: Columns | None = None,
+    header: bool | None = None,
+) -> Labelled:
+    """As `read_labelled`, of examples that need not be fit to learn from: those that a trained model is scored with."""
     if task is not None and task not in TASKS:
         raise ValueError(f"unknown task {task!r}{suggest(task, TASKS)}")
     train = Path(path).expanduser()
@@ -48,7 +64,7 @@ def read_labelled(
         check_exists(one)
         paths[split] = _find_file(one) if one.is_dir() and not paths["train"].is_dir() else one
     if paths["train"].is_dir():
-        return check_labels(_read_folders(paths, task))
+        return _read_folders(paths, task)
     text = read_whole(paths["train"])
     reader = find_reader(str(paths["train"]), text, task=task, columns=columns, header=header)
     if task is not None and reader.task != task:
@@ -66,19 +82,17 @@ def read_labelled(
                 if split in given:
                     raise
                 reader.note(f"{paths[split].name} has no labels, and is left out")
-    return check_labels(
-        Labelled(
-            task=reader.task,
-            train=splits["train"],
-            valid=splits.get("valid"),
-            test=splits.get("test"),
-            format=reader.format,
-            columns=reader.columns,
-            scheme=reader.scheme,
-            metric=reader.metric,
-            skipped=dict(reader.skipped),
-            notes=tuple(reader.notes),
-        )
+    return Labelled(
+        task=reader.task,
+        train=splits["train"],
+        valid=splits.get("valid"),
+        test=splits.get("test"),
+        format=reader.format,
+        columns=reader.columns,
+        scheme=reader.scheme,
+        metric=reader.metric,
+        skipped=dict(reader.skipped),
+        notes=tuple(reader.notes),
     )
 
 
@@ -100,7 +114,8 @@ def find_reader(
         return RowReader(source, text, kind="JSON", task=task, columns=columns)
     if is_fasttext(text):
         return FastTextReader()
-    if task in (None, "tagging") and header is None and (name.endswith(COLUMN_ENDINGS) or is_tagged(source, text)):
+    told = name.endswith(COLUMN_ENDINGS) or (not name.endswith(".csv") and is_tagged(source, text))
+    if task in (None, "tagging") and header is None and told:
         return ColumnReader(source, text, columns=columns)
     if is_trec(text):
         return TrecReader(columns)
@@ -117,10 +132,8 @@ def find_reader(
 
 def check_labels(labelled: Labelled) -> Labelled:
     """The same examples; a ValueError where they cannot be learnt from: none, one class, or a class only held out."""
-    held_out = {"valid": labelled.valid, "test": labelled.test}
     if not labelled.train:
-        why = ", ".join(f"{count} with {reason}" for reason, count in labelled.skipped.items())
-        raise ValueError(f"there is no example to learn from{f' ({why})' if why else ''}; give a file that has some")
+        raise ValueError(f"there is no example to learn from{_left_out(labelled)}; give a file that has some")
     if labelled.task not in ("classification", "tagging"):
         return labelled
     known = find_labels(labelled.train, scheme=labelled.scheme)
@@ -128,18 +141,31 @@ def check_labels(labelled: Labelled) -> Labelled:
     if len(known) < 2:
         first = labelled.train[0]
         raise ValueError(
-            f"{first.source} has one {what} only, {known[0]!r}, in all {len(labelled.train):,} examples: there is "
-            f"nothing to tell apart; give a file with two or more, or name another column with --columns label=…"
+            f"{first.source} has one {what} only, {known[0]!r}, in all {len(labelled.train):,} "
+            f"examples{_left_out(labelled)}: there is nothing to tell apart; give a file with two or more, or name "
+            f"another column with --columns label=…"
         )
-    for split, examples in held_out.items():
-        for example in examples or ():
-            strange = [name for name in _names(example) if name not in known]
-            if strange:
-                raise ValueError(
-                    f"{example.where}: the {what} {strange[0]!r} of {split} does not occur in train"
-                    f"{suggest(strange[0], known[:20])}; leave the example out, or add some like it to train"
-                )
+    if labelled.task == "classification" and len(known) == len(labelled.train) >= FEWEST_ALL_DIFFERENT:
+        raise ValueError(
+            f"{labelled.train[0].source}: each of its {len(known):,} examples has a class of its own, as {known[0]!r}: "
+            f"there is nothing to learn; name the right column with --columns label=…"
+        )
+    for split, examples in (("valid", labelled.valid), ("test", labelled.test)):
+        check_known(examples or (), known, split=split)
     return labelled
+
+
+def check_known(examples: Sequence[Example], known: Sequence[str], *, split: str) -> None:
+    """A ValueError names the first held-out example with a class or a tag that is not known from training."""
+    names = set(known)
+    for example in examples:
+        strange = [name for name in _names(example) if name not in names]
+        if strange:
+            what = "tag" if isinstance(example.label, tuple) else "class"
+            raise ValueError(
+                f"{example.where}: the {what} {strange[0]!r} of {split} does not occur in train"
+                f"{suggest(strange[0], known[:20])}; leave the example out, or add some like it to train"
+            )
 
 
 def find_labels(examples: Sequence[Example], *, scheme: str | None = None) -> tuple[str, ...]:
@@ -155,6 +181,11 @@ def find_labels(examples: Sequence[Example], *, scheme: str | None = None) -> tu
     if all(name.lstrip("-").isdigit() for name in names):
         return tuple(sorted(names, key=int))
     return tuple(sorted(names, key=lambda name: (name != "O", name)))
+
+
+def _left_out(labelled: Labelled) -> str:
+    why = ", ".join(f"{count:,} with {reason}" for reason, count in labelled.skipped.items())
+    return f" (left out: {why})" if why else ""
 
 
 def _names(example: Example) -> tuple[str, ...]:
@@ -184,6 +215,8 @@ def _read_folders(paths: dict[str, Path], task: TaskName | None) -> Labelled:
                 f"{path}: {split} must be a folder with a folder for each class, as the training texts are"
             )
     read = {split: read_classes(path) for split, path in paths.items()}
+    empty = sum(len(texts) for path in paths.values() for texts in find_classes(path).values())
+    empty -= sum(map(len, read.values()))
     return Labelled(
         task="classification",
         train=read["train"],
@@ -191,4 +224,5 @@ def _read_folders(paths: dict[str, Path], task: TaskName | None) -> Labelled:
         test=read.get("test"),
         format="a folder for each class",
         columns={"label": "the folder's name"},
+        skipped={"no text": empty} if empty else {},
     )

@@ -80,6 +80,21 @@ class Roles(NamedTuple):
     choices: tuple[int, ...] = ()
 
 
+def parse_columns(text: str) -> dict[str, str]:
+    """What `--columns text=2,label=stars` says; several choices are joined by +."""
+    columns: dict[str, str] = {}
+    for part in text.split(","):
+        role, sign, column = (piece.strip() for piece in part.partition("="))
+        if not sign or not role or not column:
+            raise ValueError(
+                f"--columns {text}: {part!r} is no ROLE=COLUMN; write for instance --columns text=2,label=1"
+            )
+        if role not in ROLES:
+            raise ValueError(f"--columns {role}=…: there is no role {role!r}{suggest(role, ROLES)}")
+        columns[role] = column
+    return columns
+
+
 def normalize(name: str) -> str:
     """The name of a column as the lists here have it."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
@@ -121,6 +136,8 @@ def find_roles(table: Table, *, columns: Columns | None, task: str | None) -> Ro
     )
     if choices:
         return _find_choice_roles(table, given, free, choices)
+    if len(taken) < sum(map(len, given.values())):
+        raise ValueError(f"{table.source}: one column is given two roles by --columns; give each its own")
     label = given["label"][0] if "label" in given else None
     a, b = given.get("a", [None])[0], given.get("b", [None])[0]
     if a is None and b is None and task != "tagging":

@@ -34,10 +34,11 @@ class RowReader(Reader):
     ) -> None:
         super().__init__()
         self._kind = kind
-        table = PARSERS[kind](source, text)
+        table = _parse(kind, source, text)
         self._glue: Glue | None = None
-        if table.names is None and columns is None and task is None and header is None:
-            self._glue = find_glue(source, table)
+        if table.names is None and columns is None and header is None:
+            glue = find_glue(source, table)
+            self._glue = glue if glue is not None and task in (None, glue.task) else None
         if self._glue is not None and not self._glue.whole_rows:
             table, uneven = table.drop_uneven()
             self._count("unequal columns", uneven)
@@ -77,7 +78,7 @@ class RowReader(Reader):
 
     def _parse(self, source: str, text: str) -> Table:
         kind = "CSV" if self._kind == "TSV" and source.lower().removesuffix(".gz").endswith(".csv") else self._kind
-        table = PARSERS[kind](source, text)
+        table = _parse(kind, source, text)
         if self._glue is not None and not self._glue.whole_rows:
             table, uneven = table.drop_uneven()
             self._count("unequal columns", uneven)
@@ -204,6 +205,13 @@ class RowReader(Reader):
         left = [name for place, name in enumerate(table.names) if place not in used and not is_id(name)]
         if left:
             self.note(f"columns not used: {', '.join(left[:6])}{' …' if len(left) > 6 else ''}")
+
+
+def _parse(kind: str, source: str, text: str) -> Table:
+    table = PARSERS[kind](source, text)
+    if not table.rows:
+        raise ValueError(f"{source} is empty: none of its lines holds anything; give a file of labelled examples")
+    return table
 
 
 def _listed(roles: Roles) -> dict[str, list[int]]:

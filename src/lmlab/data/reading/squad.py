@@ -43,19 +43,22 @@ class SquadReader(Reader):
         """The questions of a file, each answer checked to stand where it says."""
         examples: list[Example] = []
         for question in read_questions(source, text):
-            where = f"{source}, question {question.name}" if question.name else f"{source}, line {question.line}"
             if not question.text.strip() or not question.context.strip():
                 self.skipped["no text"] += 1
                 continue
             if not question.texts and not question.impossible:
                 raise NoLabelsError(
-                    f"{where} has no answer, and does not say is_impossible; give it an answer, or say that it has none"
+                    f"{_where(question, source, text)} has no answer, and does not say is_impossible; "
+                    f"give it an answer, or say that it has none"
                 )
             if question.impossible and not self._unanswered:
                 raise ValueError(
-                    f"{where} has no answer, but every training question has one; train with such questions too"
+                    f"{_where(question, source, text)} has no answer, but every training question has one; "
+                    f"train with such questions too"
                 )
-            answers = () if question.impossible else tuple(_check_answers(question, where))
+            if not question.impossible and (why := _find_fault(question)) is not None:
+                raise ValueError(f"{_where(question, source, text)}: {why}; mend answer_start")
+            answers = tuple(map(Answer, question.texts, question.starts)) if not question.impossible else ()
             examples.append(
                 Example(question.text.strip(), question.context, (), answers, question.name, source, question.line)
             )
@@ -138,17 +141,26 @@ def _read_flat(table: Table, row: Sequence[Any], line: int) -> Question:
     return Question(name, cells["question"], cells["context"], list(map(str, texts)), starts, not texts, line)
 
 
-def _check_answers(question: Question, where: str) -> Iterator[Answer]:
+def _find_fault(question: Question) -> str | None:
+    """What is wrong with the place of an answer; None where each stands where it says."""
     for text, start in zip(question.texts, question.starts, strict=True):
+        if not isinstance(start, int):
+            return f"answer_start is {shorten(start)}, and must be a number"
         found = question.context[start : start + len(text)] if start >= 0 else ""
         if found != text or not text:
             other = question.context.find(text) if text else -1
-            hint = f"; it stands at {other}" if other >= 0 else "; it is nowhere in it"
-            raise ValueError(
-                f"{where}: the answer {shorten(text)} is not at character {start} of its context, where "
-                f"{shorten(found)} stands{hint}; mend answer_start"
-            )
-        yield Answer(text, start)
+            hint = f"it stands at {other}" if other >= 0 else "it is nowhere in it"
+            stands = f", where {shorten(found)} stands" if found else ""
+            return f"the answer {shorten(text)} is not at character {start} of its context{stands}; {hint}"
+    return None
+
+
+def _where(question: Question, source: str, text: str) -> str:
+    """The place of a question; that in nested JSON is found by its id."""
+    line = question.line
+    if question.name and not line and (place := text.find(json.dumps(question.name))) >= 0:
+        line = text.count("\n", 0, place) + 1
+    return f"{source}, line {line}" + (f", question {question.name}" if question.name else "")
 
 
 def _listed(record: Any, name: str, source: str) -> list[Any]:

@@ -186,6 +186,8 @@ def read_sentences(source: str, text: str, *, tabs: bool, comments: bool) -> Ite
             continue
         if not width:
             width, first = len(cells), number
+            if normalize(cells[0]) in WORDS and normalize(cells[-1]) in (*TAGS, "tag"):
+                continue  # a header
         if len(cells) != width or width < 2:
             raise ValueError(
                 f"{source}, line {number}: {len(cells)} column{'s' * (len(cells) != 1)} where line {first} has {width} "

@@ -20,10 +20,16 @@ SHOWN = 60
 
 
 def read_whole(path: Path) -> str:
-    """The text of a file, unpacked if it is gzip, without byte order mark and with LF as line end."""
-    data = _unpack(path)
-    if not data.strip():
+    """The text of a file that must hold something, unpacked if it is gzip, without byte order mark, LF as line end."""
+    text = read_text(path)
+    if not text.strip():
         raise ValueError(f"{path} is empty; give a file of labelled examples")
+    return text
+
+
+def read_text(path: Path) -> str:
+    """The text of a file, which may be empty; else as `read_whole`."""
+    data = _unpack(path)
     if (kind := find_binary_kind(data[:65536])) is not None:
         raise ValueError(f"{path} is no text: it is {kind}")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
