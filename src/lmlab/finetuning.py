@@ -1,4 +1,4 @@
-"""The work of a run that learns a task: as training, over labelled examples, with or without the model's own weights."""
+"""The work of a run that learns a task: training over labelled examples, of a head and mostly the model under it."""
 
 from __future__ import annotations
 

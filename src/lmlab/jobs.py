@@ -260,6 +260,7 @@ class Training:
         model = ability(self.learner.model, WritesTarget)
         if model is None or not recipe.data.parallel:
             raise ValueError("train.watch = 'bleu' needs a translator and validation pairs; watch the loss instead")
+        assert self.frame is not None, "pairs are text"
         translator = Translator(
             model=model,
             tokenizer=self.corpus.text_tokenizer,

@@ -28,7 +28,6 @@ from lmlab.tokenizers.frames import Frame, frame_of
 
 if TYPE_CHECKING:
     from lmlab.tasks.predicting import Predictor
-    from lmlab.tasks.task import Prediction
     from lmlab.tokenizers import Tokenizer
 
 
@@ -111,7 +110,8 @@ class LanguageModel:
         """The model as one that does a task: classes, tags, scores, answers."""
         if self.own_predictor is None:
             raise ValueError(
-                f"{self.path or self} has not learnt a task: lmlab finetune {self.path or 'RUN'} DATA -o NEW lets it learn one"
+                f"{self.path or self} has not learnt a task; to let it learn one: "
+                f"lmlab finetune {self.path or 'RUN'} DATA -o NEW"
             )
         return self.own_predictor
 
@@ -152,14 +152,8 @@ class LanguageModel:
 
     # Short ways to them
 
-    @overload
-    def classify(self, text: str, second: str | None = None) -> Prediction: ...
-
-    @overload
-    def classify(self, text: Sequence[str], second: Sequence[str] | None = None) -> list[Prediction]: ...
-
-    def classify(self, text: Any, second: Any = None) -> Any:
-        """The class, or the score, that a fine-tuned run gives a text, or a pair of texts; or each of several."""
+    def classify(self, text: str | Sequence[str], second: str | Sequence[str] | None = None) -> Any:
+        """The class, or the score, that a fine-tuned run gives a text or a pair; of lists of texts, a list of them."""
         return self.predictor.classify(text, second)
 
     def score(self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None) -> Score:

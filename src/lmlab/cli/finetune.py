@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
@@ -84,6 +84,7 @@ def finetune(
     the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
     """
     from lmlab.config import apply_settings
+    from lmlab.data.reading.roles import parse_columns
     from lmlab.transfer.finetune import check_data, open_data
     from lmlab.transfer.planning import read_origin
     from lmlab.transfer.trials import Trial
@@ -92,7 +93,9 @@ def finetune(
     if wrong := set(groups) - {"train", "objective"}:
         raise ValueError(f"--set {wrong.pop()}.…: of a task only train.… and objective.… can be set")
     read_origin(run)
-    opened, found = open_data(data, valid=valid, test=test, task=task, columns=parse_columns(columns))
+    opened, found = open_data(
+        data, valid=valid, test=test, task=task, columns=parse_columns(columns) if columns else None
+    )
     told = check_data(run, found)
     if check:
         _tell_check(told, json_=json_)
@@ -124,17 +127,6 @@ def finetune(
         return
     done = _run(trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite)
     tell_study(done.study, output, json_=json_, next_step=_next_step(done))
-
-
-def parse_columns(text: str | None) -> dict[str, str]:
-    """`a=review,label=3` as a table."""
-    found = {}
-    for part in (text or "").split(",") if text else []:
-        name, equals, column = part.partition("=")
-        if not equals or not column.strip():
-            raise ValueError(f"--columns {text}: give role=column pairs, for instance a=review,label=stars")
-        found[name.strip()] = column.strip()
-    return found
 
 
 def _sizes(text: str | None) -> list[int | None]:
@@ -215,7 +207,7 @@ def carry_out(
     return study
 
 
-def _stop(output: Path) -> Any:
+def _stop(output: Path) -> NoReturn:
     print(f"Interrupted; what is done is saved in {output}. Go on with the same command and --resume.")
     sys.exit(130)
 

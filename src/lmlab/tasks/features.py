@@ -52,7 +52,7 @@ def hash_weights(model: Model) -> str:
     digest = hashlib.sha256(model.config.model_dump_json().encode())
     for name, tensor in model_tensors(model).items():
         digest.update(name.encode())
-        digest.update(tensor.contiguous().numpy())
+        digest.update(tensor.contiguous().numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -219,7 +219,7 @@ class Task:
             else:
                 vectors = select_layers(layers).of(found)
             if at is not None:
-                vectors = choose(vectors.flatten(2), at).unflatten(-1, vectors.shape[2:])
+                vectors = choose(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
         return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]
 
     def vector_shape(self, model: Model) -> tuple[int, int]:

@@ -44,7 +44,7 @@ def open_data(
 ) -> tuple[TaskData, Labelled]:
     """Read labelled examples, split them, and free the held-out ones of what training shows; and as they came."""
     given = {"valid": valid, "test": test, "task": task, "columns": dict(columns or {}) or None, "split": split}
-    values = {"kind": "examples", "examples": [str(examples)]}
+    values: dict[str, Any] = {"kind": "examples", "examples": [str(examples)]}
     for name, value in given.items():
         if value is not None:
             values[name] = [str(value)] if name in ("valid", "test") else value
@@ -101,8 +101,8 @@ def finetune(
 ) -> Finetuned:
     """Let a run learn the task of labelled examples, in the new run directory `output`.
 
-    `settings` are further ones of the task (crf, pool …), `train` of training (rate, batch …). `seeds` runs are made, of
-    which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
+    `settings` are further ones of the task (crf, pool …), `train` of training (rate, batch …). `seeds` runs are made,
+    of which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
     words, the frozen model and the same net from scratch.
     """
     data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns)

@@ -13,6 +13,7 @@ from torch import nn
 from lmlab.checkpoint import read_json
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
+from lmlab.data.reading.labelled import find_labels
 from lmlab.models import load_class
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
@@ -40,7 +41,7 @@ def plan_finetuning(
     task: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
 ) -> Recipe:
-    """A recipe for learning what `labelled` shows, from the run `origin`; `task` and `train` are the user's settings."""
+    """A recipe for learning what `labelled` shows, from a run; `task` and `train` are the user's settings."""
     if how not in HOWS:
         raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
     description = read_origin(origin)
@@ -91,8 +92,8 @@ def read_origin(origin: Path) -> dict[str, Any]:
     cls = load_class(description["kind"])
     if not issubclass(cls, nn.Module):
         raise ValueError(
-            f"{origin} is an {description['kind']}: it counts words and has no vectors from which a task could be learnt; "
-            f"fine-tune a network, such as an lstm, a gpt2 or a bert"
+            f"{origin} is an {description['kind']}: it counts words and has no vectors to learn a task from; "
+            "fine-tune a network, such as an lstm, a gpt2 or a bert"
         )
     return description
 
@@ -105,10 +106,10 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     if pooled:
         found |= {"pool": "mean" if frozen else cls.POOL, "activation": None if frozen else cls.HEAD}
     if labelled.task == "classification":
-        found["labels"] = sorted({example.label for example in labelled.train}, key=_natural)
+        found["labels"] = list(find_labels(labelled.train))
     elif labelled.task == "tagging":
-        tags = {tag for example in labelled.train for tag in example.label}
-        found |= {"labels": sorted(tags | ({"O"} if labelled.scheme else set())), "scheme": labelled.scheme and "IOB2"}
+        scheme = labelled.scheme and "IOB2"  # as the reader gives them, whatever the file has
+        found |= {"labels": list(find_labels(labelled.train, scheme=scheme)), "scheme": scheme}
     elif labelled.task == "regression":
         scores = [float(example.label) for example in labelled.train]
         found |= {"centre": statistics.fmean(scores), "spread": statistics.pstdev(scores) or 1.0}
@@ -116,14 +117,6 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     elif labelled.task == "spans":
         found["unanswerable"] = any(example.label == () for example in labelled.train)
     return found
-
-
-def _natural(label: str) -> tuple[int, float, str]:
-    """Numbers by their value, before words."""
-    try:
-        return 0, float(label), label
-    except ValueError:
-        return 1, 0.0, label
 
 
 def usual_epochs(how: str, steps_per_epoch: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -13,6 +14,7 @@ from lmlab.checkpoint import write_json
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
 from lmlab.data.reading.examples import Labelled
+from lmlab.data.reading.labelled import find_labels
 from lmlab.jobs import Reporter
 from lmlab.metrics.measures import measures_for
 from lmlab.tasks.baseline import make_baseline
@@ -51,8 +53,9 @@ def measure_baselines(data: TaskData, *, sizes: Sequence[int | None] = (None,), 
     """Majority class and bag of words, learnt from the same examples as the models."""
     labelled = data.labelled
     split, held_out = data.held_out
-    labels = sorted({example.label for example in labelled.train}) if labelled.task == "classification" else []
-    measures = measures_for(labelled.task, metric=labelled.metric, labels=labels, scheme=labelled.scheme)
+    measures = measures_for(
+        labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=labelled.scheme and "IOB2"
+    )
     for size in sizes:
         for seed in range(seeds if size is not None else 1):
             train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
@@ -111,7 +114,7 @@ def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Se
         task=labelled.task,
         data=", ".join(data.config.named),
         format=labelled.format,
-        labels=labels_of(labelled),
+        labels=list(labels_of(labelled)),
         counts={
             name: len(part or ())
             for name, part in (("train", labelled.train), ("valid", labelled.valid), ("test", labelled.test))
@@ -123,19 +126,14 @@ def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Se
     )
 
 
-def labels_of(labelled: Labelled) -> list[str]:
-    """The names of the classes or tags."""
-    if labelled.task == "classification":
-        return sorted({str(example.label) for example in labelled.train})
-    if labelled.task == "tagging":
-        return sorted({tag for example in labelled.train for tag in example.label})
-    return []
+def labels_of(labelled: Labelled) -> tuple[str, ...]:
+    """The names of the classes or tags; none where there are no classes."""
+    known = labelled.task in ("classification", "tagging")
+    return find_labels(labelled.train, scheme=labelled.scheme and "IOB2") if known else ()
 
 
 def prices(runs: set[str]) -> dict[str, dict[str, float]]:
     """What each run cost that others began with, as far as it is known."""
-    import json
-
     found = {}
     for run in sorted(runs):
         path = Path(run) / "metrics.jsonl"

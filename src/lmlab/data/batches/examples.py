@@ -13,7 +13,7 @@ POOLED = 16
 
 
 class ExampleLoader:
-    """Numbered batches of items of any kind, whose `length` is in tokens; batch k is a pure function of them, the seed and k."""
+    """Numbered batches of items, whose `length` is in tokens; batch k is a pure function of them, the seed and k."""
 
     def __init__(
         self, items: Sequence[Any], *, batch: int, window: int, seed: int, length: Callable[[Any], int]
