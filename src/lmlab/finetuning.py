@@ -21,6 +21,7 @@ from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator
 from lmlab.tasks.task import Item, Task
 from lmlab.tokenizers.frames import Frame
+from lmlab.training.costs import Cost, Meter
 from lmlab.training.loop import plan_steps
 from lmlab.training.progress import Progress
 
@@ -70,20 +71,29 @@ class FineTuning(Training):
     def carry_out(
         self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
     ) -> tuple[Progress, Parameters]:
-        if not self.task.config.trains_model:
-            model = self.learner.model
-            weights = hash_weights(model)
-            done, total = 0, sum(map(len, self.items))
-            found = []
-            for items in self.items:
+        meter = Meter(self.learner.device)
+        flops = 0.0 if self.task.config.trains_model else self._read_examples(reporter)
+        reading = meter.lap()
+        progress, parameters = super().carry_out(path, reporter, interrupted, begin)
+        progress.cost = Cost(*progress.cost).plus(reading)
+        progress.flops += flops
+        return progress, parameters
 
-                def report(count: int, _: int, before: int = done) -> None:
-                    reporter.stage("reading examples", before + count, total)
+    def _read_examples(self, reporter: Reporter) -> float:
+        """Give all items the vectors that the frozen model has for them; the FLOPs of that."""
+        model, task = self.learner.model, self.task
+        weights, done, total = hash_weights(model), 0, sum(map(len, self.items))
+        found: list[list[Item]] = []
+        for items in self.items:
 
-                found.append(with_vectors(self.task, model, items, weights=weights, progress=report) if items else [])
-                done += len(items)
-            self._use(found)
-        return super().carry_out(path, reporter, interrupted, begin)
+            def report(count: int, _: int, before: int = done) -> None:
+                reporter.stage("reading examples", before + count, total)
+
+            found.append(with_vectors(task, model, items, weights=weights, progress=report) if items else [])
+            done += len(items)
+        tokens = [task.tokens_of(item) for items in self.items for item in items]
+        self._use(found)
+        return model.flops(max(1, sum(tokens) // max(1, len(tokens)))) * sum(tokens)
 
 
 @torch.no_grad()

@@ -80,6 +80,30 @@ def compare(
     resume: Annotated[
         bool, typer.Option("--resume", help="Resume the comparison in -o (or in the folder named).")
     ] = False,
+    runs: Annotated[
+        str | None,
+        typer.Option(
+            help="Compare these runs on a task: TEXT is then a file of labelled examples (see: lmlab finetune).",
+            rich_help_panel="Tasks",
+        ),
+    ] = None,
+    how: Annotated[
+        str,
+        typer.Option(
+            help="With --runs: full, frozen, mix, gradual and scratch, separated by commas.", rich_help_panel="Tasks"
+        ),
+    ] = "frozen,full,scratch",
+    epochs: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="With --runs: passes over the examples. (default: 3)", rich_help_panel="Tasks"),
+    ] = None,
+    columns: Annotated[
+        str | None,
+        typer.Option(help="With --runs: which column is what: a=review,label=stars.", rich_help_panel="Tasks"),
+    ] = None,
+    json_: Annotated[
+        bool, typer.Option("--json", help="With --runs: print only JSON.", rich_help_panel="Tasks")
+    ] = False,
     add: Annotated[
         list[Path] | None,
         typer.Option(metavar="RUN", help="Add this run to the comparison (may be given several times)."),
@@ -100,10 +124,17 @@ def compare(
 
       lmlab compare --add runs/other compared
 
+      lmlab compare reviews.tsv --runs runs/lstm,runs/gpt2,runs/bert --how frozen,full,scratch -o report
+
     They are ranked by bits per byte of test text that none has seen; masked language models are ranked separately, by
     their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
     """
     given = _given(context)
+    if runs is not None:
+        _compare_runs(given, runs=runs, how=how)
+        return
+    if wrong := sorted(given.keys() & {"how", "epochs", "columns", "json_"}):
+        raise ValueError(f"{_options(wrong)} is for runs on a task: add --runs RUN,RUN")
     if add:
         if dropped := sorted(given.keys() - {"add", "text", "output", "csv"}):
             raise ValueError(f"--add lets a run join a comparison as it is, so it takes no {_options(dropped)}")
@@ -134,6 +165,53 @@ def compare(
         train=_training(settings),
     )
     run(conditions, output, csv=csv, overwrite=overwrite)
+
+
+def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
+    """Runs on a task, each learning it in several ways."""
+    from lmlab.cli.finetune import carry_out, tell_study
+    from lmlab.data.reading.roles import parse_columns
+    from lmlab.transfer.finetune import check_data, open_data, plan_comparison
+    from lmlab.transfer.trials import Trial
+
+    known = {
+        "text",
+        "output",
+        "runs",
+        "how",
+        "epochs",
+        "columns",
+        "json_",
+        "valid",
+        "test",
+        "seeds",
+        "seed",
+        "settings",
+    }
+    known |= {"overwrite", "resume"}
+    if wrong := sorted(given.keys() - known):
+        raise ValueError(
+            f"{_options(wrong)} is for training from scratch, and --runs are trained already; leave it out"
+        )
+    texts, output = given.get("text") or [], given.get("output")
+    if len(texts) != 1:
+        raise ValueError("which examples? name one file: lmlab compare reviews.tsv --runs runs/a,runs/b -o report")
+    if output is None:
+        raise ValueError("where should the comparison go? give -o DIR, for instance -o report")
+    paths = [Path(part.strip()) for part in runs.split(",") if part.strip()]
+    first = Trial(
+        origin=paths[0], seed=given.get("seed", 0), epochs=given.get("epochs"), train=_training(given.get("settings"))
+    )
+    hows = [part.strip() for part in how.split(",") if part.strip()]
+    trials = plan_comparison(paths, hows, seeds=given.get("seeds", 1), trial=first)
+    columns = given.get("columns")
+    valid, test = ((given.get(name) or [None])[0] for name in ("valid", "test"))
+    data, found = open_data(texts[0], valid=valid, test=test, columns=parse_columns(columns) if columns else None)
+    told = check_data(paths[0], found).lines()
+    if not given.get("json_"):
+        print("\n".join(told), file=sys.stderr)
+    study = carry_out(trials, data, output, kind="comparison", check=told, overwrite=given.get("overwrite", False))
+    tell_study(study, output, json_=given.get("json_", False))
 
 
 def _data(
@@ -171,7 +249,7 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 
 def _options(names: Iterable[str]) -> str:
-    return ", ".join("--set" if name == "settings" else f"--{name}" for name in names)
+    return ", ".join("--set" if name == "settings" else f"--{name.rstrip('_')}" for name in names)
 
 
 def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:

@@ -1,4 +1,4 @@
-"""lmlab evaluate: how well a translator translates."""
+"""lmlab evaluate: how good a fine-tuned run or a translator is on a test set."""
 
 from __future__ import annotations
 
@@ -16,7 +16,13 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that was fine-tuned, or a translator.")],
+    data: Annotated[
+        str | None, typer.Argument(metavar="[DATA]", help="Labelled examples, in any format of lmlab finetune.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Which column is what, by name or number: a=review,label=stars.")
+    ] = None,
     source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their reference translations, line by line.")] = None,
     beams: Annotated[
@@ -28,22 +34,37 @@ def evaluate(
     ] = 0.6,
     no_repeat: Annotated[int, typer.Option(min=0, help="Never repeat an n-gram of N tokens; 0 allows it.")] = 0,
     lowercase: Annotated[bool, typer.Option("--lowercase", help="Ignore case (lower and upper letters).")] = False,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write the translations to this file.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Write the predictions or translations to this file.")
+    ] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 32,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
-    """Translate a test set and measure BLEU, chrF and loss.
+    """Score a fine-tuned run, or a translator, on a test set.
 
-    It also counts exact matches with the reference.
+    Examples:
 
-    Example:
+      lmlab evaluate runs/stars test.tsv
 
       lmlab evaluate runs/en-de --source test.en --target test.de --beams 5
 
+    A fine-tuned run is measured by the metric of its task, with a 95% interval: accuracy, F1, Matthews correlation,
+    Pearson and Spearman correlation, exact match.
+
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
+    from lmlab.checkpoint import TASK
+
+    if (run / TASK).is_file():
+        given = {"--source": source, "--target": target, "--lowercase": lowercase}
+        if wrong := [name for name, value in given.items() if value]:
+            raise ValueError(f"{run} has learnt a task, so it takes no {', '.join(wrong)}: lmlab evaluate {run} DATA")
+        _evaluate_task(run, data, columns=columns, output=output, overwrite=overwrite, json_=json_, device=device)
+        return
+    if data is not None or columns is not None:
+        raise ValueError(f"{run} has not learnt a task: lmlab finetune {run} DATA -o NEW; translators take --source")
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
@@ -80,6 +101,51 @@ def evaluate(
     values |= {"exact_match": same / len(references), "sentences": len(references), "seconds": seconds}
     values |= {"beams": beams, "length_penalty": length_penalty}
     _print(values, json_=json_)
+
+
+def _evaluate_task(
+    run: Path,
+    data: str | None,
+    *,
+    columns: str | None,
+    output: Path | None,
+    overwrite: bool,
+    json_: bool,
+    device: str,
+) -> None:
+    """The measures of a fine-tuned run on a file of examples."""
+    from lmlab.data.reading.roles import parse_columns
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+    from lmlab.transfer.evaluation import evaluate_file
+    from lmlab.transfer.trials import write_predictions
+
+    if data is None:
+        raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.tsv")
+    check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+    predictor = load(run, device=choose_device(device)).predictor
+    begin = time.perf_counter()
+    found = evaluate_file(predictor, data, columns=parse_columns(columns) if columns else None)
+    seconds = time.perf_counter() - begin
+    if output is not None:
+        write_predictions(output, found.predictions, found.examples)
+        print(f"wrote {output}", file=sys.stderr)
+    if json_:
+        import json
+
+        values: dict[str, Any] = {name: each.value for name, each in found.values.items()}
+        intervals = {name: [each.low, each.high] for name, each in found.values.items()}
+        print(json.dumps({**values, "intervals": intervals, "examples": len(found.examples), "seconds": seconds}))
+        return
+    from rich.console import Console
+
+    from lmlab.cli.scores import tell_value
+
+    console = Console(highlight=False, soft_wrap=True)
+    for name, each in found.values.items():
+        interval = "" if each.low is None else f"   95% interval {tell_value(each.low)} to {tell_value(each.high)}"
+        console.print(f"[bold]{tell_value(each.value)}[/bold] {name.replace('_', ' ')}{interval}")
+    console.print(f"{len(found.examples):,} examples of {data}: {seconds:.1f} s", markup=False)
 
 
 def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:

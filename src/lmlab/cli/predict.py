@@ -93,10 +93,27 @@ def read_examples(predictor: Predictor, texts: list[str], context: Path | None) 
     if context is not None:
         raise ValueError(f"--context is for questions, and this run does {task}")
     if len(texts) == 1 and (texts[0] == "-" or _is_file(texts[0])):
-        rows = [line.split("\t") for line in read_lines(texts[0]) if line.strip()]
-    else:
-        rows = [texts]
-    return [_example(task, row) for row in rows]
+        return _read_file(task, texts[0])
+    return [_example(task, texts)]
+
+
+def _read_file(task: str, file: str) -> list[Example]:
+    """The examples of a file, whose labels are not looked at; else one text per line, pairs with a tab between them."""
+    from lmlab.data.reading.labelled import COLUMN_ENDINGS, JSON_ENDINGS, read_examples
+
+    tagged = task == "tagging" and file != "-" and _has_columns(Path(file))
+    if tagged or file.endswith((*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv")):
+        found = read_examples(file, task=task)  # type: ignore[arg-type]
+        return [example._replace(label=None) for example in found.train]
+    return [_example(task, line.split("\t")) for line in read_lines(file) if line.strip()]
+
+
+def _has_columns(path: Path) -> bool:
+    """Whether the words of a sentence stand below each other, with tags beside them."""
+    from lmlab.data.reading.tagged import is_tagged
+    from lmlab.data.reading.whole import read_whole
+
+    return is_tagged(str(path), read_whole(path))
 
 
 def _example(task: str, row: list[str]) -> Example:

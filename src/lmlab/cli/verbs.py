@@ -48,7 +48,7 @@ VERBS: dict[str, Verb] = {
         Verb("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
         Verb("compare", COMPARE, "Train models on the same text and budget, and rank them."),
         Verb("score", COMPARE, "Measure bits per byte and perplexity on texts."),
-        Verb("evaluate", COMPARE, "Translate a test set and measure BLEU, chrF and loss."),
+        Verb("evaluate", COMPARE, "Score a fine-tuned run, or a translator, on a test set."),
         Verb("next", INSIDE, "Show the most probable next tokens after a prompt."),
         Verb("tokenize", INSIDE, "Show how a tokenizer splits a text into tokens."),
         Verb("report", INSIDE, "Write one page about a run: curve, samples, surprisal, cost."),

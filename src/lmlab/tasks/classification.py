@@ -11,6 +11,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.data.reading.examples import Example
+from lmlab.data.reading.whole import shorten
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
@@ -20,6 +21,7 @@ from lmlab.tokenizers.frames import Row
 class PooledConfig(TaskConfig):
     """How a task over one vector for each text, or pair of texts, is learnt."""
 
+    pair: bool = Field(False, description="whether an example is two texts")
     both_orders: bool = Field(
         False, description="read a pair as a b and as b a, and add both vectors: similarity (Radford et al. 2018)"
     )
@@ -43,6 +45,10 @@ class PooledTask(Task):
         return 1
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
+        for example in examples:
+            if (example.b is not None) != self.config.pair:
+                needs = "two texts: give a pair" if self.config.pair else "one text, and this is a pair"
+                raise ValueError(f"{example.where or shorten(str(example.a))}: this task is about {needs}")
         first = self.tokenizer.encode_batch([str(example.a) for example in examples])
         second = self.tokenizer.encode_batch([example.b or "" for example in examples])
         return [
