@@ -178,8 +178,6 @@ class AnswerOverlap:
             light[np.maximum(start - 1, 0)] & (start > 0),
             light[start],
             *(size == each for each in range(1, LONGEST + 1)),
-            np.zeros(len(start)),
-            np.zeros(len(start)),
         ]
         features = np.concatenate(
             [
@@ -190,8 +188,9 @@ class AnswerOverlap:
         )
         places = [(pieces[i].start(), pieces[j - 1].end()) for i, j in zip(start.tolist(), end.tolist(), strict=True)]
         if self._may_be_none:
-            none = np.zeros((1, features.shape[1]))
-            none[0, len(columns) - 2 : len(columns)] = 1, near.max(initial=0)
+            none = np.zeros(
+                (1, features.shape[1])
+            )  # nothing speaks for it: it wins where too little does for the others
             features, places = np.concatenate([features, none]), [*places, (0, 0)]
         return Candidates(places, features)
 
