@@ -114,6 +114,9 @@ def test_calibration_by_hand() -> None:
     assert expected_calibration_error(confidences, right) == pytest.approx(expected)
     assert expected_calibration_error([0.0, 1.0], [False, True]) == 0
     assert math.isnan(expected_calibration_error([], []))
+    for tenths in range(1, 11):  # what lies on an edge belongs below it, whatever the rounding of 10 × 0.7
+        assert reliability_curve([tenths / 10], [True])[tenths - 1].size == 1
+    assert reliability_curve([0.0], [True])[0].size == 1
     with pytest.raises(ValueError, match="from 0 to 1"):
         reliability_curve([1.2], [True])
     with pytest.raises(ValueError, match="2 confidences, 1 predictions"):

@@ -26,7 +26,7 @@ def reliability_curve(confidences: Sequence[float], right: Sequence[bool], *, bi
         raise ValueError(f"{len(sure)} confidences, {len(correct)} predictions, {bins} bins: give one each, and a bin")
     if len(sure) and not (sure.min() >= 0 and sure.max() <= 1):
         raise ValueError("confidences must be probabilities, from 0 to 1")
-    place = np.clip(np.ceil(sure * bins).astype(int) - 1, 0, bins - 1)
+    place = np.searchsorted([(i + 1) / bins for i in range(bins)], sure)
     counts = np.bincount(place, minlength=bins)
     sums = (np.bincount(place, weights=each, minlength=bins) for each in (sure, correct))
     confidence, accuracy = (np.where(counts > 0, each / np.maximum(counts, 1), np.nan) for each in sums)
