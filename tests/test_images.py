@@ -31,6 +31,7 @@ from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.pages.run import make_page
 from lmlab.recipe import make_recipe
 from lmlab.report import gather_facts
+from lmlab.training.averaging import average
 
 HERE = __name__
 
@@ -277,6 +278,18 @@ def test_heads_resume_exactly_and_load(images: Path, tmp_path: Path) -> None:
     with pytest.warns(UserWarning, match="Taking the last checkpoint instead"):
         load_heads(whole, heads)
     assert torch.equal(heads["class"].weight, read_tensors(whole / "last" / "head.safetensors")["class.weight"])
+
+
+def test_heads_are_averaged_with_the_model(images: Path, tmp_path: Path) -> None:
+    run.start(recipe(images, keep=2), tmp_path / "run")
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == [f"{what}-0000{step}.safetensors" for what in ("head", "step") for step in (24, 32)]
+    average(tmp_path / "run", last=2, output=tmp_path / "mean")
+    parts = [read_tensors(tmp_path / "run" / "checkpoints" / name)["class.weight"] for name in kept[:2]]
+    heads = nn.ModuleDict(Classes(Config(), None).heads(8))
+    load_heads(tmp_path / "mean", heads)
+    torch.testing.assert_close(heads["class"].weight.detach(), (parts[0] + parts[1]) / 2)
+    assert repr(lmlab.load(tmp_path / "mean")).startswith("LanguageModel(Bright, ")
 
 
 def test_a_run_begins_with_a_model_and_with_new_heads(images: Path, tmp_path: Path) -> None:
