@@ -12,7 +12,7 @@ from lmlab.checkpoint import read_json, write_json
 from lmlab.config import Config, build, suggest
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
-from lmlab.models import describe, find, load_class
+from lmlab.models import find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
@@ -136,7 +136,7 @@ def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: 
     from torch.nn import Module
 
     def shapes(settings: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: tensor.shape for name, tensor in describe(kind, settings).state_dict().items()}
+        return {name: tensor.shape for name, tensor in outline(kind, settings).state_dict().items()}
 
     cls = load_class(kind)
     if not issubclass(cls, Module):
@@ -270,7 +270,7 @@ def check_abilities(recipe: Recipe) -> None:
     objective = load_objective(values.pop("kind"))
     if isinstance(fields.get("layers"), int):
         fields["layers"] = min(2, fields["layers"])
-    model = describe(recipe.kind, fields)
+    model = outline(recipe.kind, fields)
     for need in objective.needs(build(objective.Config, values, where="objective")):
         if need is JudgesPairs and ability(model, JudgesPairs) is None:
             raise ValueError(

@@ -24,7 +24,7 @@ from lmlab.models.abilities import FillsBlanks, PredictsNext, WritesTarget, abil
 from lmlab.recipe import read_record
 from lmlab.run import held_out
 from lmlab.tokenizers.inspecting import Cutting
-from lmlab.units import training_seconds
+from lmlab.units import read_speed, training_seconds
 
 Facts = dict[str, Any]
 T = TypeVar("T")
@@ -70,6 +70,7 @@ def gather_facts(run: str | Path, *, texts: Sequence[str] | None = None, device:
 
     held = HeldOut(list(texts), []) if texts else attempt("held-out text", lambda: _held_out(run)) or HeldOut([], [])
     lines = _read_lines(run)
+    unit = next((speed[0] for line in reversed(lines) if (speed := read_speed(line))), "tokens")
     score = attempt("surprisal", lambda: _surprisal(model, held))
     return {
         "run": run.resolve().name,
@@ -77,11 +78,11 @@ def gather_facts(run: str | Path, *, texts: Sequence[str] | None = None, device:
         **_about(run, model),
         "validation": attempt("validation", lambda: _validation(lines)),
         "held_out": score and score["figures"],
-        "curve": attempt("learning curve", lambda: _curve(lines)),
-        "price": attempt("price", lambda: _price(lines)),
+        "curve": attempt("learning curve", lambda: _curve(lines, unit)),
+        "price": attempt("price", lambda: _price(lines, unit)),
         "samples": attempt("samples", lambda: _samples(model, held)),
         "surprisal": score and score["passages"],
-        "tokenizer": _tokenizer(model, held),
+        "tokenizer": attempt("tokenizer", lambda: _tokenizer(model, held)),
         "changes": attempt("changes", lambda: _changes(run)),
         "settings": _settings(run),
         "left_out": left_out,
@@ -122,7 +123,7 @@ def _validation(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {"step": best["step"], **{name: value for name, value in values.items() if value is not None}}
 
 
-def _curve(lines: Sequence[dict[str, Any]]) -> Facts:
+def _curve(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
     """Training and validation against what was spent; bits per byte where the loss is the likelihood of the text."""
     valid = [line for line in lines if line.get("valid_loss") is not None]
     train = [line for line in lines if line.get("loss") is not None]
@@ -134,24 +135,26 @@ def _curve(lines: Sequence[dict[str, Any]]) -> Facts:
     name = "bits_per_byte" if in_bits else "loss"
     return {
         "unit": "bits per byte" if in_bits else "loss (nats per prediction)",
-        "train": [_point(line, line[name]) for line in train],
-        "valid": [_point(line, line[f"valid_{name}"]) for line in valid],
+        "counted": unit,
+        "train": [_point(line, unit, line[name]) for line in train],
+        "valid": [_point(line, unit, line[f"valid_{name}"]) for line in valid],
     }
 
 
-def _point(line: dict[str, Any], value: float) -> dict[str, float]:
+def _point(line: dict[str, Any], unit: str, value: float) -> dict[str, float]:
     """A point of a curve; seconds are of training alone."""
-    return {"step": line["step"], "tokens": line["tokens"], "seconds": training_seconds(line), "value": value}
+    return {"step": line["step"], unit: line[unit], "seconds": training_seconds(line), "value": value}
 
 
-def _price(lines: Sequence[dict[str, Any]]) -> Facts:
+def _price(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
     if not lines:
         raise ValueError("the run has no record of its training (metrics.jsonl), so its cost is not known")
     last = lines[-1]
     return {
         "finished": "parameters" in last,
         "steps": last["step"],
-        "tokens": last["tokens"],
+        "counted": unit,
+        unit: last[unit],
         "flops": last.get("flops"),
         **last["cost"],
     }

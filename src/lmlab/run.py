@@ -233,6 +233,8 @@ def held_out(path: str | Path) -> list[Any]:
     """The test documents of a run (its validation documents where no test text was kept); pairs, of a translator."""
     path = _as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
+    if corpus.tokenizer is None:
+        raise ValueError(f"{path} did not learn from text, so it has none that was held out")
     split = corpus.test or corpus.valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")

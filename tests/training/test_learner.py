@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -275,3 +276,39 @@ def _validation_texts(run: Path) -> list[str]:
     corpus = reopen_corpus(read_record(run), run, Silent())
     assert corpus.valid is not None
     return list(corpus.valid.texts())
+
+
+class Counted(Windows):
+    """Counts how often it is told how many batches there will be."""
+
+    plans = 0
+
+    def plan(self, total_steps: int | None) -> None:
+        self.plans += 1
+
+
+def test_the_thread_that_makes_batches_ends_whatever_happens() -> None:
+    learner = Learner(create("lstm", {"vocabulary": 20}, size="tiny"), Causal())
+    loader = Counted(np.arange(200) % 20, batch=2, window=8, seed=0)
+
+    def fail(line: dict[str, Any], progress: Progress) -> None:
+        raise KeyError("stop")
+
+    with pytest.raises(KeyError, match="stop"):
+        train(learner, loader, TrainConfig(budget="9steps", log_every=3), on_log=fail)
+    assert loader.plans == 1
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("batches")]
+    assert not learner.training
+
+
+def test_a_job_plans_its_steps_once(text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    planned: list[int | None] = []
+    monkeypatch.setattr(Windows, "plan", lambda self, total: planned.append(total))
+    values = {
+        "data": {"text": str(text)},
+        "tokenizer": {"spec": "characters"},
+        "model": {"kind": "gpt2", "size": "tiny"},
+    }
+    train_settings = {"budget": "3steps", "batch": 2, "window": 16, "accumulate": 2}
+    start(make_recipe({**values, "train": train_settings}), tmp_path / "run")
+    assert planned == [6]

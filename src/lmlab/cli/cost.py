@@ -223,7 +223,7 @@ def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:
     extra = f"and {design.thrown_away:,} that only pre-training needs" if design.thrown_away else ""
     rows = [
         ("parameters", f"{parameters.total:,}", design.basis),
-        ("  embedding", f"{parameters.embedding:,}", f"vocabulary {design.vocabulary:,}"),
+        ("  embedding", f"{parameters.embedding:,}", f"vocabulary {design.vocabulary:,}" if design.vocabulary else ""),
         ("  other", f"{parameters.non_embedding:,}", extra),
         ("tokens", f"{result.tokens:.3g}", result.tokens_from + pairs),
         (

@@ -8,7 +8,7 @@ from typing import Any
 
 from lmlab.config import build
 from lmlab.costs.parameters import count_parameters
-from lmlab.models import describe, load_class
+from lmlab.models import load_class, outline
 
 TOLERANCE = 0.05
 FOLLOWING = ("hidden", "inner", "embedding_width")
@@ -41,7 +41,7 @@ def match_width(system: str, values: Mapping[str, Any], *, target: int) -> dict[
 
     def at(steps: int) -> tuple[dict[str, Any], int]:
         settings = at_width(system, values, steps * unit)
-        return settings, count_parameters(describe(system, settings)).total
+        return settings, count_parameters(outline(system, settings)).total
 
     low, high = 1, 2
     while at(high)[1] < target and high * unit < 65536:

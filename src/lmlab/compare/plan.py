@@ -15,7 +15,7 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, describe, load_class
+from lmlab.models import LINEAGE, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
@@ -228,7 +228,7 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
     for system in filter(trains, conditions.systems):
         recipe = _recipe(conditions, system, seed=0)
         known = _told(recipe, corpora[conditions.tokenizers[system]])
-        counts.append(count_parameters(describe(system, {**recipe.model, **known})).total)
+        counts.append(count_parameters(outline(system, {**recipe.model, **known})).total)
     return int(float(f"{statistics.median_low(counts):.2g}")) if counts else None
 
 

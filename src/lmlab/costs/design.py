@@ -115,9 +115,16 @@ def _from_file(
         predicted=predicted,
         forward_flops=_forward_flops(model, mean, predicted),
         activations=Activations(model, length, predicted=predicted),
-        unit="token" if ability(model, WritesTarget) is None else "pair of a source and a target token",
+        unit=_unit(model),
         published=paper if as_published else None,
     )
+
+
+def _unit(model: Model) -> str:
+    """What is counted as one token."""
+    if "vocabulary" not in type(model).Config.model_fields:
+        return "unit of what is read"
+    return "token" if ability(model, WritesTarget) is None else "pair of a source and a target token"
 
 
 def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -> Design:

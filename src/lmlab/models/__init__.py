@@ -175,7 +175,7 @@ def create(name: str, values: dict[str, Any], *, size: str | None = None) -> Mod
     return model
 
 
-def describe(name: str, values: Mapping[str, Any]) -> Model:
+def outline(name: str, values: Mapping[str, Any]) -> Model:
     """The model with these settings on torch's meta device: shapes and abilities, without memory for its weights.
 
     What only the data know, as the size of a vocabulary, need not be given.

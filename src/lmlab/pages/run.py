@@ -13,7 +13,6 @@ from lmlab.pages.samples import continued, filled
 
 MARK = '<meta name="generator" content="lmlab report">'
 """By which a page is known as one of ours."""
-AXES = {"tokens": ("Tokens", "tokens read in training"), "seconds": ("Time", "seconds of training")}
 Facts = Mapping[str, Any]
 
 
@@ -41,7 +40,7 @@ def make_page(facts: Facts) -> str:
     return fill_page(
         "run.html",
         title=escape(_name(facts)),
-        tab_rules=parts.tab_rules(len(AXES)),
+        tab_rules=parts.tab_rules(2),
         headline=escape(_name(facts) + _quality(facts)),
         lead=_lead(facts),
         sections="\n".join(section for section in sections if section),
@@ -67,7 +66,8 @@ def _lead(facts: Facts) -> str:
     if price := facts["price"]:
         text = escape(str(facts["settings"].get("data", {}).get("text", "its text")))
         so_far = "" if price["finished"] else " so far"
-        lead += f" It read {price['tokens']:,} tokens of {text} in training{so_far}, {_time(price['seconds'])} in all."
+        read = f"{price[price['counted']]:,} {price['counted']} of {text}"
+        lead += f" It read {read} in training{so_far}, {_time(price['seconds'])} in all."
     return lead
 
 
@@ -100,7 +100,8 @@ def _figures(facts: Facts) -> str:
     size = facts["parameters"]
     tiles.append((short(size["total"]), f"parameters, {short(size['embedding'])} of them in embeddings"))
     if price := facts["price"]:
-        tiles.append((short(price["tokens"]), f"tokens read, in {price['steps']:,} step{'s' * (price['steps'] != 1)}"))
+        read = f"{price['counted']} read, in {price['steps']:,} step{'s' * (price['steps'] != 1)}"
+        tiles.append((short(price[price["counted"]]), read))
         tiles.append((_time(price["seconds"]), f"wall time, validation included; {price['cpu_seconds']:,.1f} CPU s"))
         if price["flops"]:
             tiles.append((short(price["flops"]), "training FLOPs"))
@@ -131,7 +132,9 @@ def _curve(facts: Facts) -> str:
     if curve is None:
         return ""
     charts, labels = [], []
-    for axis, (label, words) in AXES.items():
+    counted = curve["counted"]
+    axes = {counted: (counted.capitalize(), f"{counted} read in training"), "seconds": ("Time", "seconds of training")}
+    for axis, (label, words) in axes.items():
         series = [
             Series(name, colour, [(point[axis], point["value"]) for point in curve[name]])
             for name, colour in (("train", PALETTE[0]), ("valid", PALETTE[1]))
@@ -221,6 +224,8 @@ def _surprisal(facts: Facts) -> str:
 
 def _tokenizer(facts: Facts) -> str:
     told = facts["tokenizer"]
+    if told is None:
+        return ""
     lossy = "yes: different texts may get the same tokens" if told["lossy"] else "no: every text comes back whole"
     shown: dict[str, Any] = {"kind": told["spec"], "vocabulary": f"{told['vocabulary']:,} types", "lossy": lossy}
     if "source" in told:

@@ -13,10 +13,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import DamagedError, read_tensors, write_bytes, write_json, write_manifest, write_tensors
-from lmlab.training.resume import kept_checkpoints
+from lmlab.checkpoint import (
+    HEADS,
+    MODEL,
+    DamagedError,
+    read_tensors,
+    write_bytes,
+    write_json,
+    write_manifest,
+    write_tensors,
+)
+from lmlab.training.resume import kept_checkpoints, kept_heads
 
-COPIED = ("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json")
+COPIED = ("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", "task.json")
 
 
 def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
@@ -42,7 +51,10 @@ def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
     for name in COPIED:
         if (run / name).is_file():
             shutil.copyfile(run / name, output / name)
-    write_tensors(output / "model.safetensors", tensors)
+    write_tensors(output / MODEL, tensors)
+    heads = [kept_heads(path) for _, path in chosen]
+    if any(path.is_file() for path in heads):
+        write_tensors(output / HEADS, average_tensors(heads))
     write_json(output / "average.json", {"run": run.name, "steps": steps})
     write_bytes(output / "README.md", _card(run, steps).encode())
     write_manifest(output)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -64,9 +65,7 @@ class RunDirectory:
 
         found = read_folder(self.path / "last", read)
         reached = found[0].step if found else 0
-        for number, path in kept_checkpoints(self.path):
-            if number > reached:
-                path.unlink()
+        _forget(path for number, path in kept_checkpoints(self.path) if number > reached)
         size = found[0].metrics_bytes if found else 0
         if self._metrics.seek(0, os.SEEK_END) != size:
             self._metrics.truncate(size)
@@ -100,9 +99,11 @@ class RunDirectory:
         if self.keep_latest:
             folder = self.path / CHECKPOINTS
             folder.mkdir(exist_ok=True)
-            write_tensors(folder / f"step-{progress.step:06}.safetensors", model_tensors(learner.model))
-            for _, path in kept_checkpoints(self.path)[: -self.keep_latest]:
-                path.unlink()
+            kept = folder / f"step-{progress.step:06}.safetensors"
+            if len(learner.heads):
+                write_tensors(kept_heads(kept), model_tensors(learner.heads))
+            write_tensors(kept, model_tensors(learner.model))
+            _forget(path for _, path in kept_checkpoints(self.path)[: -self.keep_latest])
 
     def log(self, line: dict[str, Any], progress: Progress) -> None:
         """Append a line; it becomes part of the run with the next checkpoint."""
@@ -126,6 +127,17 @@ def kept_checkpoints(run: Path) -> list[tuple[int, Path]]:
     """The steps whose weights a run has kept, with their files, oldest first."""
     files = (run / CHECKPOINTS).glob("step-*.safetensors")
     return sorted((int(path.stem.removeprefix("step-")), path) for path in files)
+
+
+def kept_heads(kept: Path) -> Path:
+    """The file of the heads that were learnt with kept weights, if there were any."""
+    return kept.with_name(kept.name.replace("step-", "head-"))
+
+
+def _forget(checkpoints: Iterable[Path]) -> None:
+    for path in checkpoints:
+        path.unlink()
+        kept_heads(path).unlink(missing_ok=True)
 
 
 def _modules(learner: Learner) -> dict[str, nn.Module]:

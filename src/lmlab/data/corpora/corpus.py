@@ -30,7 +30,7 @@ class Dataset(Protocol):
 
     @property
     def size(self) -> int:
-        """How many tokens are predicted; known without reading them."""
+        """How many tokens are predicted (of what is no text: how many items there are); known without reading them."""
 
     @property
     def bytes(self) -> int:

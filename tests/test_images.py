@@ -1,0 +1,312 @@
+"""What is learnt need not be tokens: a toy model of images, with a head, goes through a run without a tokenizer."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+import lmlab
+from lmlab import run
+from lmlab.checkpoint import load_heads, read_tensors
+from lmlab.config import Config
+from lmlab.costs.design import describe
+from lmlab.data import DATA, Kind
+from lmlab.data.config import DataConfig, Paths
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.metrics.metric import accuracy
+from lmlab.models import LINEAGE, System
+from lmlab.models.abilities import GivesVectors
+from lmlab.models.model import Model, ModelConfig, Output, by_depth
+from lmlab.objectives import OBJECTIVES
+from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
+from lmlab.pages.run import make_page
+from lmlab.recipe import make_recipe
+from lmlab.report import gather_facts
+from lmlab.training.averaging import average
+
+HERE = __name__
+
+
+class ImagesConfig(DataConfig):
+    """A file of images: rows of pixels, of which the last column is the class."""
+
+    PATHS: ClassVar[tuple[str, ...]] = ("images",)
+    what: ClassVar[str] = "images"
+
+    kind: str = "images"
+    images: Paths
+
+
+class Images:
+    """One part of them."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows, self.size, self.bytes = rows, len(rows), rows.nbytes
+
+    def parts(self) -> dict[str, Any]:
+        return {}
+
+    def loader(self, make: Callable[[Any], Any], *, seed: int) -> Any:
+        return make(self)
+
+
+def prepare(config: ImagesConfig, *, tokenizer: None, source: None, progress: Any) -> Corpus:
+    assert tokenizer is None
+    content = Path(config.images[0]).read_bytes()
+    rows = np.frombuffer(content, dtype=np.float32).reshape(-1, 5)
+    digest = hashlib.sha256(content).hexdigest()
+    return Corpus(
+        tokenizer=None,
+        train=Images(rows[:48]),  # type: ignore[arg-type]
+        valid=Images(rows[48:]),  # type: ignore[arg-type]
+        test=None,
+        fingerprint=digest,
+        text_fingerprint=digest,
+        folder=Path(config.images[0]).parent,
+    )
+
+
+class Loader:
+    """Images in the order of their numbers."""
+
+    window = 1
+
+    def __init__(self, rows: Any, batch: int) -> None:
+        self.rows, self.batch_size, self.steps_per_epoch = rows, batch, len(rows) / batch
+        self.units_per_step = {"images": float(batch), "pixels": 4.0 * batch}
+        self.plans: list[int | None] = []
+
+    def batch(self, step: int) -> Any:
+        return np.take(self.rows, range(step * self.batch_size, (step + 1) * self.batch_size), axis=0, mode="wrap")
+
+    def restarts(self, step: int) -> bool:
+        return True
+
+    def plan(self, total_steps: int | None) -> None:
+        self.plans.append(total_steps)
+
+
+class BrightConfig(ModelConfig):
+    """The size of a network."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {"pixels": 9}
+
+    pixels: int = Field(ge=1, description="pixels of an image; set by the data")
+    width: int = Field(8, ge=1, description="units")
+
+    @classmethod
+    def told_by(cls, corpus: Any) -> dict[str, Any]:
+        return {"pixels": corpus.train.rows.shape[1] - 1}
+
+
+class Bright(Model):
+    """One layer over the pixels."""
+
+    Config = BrightConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {"small": {}}
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "classes"}
+    TOKENIZER: ClassVar[str | None] = None
+
+    def __init__(self, config: BrightConfig) -> None:
+        super().__init__()
+        self.config, self.hidden = config, nn.Linear(config.pixels, config.width)
+
+    def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
+        return {"images": torch.zeros(rows, self.config.pixels, device=self.device)}
+
+    def forward(self, images: Tensor, *, state: Any = None, collect: list[Tensor] | None = None) -> Output:
+        h = torch.dropout(torch.tanh(self.hidden(images))[:, None], 0.1, self.training)  # [B, 1, D]
+        if collect is not None:
+            collect.append(h)
+        return Output(h)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.hidden,))
+
+    def flops(self, window: int) -> float:
+        return 2.0 * self.hidden.weight.numel()
+
+
+class Recall:
+    """The share of the class 1 that is found: no mean over batches."""
+
+    better = "higher"
+
+    def __init__(self) -> None:
+        self.pairs: list[Tensor] = []
+
+    def add(self, watched: Tensor) -> None:
+        self.pairs.append(watched)
+
+    def value(self) -> float:
+        found, true = torch.cat(self.pairs).unbind(1)
+        return float((found & true).sum() / true.sum().clamp(min=1))
+
+
+class Classes(PreTraining):
+    """Cross-entropy of the class of an image, by a head."""
+
+    Config: ClassVar[type[Config]] = Config
+    reads: ClassVar[tuple[str, ...]] = ("images",)
+    roles: ClassVar[tuple[str, ...]] = ()
+    likelihood: ClassVar[bool] = False
+    metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
+    weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
+
+    def __init__(self, config: Config, tokenizer: None) -> None:
+        assert tokenizer is None
+
+    @classmethod
+    def needs(cls, config: Config) -> tuple[type, ...]:
+        return (GivesVectors,)
+
+    def heads(self, width: int) -> dict[str, nn.Module]:
+        return {"class": nn.Linear(width, 2)}
+
+    def loader(self, data: Images, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+        return Loader(data.rows, batch)
+
+    def batch(self, raw: Any, generator: Any = None) -> Batch:
+        images, classes = torch.from_numpy(raw[:, :-1].copy()), torch.from_numpy(raw[:, -1].astype(np.int64))
+        units = {"images": len(raw), "pixels": images.numel()}
+        return Batch({"images": images}, {"classes": classes}, {"class": len(raw)}, units)
+
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: Any = None) -> Loss:
+        logits, classes = heads["class"](model(**batch.inputs).hidden[:, 0]), batch.labels["classes"]
+        found = logits.argmax(-1)
+        watched = {"accuracy": found == classes, "recall": torch.stack([found, classes], dim=1)}
+        return Loss({"class": nn.functional.cross_entropy(logits, classes, reduction="sum")}, watched=watched)
+
+    def flops(self, model: Model, loader: Any) -> float:
+        return reading_flops(model, loader)
+
+
+@pytest.fixture
+def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file of images, and the tables with what learns from them."""
+    monkeypatch.setitem(DATA, "images", Kind(f"{HERE}:ImagesConfig", f"{HERE}:prepare"))
+    monkeypatch.setitem(OBJECTIVES, "classes", f"{HERE}:Classes")
+    row = System("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", does=("vectors",))
+    monkeypatch.setitem(LINEAGE, "bright", row)
+    pixels = np.random.default_rng(0).random((64, 4), dtype=np.float32)
+    path = tmp_path / "images.f32"
+    path.write_bytes(np.hstack([pixels, pixels.sum(1, keepdims=True) > 2]).astype(np.float32).tobytes())
+    return path
+
+
+def recipe(images: Path, **train: Any) -> Any:
+    settings = {"budget": "256images", "batch": 8, "rate": 0.05, "log_every": 4, "evaluations": 4, "save_seconds": 0}
+    data = {"kind": "images", "images": str(images)}
+    return make_recipe({"data": data, "model": {"kind": "bright"}, "train": {**settings, **train}})
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
+
+
+def test_a_run_needs_no_tokens(images: Path, tmp_path: Path) -> None:
+    outcome = run.start(recipe(images, evaluation_tokens=16), tmp_path / "run")
+    assert outcome.progress.units == {"images": 256, "pixels": 1024}
+    assert outcome.progress.step == 32
+    assert not outcome.lossy
+    assert not (tmp_path / "run" / "tokenizer.json").exists()
+    assert outcome.progress.flops == 3 * 32 * 8 * 2 * 4 * 8
+    price = lines(tmp_path / "run")[-1]
+    assert (price["images"], price["parameters"]["total"]) == (256, 4 * 8 + 8 + 8 * 2 + 2)
+    card = (tmp_path / "run" / "README.md").read_text()
+    assert "48 images" in card
+    assert "32 steps, 256 images, 1,024 pixels" in card
+    assert "okenizer" not in card
+
+    extended = run.resume(tmp_path / "run", settings={"budget": "40steps"})
+    assert extended.progress.units["images"] == 320
+    model = lmlab.load(tmp_path / "run")
+    assert repr(model) == f"LanguageModel(Bright, {tmp_path / 'run'})"
+    assert model.tokenizer is None
+    assert model.model.config.pixels == 4
+    for role in ("writer", "scorer", "filler", "translator", "embedder"):
+        with pytest.raises(ValueError, match=r"tokenizer|cannot"):
+            getattr(model, role)
+    with pytest.raises(ValueError, match="Bright has no tokenizer, so it cannot be given text"):
+        model.embed("a text")
+    facts = gather_facts(tmp_path / "run")
+    assert facts["tokenizer"] is None
+    assert (facts["price"]["counted"], facts["price"]["images"]) == ("images", 320)
+    assert "images read, in 40 steps" in make_page(facts)
+
+
+def test_training_lines_have_no_mean_of_what_is_of_a_whole_evaluation(images: Path, tmp_path: Path) -> None:
+    run.start(recipe(images), tmp_path / "run")
+    trained = [line for line in lines(tmp_path / "run") if "loss" in line]
+    assert trained
+    assert all("accuracy" in line and "recall" not in line for line in trained)
+    assert all(line["cost"]["images_per_second"] > 0 for line in trained)
+    assert all("valid_recall" in line for line in lines(tmp_path / "run") if "valid_loss" in line)
+
+
+def test_a_validation_reads_as_many_images_as_it_may(images: Path, tmp_path: Path) -> None:
+    recipes = {most: recipe(images, evaluation_tokens=most, budget="8steps") for most in (1, 16)}
+    found = {most: run.start(each, tmp_path / str(most)).progress.best for most, each in recipes.items()}
+    assert found[1] != found[16]
+
+
+def test_heads_resume_exactly_and_load(images: Path, tmp_path: Path) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    run.start(recipe(images), whole)
+    calls = iter(range(1000))
+    assert run.start(recipe(images), cut, interrupted=lambda: next(calls) >= 13).interrupted
+    assert not run.resume(cut).interrupted
+    for name in ("head.safetensors", "model.safetensors", "last/head.safetensors"):
+        one, other = read_tensors(whole / name), read_tensors(cut / name)
+        assert one.keys() == other.keys()
+        assert all(torch.equal(one[key], other[key]) for key in one)
+    heads = nn.ModuleDict(Classes(Config(), None).heads(8))
+    load_heads(whole, heads)
+    assert torch.equal(heads["class"].weight, read_tensors(whole / "head.safetensors")["class.weight"])
+    with pytest.raises(ValueError, match="does not fit these heads: of another shape: class"):
+        load_heads(whole, nn.ModuleDict({"class": nn.Linear(9, 2)}))
+    (whole / "head.safetensors").write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="Taking the last checkpoint instead"):
+        load_heads(whole, heads)
+    assert torch.equal(heads["class"].weight, read_tensors(whole / "last" / "head.safetensors")["class.weight"])
+
+
+def test_heads_are_averaged_with_the_model(images: Path, tmp_path: Path) -> None:
+    run.start(recipe(images, keep=2), tmp_path / "run")
+    kept = sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())
+    assert kept == [f"{what}-0000{step}.safetensors" for what in ("head", "step") for step in (24, 32)]
+    average(tmp_path / "run", last=2, output=tmp_path / "mean")
+    parts = [read_tensors(tmp_path / "run" / "checkpoints" / name)["class.weight"] for name in kept[:2]]
+    heads = nn.ModuleDict(Classes(Config(), None).heads(8))
+    load_heads(tmp_path / "mean", heads)
+    torch.testing.assert_close(heads["class"].weight.detach(), (parts[0] + parts[1]) / 2)
+    assert repr(lmlab.load(tmp_path / "mean")).startswith("LanguageModel(Bright, ")
+
+
+def test_a_run_begins_with_a_model_and_with_new_heads(images: Path, tmp_path: Path) -> None:
+    run.start(recipe(images), tmp_path / "first")
+    values = {"data": {"kind": "images", "images": str(images)}, "model": {"kind": "bright"}}
+    second = make_recipe({**values, "train": {"budget": "1steps", "rate": 1e-12}, "origin": tmp_path / "first"})
+    run.start(second, tmp_path / "second")
+    (first, again), (old, new) = (
+        [read_tensors(tmp_path / folder / f"{name}.safetensors") for folder in ("first", "second")]
+        for name in ("model", "head")
+    )
+    for name in first:
+        torch.testing.assert_close(again[name], first[name])
+    assert not torch.allclose(old["class.weight"], new["class.weight"])
+
+
+def test_the_cost_of_what_reads_no_tokens(images: Path) -> None:
+    design = describe("bright", settings={"pixels": 4})
+    assert (design.vocabulary, design.parameters.total) == (0, 4 * 8 + 8)
+    assert design.activations(2) > 0
