@@ -67,9 +67,9 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
 class LanguageModel:
     """A model and the tokenizer it was trained with, if it reads text.
 
-    What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`, `predictor`. Each is there if the
-    model has the ability for it, and is a ValueError that says what to use instead if not. The methods are short ways
-    to them.
+    What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`, `predictor`. Each
+    is there if the model has the ability for it, and is a ValueError that says what to use instead if not. The methods
+    are short ways to them.
     """
 
     model: Any

@@ -13,8 +13,8 @@ from bert_pair import bert_pair
 from encoders import embedding_weights, renamed
 from lmlab.analysis.embedding import Pool, find_words
 from lmlab.analysis.layer_mix import SEGMENT
-from lmlab.layers.selection import select_layers
 from lmlab.language_model import LanguageModel
+from lmlab.layers.selection import select_layers
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import Tokenizer, train

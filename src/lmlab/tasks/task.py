@@ -1,7 +1,7 @@
 """What all tasks share: how examples become rows, how a model is read, and what its vectors are worth.
 
-A task is an objective over labelled examples. It reads a model in one of five ways: `full`, `gradual` and `scratch` train
-it together with the head; `frozen` and `mix` train the head alone, over vectors that were computed once.
+A task is an objective over labelled examples. It reads a model in one of five ways: `full`, `gradual` and `scratch`
+train it together with the head; `frozen` and `mix` train the head alone, over vectors that were computed once.
 Shapes: B rows, T places, K places that are read, L layers, D width, C classes.
 """
 
