@@ -62,7 +62,7 @@ class Outcome(NamedTuple):
     def quality(self) -> str:
         """How well it does on validation text, in words."""
         lossy = f" ({LOSSY})" if self.lossy else ""
-        return f"{describe_quality(self.progress, self.bits_per_byte)}{lossy} on validation text"
+        return f"{describe_quality(self.progress, self.bits_per_byte)}{lossy} on validation data"
 
     @property
     def next_step(self) -> str:
@@ -356,7 +356,8 @@ def _carry_out(
                 plan.path, reporter, interrupted, lambda progress: records.append(begin(progress))
             )
         bits = None if plan.recipe.data.parallel else progress.best_bits
-        commands = next_commands(plan.recipe.kind, plan.corpus)
+        task = plan.recipe.objective["kind"] if plan.recipe.objective["kind"] in TASKS else None
+        commands = next_commands(plan.recipe.kind, plan.corpus, task)
         if progress.ended and records:
             card = model_card(
                 plan.recipe,
@@ -381,7 +382,7 @@ def _carry_out(
         embedding_parameters=parameters.embedding,
         grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
-        lossy=plan.corpus.tokenizer is not None and plan.corpus.tokenizer.lossy,
+        lossy=task is None and plan.corpus.tokenizer is not None and plan.corpus.tokenizer.lossy,
         trained=bool(records),
     )
 

@@ -234,9 +234,7 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
 def _next_step(found: Finetuned) -> str:
     import shlex
 
+    from lmlab.training.first_commands import task_commands
+
     path = shlex.quote(str(found.path))
-    return {
-        "tagging": f'lmlab predict {path} "words of a sentence"',
-        "spans": f'lmlab predict {path} --context page.txt "a question?"',
-        "choice": f'lmlab predict {path} "a question?" "first choice" "second choice"',
-    }.get(found.study.task, f'lmlab predict {path} "a text"') + f"   or: lmlab evaluate {path} more.tsv"
+    return "   or: ".join(command.replace("{run}", path) for command in task_commands(found.study.task))

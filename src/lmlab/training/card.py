@@ -35,7 +35,13 @@ class Described(Protocol):
     def model(self) -> Mapping[str, Any]: ...
 
     @property
+    def objective(self) -> Mapping[str, Any]: ...
+
+    @property
     def train(self) -> TrainConfig: ...
+
+    @property
+    def origin(self) -> str | None: ...
 
 
 def model_card(
@@ -62,14 +68,16 @@ def model_card(
     verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
     use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
     tokenizer = corpus.tokenizer
-    lossy = f" ({LOSSY})" if tokenizer is not None and tokenizer.lossy and progress.best is not None else ""
-    learnt = f"| data | {', '.join(recipe.data.named)}: {corpus.train.size:,} {main_unit(progress.units)} |"
+    on_text = recipe.data.kind != "examples"
+    lossy = f" ({LOSSY})" if tokenizer is not None and tokenizer.lossy and on_text and progress.best is not None else ""
+    named = ", ".join(recipe.data.named)
+    unit = main_unit(progress.units) if on_text else "training examples"
+    learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
+    if tokenizer is not None and on_text:
+        learnt = f"| text | {named}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
     if tokenizer is not None:
-        learnt = (
-            f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n"
-            f"| text | {', '.join(recipe.data.named)}: {corpus.train.bytes:,} bytes, "
-            f"{corpus.train.size + 1:,} training tokens |"
-        )
+        learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
+    trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)
     changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
     train = recipe.train
     gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
@@ -79,7 +87,7 @@ def model_card(
     processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
     return f"""# {recipe.kind}
 
-This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. It was trained with lmlab.
+This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. {trained}
 
 | | |
 |---|---|
@@ -106,6 +114,13 @@ This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. I
 
 {use} `lmlab.load("RUN")`. RUN is the path of this folder.
 """
+
+
+def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
+    """What a run was fine-tuned for, in a sentence."""
+    labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
+    begun = f" from `{origin}`" if origin and task["how"] != "scratch" else " from scratch" if origin else ""
+    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun}, in the way `{task['how']}`."
 
 
 def describe_quality(progress: Progress, bits: float | None) -> str:

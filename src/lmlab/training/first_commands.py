@@ -15,8 +15,20 @@ BEGINNING = 200
 """Tokens of the training text that are looked at where no text was held out."""
 
 
-def next_commands(kind: str, corpus: Corpus) -> tuple[str, ...]:
-    """Commands to try with a model, in the language of its text; {run} stands for its folder."""
+TASK_COMMANDS = {
+    "tagging": 'lmlab predict {run} "the words of a sentence"',
+    "spans": 'lmlab predict {run} --context page.txt "a question?"',
+    "choice": 'lmlab predict {run} "a question?" "first choice" "second choice"',
+}
+
+
+def next_commands(kind: str, corpus: Corpus, task: str | None = None) -> tuple[str, ...]:
+    """Commands to try with a model, in the language of its text; {run} stands for its folder.
+
+    `task` is what it was fine-tuned for, if it was.
+    """
+    if task is not None:
+        return task_commands(task)
     commands = DESCRIPTIONS[find(kind).does[0]].commands
     if not any("{prompt}" in command or "{blank}" in command for command in commands):
         return commands
@@ -29,6 +41,11 @@ def next_commands(kind: str, corpus: Corpus) -> tuple[str, ...]:
     for name, value in fillings.items():
         commands = tuple(command.replace(name, value) for command in commands)
     return commands
+
+
+def task_commands(task: str) -> tuple[str, ...]:
+    """Commands to try with a model that was fine-tuned for a task."""
+    return TASK_COMMANDS.get(task, 'lmlab predict {run} "a text"'), "lmlab evaluate {run} more.tsv"
 
 
 def _beginning(corpus: Corpus) -> str:
