@@ -56,13 +56,14 @@ class Outcome(NamedTuple):
     grams: float = 0.0  # of CO2e
     commands: tuple[str, ...] = ()  # what a user may want to do with it now, {run} being its folder
     lossy: bool = False  # whether its tokenizer loses text
+    judged_on: str = "validation text"
     trained: bool = True  # whether anything was done; else all is as it was
 
     @property
     def quality(self) -> str:
         """How well it does on validation text, in words."""
         lossy = f" ({LOSSY})" if self.lossy else ""
-        return f"{describe_quality(self.progress, self.bits_per_byte)}{lossy} on validation data"
+        return f"{describe_quality(self.progress, self.bits_per_byte)}{lossy} on {self.judged_on}"
 
     @property
     def next_step(self) -> str:
@@ -383,6 +384,7 @@ def _carry_out(
         grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
         lossy=task is None and plan.corpus.tokenizer is not None and plan.corpus.tokenizer.lossy,
+        judged_on="validation text" if task is None else "validation examples",
         trained=bool(records),
     )
 
