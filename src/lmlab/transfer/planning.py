@@ -14,6 +14,7 @@ from lmlab.checkpoint import read_json
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
+from lmlab.metrics.measures import measures_for
 from lmlab.models import load_class
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
@@ -70,6 +71,7 @@ def plan_finetuning(
         "floor": 0.0,
         "warmup": math.ceil(0.1 * epochs * steps_per_epoch),
         "evaluations": max(1, min(10, round(epochs))),
+        "watch": main_measure(labelled),
         "log_every": max(1, min(10, steps_per_epoch)),
         **_gradual(cls, description["model"], how, epochs * steps_per_epoch),
         **(train or {}),
@@ -119,6 +121,13 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     elif labelled.task == "spans":
         found["unanswerable"] = any(example.label == () for example in labelled.train)
     return found
+
+
+def main_measure(labelled: Labelled) -> str:
+    """The measure by which the best weights are chosen: the official one, or that of the task."""
+    labels = find_labels(labelled.train) if labelled.task == "classification" else ()
+    found = measures_for(labelled.task, metric=labelled.metric, labels=labels, scheme=labelled.scheme and "IOB2")
+    return next(iter(found))
 
 
 def usual_epochs(how: str, steps_per_epoch: int) -> float:
