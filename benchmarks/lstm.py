@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.lstm import LSTM
-from lmlab.models.model import detach_state
+from lmlab.models.states import detach_state
 from timing import make_parser, matrix_limit, print_rows, take_turns
 
 WIDTH, LAYERS, VOCABULARY, WINDOW, BATCH = 650, 2, 10_000, 35, 20

@@ -8,7 +8,7 @@ import pytest
 import torch
 from lineage_models import PREDICT_NEXT, make, tokens
 
-from lmlab.models.model import join_states, reorder_state
+from lmlab.models.states import join_states, reorder_state
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in PREDICT_NEXT),

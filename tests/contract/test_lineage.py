@@ -14,7 +14,7 @@ from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_te
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext
-from lmlab.models.model import detach_state, reorder_state
+from lmlab.models.states import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
 from losses import loss_of, mean_of
 

@@ -17,7 +17,7 @@ from lmlab.layers.recurrent import Layer
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, WritesTarget
-from lmlab.models.model import Decoding, reorder_state
+from lmlab.models.states import Decoding, reorder_state
 
 VOCABULARY = 23
 BOUNDARY = 0

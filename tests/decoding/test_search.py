@@ -10,7 +10,7 @@ import torch
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.search import Expansion, beam_search, length_penalty_of
-from lmlab.models.model import Decoding
+from lmlab.models.states import Decoding
 from standins import Table, TinyGRU, TinyWindow
 
 BOUNDARY = 1

@@ -10,7 +10,7 @@ from lmlab.layers.attention import MultiHeadAttention
 from lmlab.layers.beams import BeamAttention, BeamCache
 from lmlab.layers.cross_attention import CrossAttention
 from lmlab.layers.watching import watching
-from lmlab.models.model import reorder_state
+from lmlab.models.states import reorder_state
 
 
 @pytest.fixture(autouse=True)

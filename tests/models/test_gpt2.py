@@ -15,7 +15,7 @@ from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
-from lmlab.models.model import reorder_state
+from lmlab.models.states import reorder_state
 
 
 @pytest.fixture(autouse=True)

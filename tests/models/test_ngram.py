@@ -17,8 +17,8 @@ from lmlab.estimation.counting import count_ngrams, look_up, sort_with_places
 from lmlab.estimation.smoothing import discounts, held_out_weights
 from lmlab.models import create
 from lmlab.models.abilities import PredictsNext
-from lmlab.models.model import reorder_state
 from lmlab.models.ngram import NGram
+from lmlab.models.states import reorder_state
 
 SMOOTHINGS = ["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
 

@@ -11,8 +11,8 @@ import torch.nn.functional as F
 from lmlab.config import build
 from lmlab.models.gru import GRU
 from lmlab.models.lstm import LSTM
-from lmlab.models.model import detach_state, reorder_state
 from lmlab.models.rnn import RNN
+from lmlab.models.states import detach_state, reorder_state
 
 MODELS: list[type[RNN]] = [RNN, GRU, LSTM]
 SMALL = {"vocabulary": 23, "width": 8, "hidden": 8, "layers": 2}

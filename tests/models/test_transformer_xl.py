@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from lmlab.layers.positions import sinusoids
 from lmlab.layers.relative import Distances, RelativeAttention, align
 from lmlab.layers.watching import watching
-from lmlab.models.model import detach_state, reorder_state
+from lmlab.models.states import detach_state, reorder_state
 from lmlab.models.transformer_xl import TransformerXL, TransformerXLConfig
 
 

@@ -15,7 +15,8 @@ from torch.overrides import TorchFunctionMode
 
 from lmlab.layers.recurrent import Layer
 from lmlab.models.abilities import Detects, FillsBlanks, WritesTarget, ability, require
-from lmlab.models.model import Filler, Model, detach_state
+from lmlab.models.model import Filler, Model
+from lmlab.models.states import detach_state
 
 SHORT = (2, 4, 8)
 """Tokens in the short rows from which the memory of a recurrent net is estimated."""

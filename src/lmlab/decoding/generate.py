@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models.abilities import PredictsNext, State, Steps
-from lmlab.models.model import Decoding, reorder_state
+from lmlab.models.states import Decoding, reorder_state
 
 MANY = 16
 """Steps from which on it is worth preparing a model for them."""

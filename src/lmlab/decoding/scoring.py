@@ -20,7 +20,7 @@ from torch import Tensor
 from lmlab.bits import bits_per_byte
 from lmlab.decoding.mixture import Mixture
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.models.model import reorder_state
+from lmlab.models.states import reorder_state
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import pad_rows
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from lmlab.decoding.generate import Reader
 from lmlab.models.abilities import State, Steps
-from lmlab.models.model import Decoding
+from lmlab.models.states import Decoding
 
 Penalty = Literal["wu", "power"]
 MOST_PENALTY = 10

@@ -20,7 +20,8 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth, map_state
+from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
+from lmlab.models.states import map_state
 
 
 class RNNConfig(TokenModelConfig):

@@ -29,16 +29,8 @@ from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTM
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
-from lmlab.models.model import (
-    Decoding,
-    EncoderDecoder,
-    ModelConfig,
-    Output,
-    TokenModelConfig,
-    by_depth,
-    map_state,
-    rows_of,
-)
+from lmlab.models.model import EncoderDecoder, ModelConfig, Output, TokenModelConfig, by_depth
+from lmlab.models.states import Decoding, map_state, rows_of
 
 CELLS: dict[str, type[Layer]] = {"rnn": ElmanLayer, "gru": GRULayer, "lstm": LSTMLayer}
 

@@ -30,7 +30,8 @@ from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.waves import Order, Waves
 from lmlab.models.abilities import State
-from lmlab.models.model import Decoding, EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
+from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
+from lmlab.models.states import Decoding
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"relu": F.relu, "gelu": F.gelu, "silu": F.silu}
 

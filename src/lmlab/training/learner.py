@@ -8,7 +8,8 @@ import torch
 from torch import nn
 
 from lmlab.models.abilities import State
-from lmlab.models.model import Model, detach_state
+from lmlab.models.model import Model
+from lmlab.models.states import detach_state
 from lmlab.objectives.objective import Batch, Loss, Objective
 
 

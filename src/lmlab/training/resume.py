@@ -29,7 +29,7 @@ from lmlab.checkpoint import (
     write_tensors,
 )
 from lmlab.models.abilities import State
-from lmlab.models.model import map_state
+from lmlab.models.states import map_state
 from lmlab.training.learner import Learner
 from lmlab.training.progress import Progress
 from lmlab.training.randomness import random_tensors, restore_random

@@ -1,0 +1,86 @@
+"""What a model remembers of what it has read: nests of batch-first tensors, and how their rows are taken and joined."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor
+
+from lmlab.models.abilities import State
+
+
+class Decoding(NamedTuple):
+    """The state of an encoder-decoder: what it knows of B sources, and K texts in the writing for each."""
+
+    memory: Any  # a nest of tensors [B, ...], read only: all beams of one source share a row
+    decoder: Any  # a nest of tensors [B * K, ...], K rows after each other for each source
+
+
+def map_state(function: Callable[[Tensor], Tensor], state: State) -> State:
+    """The same nest with `function` applied to each tensor."""
+    if isinstance(state, Tensor):
+        return function(state)
+    if isinstance(state, dict):
+        return {key: map_state(function, value) for key, value in state.items()}
+    if isinstance(state, tuple) and hasattr(state, "_fields"):
+        return type(state)(*(map_state(function, value) for value in state))
+    if isinstance(state, (tuple, list)):
+        return type(state)(map_state(function, value) for value in state)
+    return state
+
+
+def detach_state(state: State) -> State:
+    """The state with its history cut, so that gradients stop here."""
+    return map_state(Tensor.detach, state)
+
+
+def reorder_state(state: State, index: Tensor) -> State:
+    """The state whose row i is the given state's row index[i]: how beams change places."""
+    if isinstance(state, Decoding):
+        beams = rows_of(state.decoder) // rows_of(state.memory)
+        return Decoding(reorder_state(state.memory, index // beams), reorder_state(state.decoder, index))
+    if isinstance(state, JoinableState):
+        return state.select(index)
+    return map_state(lambda tensor: tensor.index_select(0, index), state)
+
+
+@runtime_checkable
+class JoinableState(Protocol):
+    """A state whose rows are not simply the rows of its tensors."""
+
+    def select(self, index: Tensor) -> Any: ...
+
+    def join(self, others: Sequence[Any]) -> Any: ...
+
+
+def join_states(states: Sequence[State]) -> State:
+    """One state with the rows of several states of one model; each row goes on as it would alone."""
+    first, *others = states
+    if not others:
+        return first
+    if isinstance(first, Decoding):
+        raise ValueError("states of an encoder–decoder cannot be joined; encode and decode their sources in one batch")
+    if isinstance(first, JoinableState):
+        return first.join(others)
+    if isinstance(first, Tensor):
+        return torch.cat(list(states))
+    if isinstance(first, dict):
+        return {key: join_states([state[key] for state in states]) for key in first}
+    if isinstance(first, (tuple, list)):
+        parts = [join_states(part) for part in zip(*states, strict=True)]
+        return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
+    return first
+
+
+def rows_of(state: State) -> int:
+    """How many texts a nest of batch-first tensors holds; 0 where it has no tensor."""
+    rows = [0]
+
+    def look(tensor: Tensor) -> Tensor:
+        rows[0] = rows[0] or len(tensor)
+        return tensor
+
+    map_state(look, state)
+    return rows[0]
