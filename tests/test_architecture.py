@@ -22,6 +22,7 @@ LAYERS = {
     "units": set(),
     "metrics": {"config"},
     "pages": set(),
+    "own_files": set(),
     "layers": {"config"},
     "estimation": {"config"},
     "tokenizers": {"config"},
@@ -88,6 +89,7 @@ LAYERS = {
         "recipe",
         "jobs",
         "finetuning",
+        "own_files",
     },
     "language_model": {
         "config",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -31,6 +30,7 @@ from lmlab.finetuning import FineTuning
 from lmlab.jobs import Counting, Job, Plan, Reporter, Silent, Training
 from lmlab.models import load_class
 from lmlab.objectives import TASKS, load_objective
+from lmlab.own_files import clear, is_fresh, remove_begun
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
@@ -83,7 +83,7 @@ def start(
     if not isinstance(recipe, Recipe):
         raise ValueError(f"recipe = {recipe!r} is no recipe; make one with lmlab.recipe.make_recipe")
     path = _as_path(path)
-    if path.exists() and not _is_fresh(path):
+    if path.exists() and not is_fresh(path):
         if not (path.is_dir() and (path / "recipe.json").is_file()):
             raise ValueError(f"{path} exists and is not a run directory that was trained here; choose another -o")
         if not overwrite:
@@ -103,7 +103,7 @@ def start(
     created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
-        _clear(path)
+        clear(path)
         try:
             if corpus.tokenizer is not None:
                 corpus.tokenizer.save(path / "tokenizer.json")
@@ -124,10 +124,10 @@ def start(
         except NotFiniteError:
             raise
         except Exception:
-            _remove_begun(path, created)
+            remove_begun(path, created)
             raise
         if outcome.interrupted:
-            _remove_begun(path, created)
+            remove_begun(path, created)
         return outcome
 
 
@@ -148,14 +148,6 @@ def _as_path(path: Any) -> Path:
     return Path(path)
 
 
-def _remove_begun(path: Path, created: bool) -> None:
-    """Remove what was written of a run that cannot be resumed, as nothing of it was learnt."""
-    if not (path / "last").exists() and not (path / "model.safetensors").exists():
-        _clear(path)
-        if created and not [entry for entry in path.iterdir() if entry.name != ".lock"]:
-            shutil.rmtree(path, ignore_errors=True)
-
-
 def _roles(recipe: Recipe) -> tuple[str, ...]:
     """The special tokens that the objective needs."""
     roles: tuple[str, ...] = load_objective(recipe.objective["kind"]).roles
@@ -173,17 +165,6 @@ def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
         start=getattr(config, "start", None),
         backwards=bool(recipe.objective.get("reverse_source")),
     )
-
-
-def _is_fresh(path: Path) -> bool:
-    """Whether a folder is empty, or holds only what a run that was killed at its very start has left there.
-
-    Such a run has left its lock. Without one, a file with the name of one of ours is the user's.
-    """
-    entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
-    begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
-    temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
-    return not entries or (".lock" in entries and entries <= {".lock", *begun, *temporary})
 
 
 def resume(
@@ -310,35 +291,6 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
     if "vocabulary" in known:
         settings["vocabulary"] = max(known["vocabulary"], settings["vocabulary"])
     return build(cls.Config, settings, where="model")
-
-
-OWN = {
-    *(
-        "config.json",
-        "tokenizer.json",
-        "source_tokenizer.json",
-        "frame.json",
-        "recipe.json",
-        "task.json",
-        "manifest.json",
-    ),
-    *("model.safetensors", "head.safetensors", "metrics.jsonl", "progress.json", "average.json", "README.md"),
-    *("last", "last.new", "previous", "checkpoints", "tensorboard"),
-    *("scores.json", "predictions.jsonl", "report.html", "beside"),
-}
-"""What lmlab writes into a run directory."""
-
-
-def _clear(path: Path) -> None:
-    """Remove what lmlab wrote into a run directory, and nothing else that is there."""
-    temporary = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
-    for entry in path.iterdir():
-        if entry.name not in OWN and entry.name not in temporary:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
 
 
 def _carry_out(
