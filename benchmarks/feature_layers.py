@@ -2,9 +2,9 @@
 
     python benchmarks/feature_layers.py [FOLDER] [--examples N] [--seeds 3] [--crf] [--task conll]
 
-Vectors of the first piece of each word are computed once for each choice, and a linear layer learns the tags over them.
-Beside the F1 on the whole dev set stands that of Devlin et al. 2019, table 7: BERT base, with a two-layer BiLSTM over the
-vectors. A second call takes what it finds in the folder.
+Vectors of the first piece of each word are computed once for each choice; a linear layer learns the tags over them.
+Beside the F1 on the whole dev set stands that of Devlin et al. 2019, table 7: BERT base, with a BiLSTM of two
+layers over its vectors. A second call takes what it finds in the folder.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ def learn_with_peer(setup: Setup, task: OpenTask, folder: Path, *, window: int, 
     model = kind.create(str(folder)).train()
     features = kind.encode(labelled.train)
     batch = min(setup.batch, len(features))
-    epochs = round(ours.epochs)
+    epochs = max(1, round(ours.epochs))
     steps = epochs * math.ceil(len(features) / batch)
     matrices = [each for each in model.parameters() if each.dim() >= 2]
     others = [each for each in model.parameters() if each.dim() < 2]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import time
@@ -21,7 +22,7 @@ from lmlab.recipe import make_recipe
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
-from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.planning import plan_finetuning, usual_epochs
 from lmlab.transfer.results import score_predictions
 from lmlab.transfer.study import labels_of
 from lmlab.transfer.trials import TaskData, Trial
@@ -193,6 +194,9 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
         seconds = time.perf_counter() - began
         return Found(values=task.score(predictions), seconds=seconds, examples=len(own.labelled.train))
     assert origin is not None, "a model begins with a run"
+    examples = len(own.labelled.train)
+    batch = min(setup.batch, examples)
+    epochs = setup.epochs or usual_epochs(setup.way, math.ceil(examples / batch))
     rate = {} if setup.rate is None else {"rate": setup.rate}
     recipe = plan_finetuning(
         origin,
@@ -200,9 +204,9 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
         own.config,
         how=setup.way,
         seed=setup.seed,
-        epochs=setup.epochs,
+        epochs=epochs,
         task={"auxiliary": setup.auxiliary} if setup.auxiliary else {},
-        train={"evaluations": 1, "batch": min(setup.batch, len(own.labelled.train)), **rate},
+        train={"evaluations": 1, "batch": batch, "budget": f"{epochs:g}epochs", **rate},  # of windows, too
     )
     output = folder / "trial"
     shutil.rmtree(output, ignore_errors=True)
@@ -212,13 +216,12 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
     values = task.score(predictor.predict(task.dev))
     mix: Any = dict(predictor.heads).get("mix")
     shutil.rmtree(output)
-    examples = len(own.labelled.train)
     return Found(
         values=values,
         seconds=seconds,
         training=outcome.progress.seconds,
         examples=examples,
-        epochs=outcome.progress.units["examples"] / examples,
+        epochs=epochs,
         rate=recipe.train.rate,
         steps=outcome.progress.step,
         more={} if mix is None else {"mix": mix.shares().tolist()},
