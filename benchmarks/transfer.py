@@ -113,7 +113,7 @@ class Study:
 
     def peers(self, task: str, model: str) -> list[Found]:
         """What the plain loop comes to, for all seeds of `full`."""
-        folder, origin = self.arguments.folder / "pretrained" / f"{model}-hf", self.origins[model]
+        folder, origin = self.arguments.folder / "pretrained" / f"{self.origins[model].name}-hf", self.origins[model]
         if not folder.is_dir():
             export_run(origin, folder)
         window = read_json(origin / "config.json")["model"]["window"]

@@ -208,7 +208,7 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
         task={"auxiliary": setup.auxiliary} if setup.auxiliary else {},
         train={"evaluations": 1, "batch": batch, "budget": f"{epochs:g}epochs", **rate},  # of windows, too
     )
-    output = folder / "trial"
+    output = folder / f"trial-{os.getpid()}"
     shutil.rmtree(output, ignore_errors=True)
     outcome = run.start(recipe, output)
     seconds = time.perf_counter() - began
