@@ -100,32 +100,28 @@ class Study:
 
     def found(self, task: str, model: str, way: str) -> list[Found]:
         """The results of all seeds."""
-        found = []
-        for seed in self.seeds(way):
-            setup = self.setup(task, model, way, seed)
-            origin = self.origins.get(model)
+        return [self.result(task, model, way, seed) for seed in self.seeds(way)]
 
-            def make(setup: Setup = setup, origin: Path | None = origin) -> Found:
-                return learn(setup, self.task(task), origin, self.arguments.folder)
-
-            found.append(self.results.get(setup, make))
-        return found
+    def result(self, task: str, model: str, way: str, seed: int) -> Found:
+        """The result of one seed."""
+        setup, origin = self.setup(task, model, way, seed), self.origins.get(model)
+        return self.results.get(setup, lambda: learn(setup, self.task(task), origin, self.arguments.folder))
 
     def peers(self, task: str, model: str) -> list[Found]:
         """What the plain loop comes to, for all seeds of `full`."""
-        folder, origin = self.arguments.folder / "pretrained" / f"{self.origins[model].name}-hf", self.origins[model]
+        return [self.peer(task, model, seed) for seed in self.seeds("full")]
+
+    def peer(self, task: str, model: str, seed: int) -> Found:
+        """The plain loop, right after lmlab's: both meet the same machine."""
+        ours, origin = self.result(task, model, "full", seed), self.origins[model]
+        folder = self.arguments.folder / "pretrained" / f"{origin.name}-hf"
         if not folder.is_dir():
             export_run(origin, folder)
         window = read_json(origin / "config.json")["model"]["window"]
-        found = []
-        for seed, ours in enumerate(self.found(task, model, "full")):
-            setup = replace(self.setup(task, model, "full", seed), side="transformers")
-
-            def make(setup: Setup = setup, ours: Found = ours) -> Found:
-                return learn_with_peer(setup, self.task(task), folder, window=window, ours=ours)
-
-            found.append(self.results.get(setup, make))
-        return found
+        setup = replace(self.setup(task, model, "full", seed), side="transformers")
+        return self.results.get(
+            setup, lambda: learn_with_peer(setup, self.task(task), folder, window=window, ours=ours)
+        )
 
 
 def print_scores(study: Study) -> None:
@@ -207,6 +203,10 @@ def main() -> None:
     keep_buffers()
     print(f"{clock()}, {arguments.threads} threads, {arguments.seeds} seeds", flush=True)
     study = Study(arguments)
+    if arguments.peer:
+        for task in arguments.tasks:
+            for model in arguments.models:
+                study.peers(task, model)
     print_scores(study)
     if arguments.peer:
         print_peers(study)
