@@ -1,8 +1,8 @@
 """The documentation is true: its snippets run and print what they say, its commands work, its names exist.
 
 Conventions in README.md and docs/**/*.md:
-- ```python blocks run in order, in one namespace and one temporary folder, which holds a short `book.txt` and its
-  translation line by line, `train.en` and `train.de`. A comment
+- ```python blocks run in order, in one namespace and one temporary folder, which holds a short `book.txt`, sentences
+  and their translations line by line, `train.en` and `train.de`, and labelled texts, `reviews.tsv`. A comment
   `# -> TEXT` is what that line prints; a ```text block right after a ```python block is all that the block prints.
 - `<!-- run -->` before a ```console block runs its commands, which are lmlab's, in the same folder and in their place.
 - `<!-- skip: REASON -->` before a block leaves it out.
@@ -28,6 +28,7 @@ import lmlab
 from lmlab.cli import app
 from lmlab.cli.verbs import VERBS
 from lmlab.models import LINEAGE
+from lmlab.objectives import TASKS
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "lmlab"
@@ -83,9 +84,17 @@ def translations() -> tuple[str, str]:
     return english, german
 
 
+def reviews() -> str:
+    """Labelled texts."""
+    words = {"good": ["lovely", "warm", "moving"], "bad": ["dull", "cold", "empty"]}
+    rows = [f"a {word} film about {planet}\t{label}" for label in words for word in words[label] for planet in PLANETS]
+    return "\n".join(["text\tlabel", *rows]) + "\n"
+
+
 @contextlib.contextmanager
 def folder_with_book(path: Path) -> Iterator[None]:
     (path / "book.txt").write_text(book(), encoding="utf-8")
+    (path / "reviews.tsv").write_text(reviews(), encoding="utf-8")
     for name, text in zip(("train.en", "train.de"), translations(), strict=True):
         (path / name).write_text(text, encoding="utf-8")
     with contextlib.chdir(path):
@@ -93,15 +102,17 @@ def folder_with_book(path: Path) -> Iterator[None]:
 
 
 @pytest.fixture
-def _unchanged_lineage() -> Iterator[None]:
-    """A page may add a system; the other tests do not see it."""
-    before = dict(LINEAGE)
+def _unchanged_tables() -> Iterator[None]:
+    """A page may add a system or a task; the other tests do not see it."""
+    before, tasks = dict(LINEAGE), dict(TASKS)
     yield
     LINEAGE.clear()
     LINEAGE.update(before)
+    TASKS.clear()
+    TASKS.update(tasks)
 
 
-@pytest.mark.usefixtures("_unchanged_lineage")
+@pytest.mark.usefixtures("_unchanged_tables")
 @pytest.mark.parametrize("page", PAGES, ids=page_name)
 def test_page_runs_and_prints_what_it_says(page: Path, tmp_path: Path) -> None:
     found = [block for block in blocks(page) if not block.mark.startswith("skip:")]
@@ -230,7 +241,7 @@ def test_every_set_key_in_the_pages_exists() -> None:
     }
     keys = {name: set(config.model_fields) for name, config in groups.items()}
     keys["data"] = set().union(*(load_config(kind).allowed() for kind in DATA))
-    keys["objective"] = {"kind"}.union(*(load_objective(name).Config.model_fields for name in OBJECTIVES))
+    keys["objective"] = {"kind"}.union(*(load_objective(name).Config.model_fields for name in (*OBJECTIVES, *TASKS)))
     keys["model"] = {"kind", "size"}.union(*(load_class(name).Config.model_fields for name in LINEAGE))
     wrong = []
     for page in PAGES:
