@@ -102,6 +102,8 @@ class Model(nn.Module):
     """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
     HEAD: ClassVar[str | None] = None
     """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
+    HEAD_BIAS: ClassVar[bool] = True
+    """Whether the last layer of a classifier has a bias."""
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 

@@ -105,6 +105,7 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     found: dict[str, Any] = {"how": how, "metric": labelled.metric}
     if pooled:
         found |= {"pool": "mean" if frozen else cls.POOL, "activation": None if frozen else cls.HEAD}
+        found["bias"] = frozen or cls.HEAD_BIAS
     if labelled.task == "classification":
         found["labels"] = list(find_labels(labelled.train))
     elif labelled.task == "tagging":
