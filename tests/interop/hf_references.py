@@ -210,6 +210,9 @@ def make_task_run(path: Path, kind: str, spec: str, task: dict[str, Any], **valu
     cls = load_class(kind)
     pooled = {"pool": cls.POOL, "activation": cls.HEAD, "bias": cls.HEAD_BIAS}
     own = pooled if task["kind"] in ("classification", "regression", "choice") else {}
+    if kind == "bart":  # as theirs, from the decoder, which is given the text as well
+        frame = {"source": "a boundary [b boundary]", "tokens": "start a [boundary b]"}
+        task, own = {"frame": frame, **task}, own and {"pool": "last", "activation": "tanh", "bias": True}
     task = {"frame": dict(cls.TASK_FRAME), "window": model.window, **own, **task}
     heads = nn.ModuleDict(create_objective(task, tokenizer, None).heads(model))
     for parameter in heads.parameters():

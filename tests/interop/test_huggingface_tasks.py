@@ -25,6 +25,7 @@ KINDS = {
     "electra": ("wordpiece:200", "Electra"),
     "gpt2": ("bpe:300", "GPT2"),
     "gpt": ("bpe:300", "OpenAIGPT"),
+    "bart": ("bpe:300", "Bart"),
 }
 TASKS: dict[str, tuple[str, dict[str, Any], list[Example]]] = {
     # the end of their class, our task, examples
@@ -47,6 +48,7 @@ TASKS: dict[str, tuple[str, dict[str, Any], list[Example]]] = {
     "spans": ("ForQuestionAnswering", {}, [Example("what goes?", "the planet Mars goes round the sun")]),
 }
 GIVEN = {"gpt": ("classification", "regression"), "gpt2": ("classification", "regression", "tagging", "spans")}
+GIVEN["bart"] = ("classification", "regression", "spans")
 CASES = [(kind, task) for kind in KINDS for task in GIVEN.get(kind, tuple(TASKS))]
 RUN = ("config.json", "model.safetensors", "tokenizer.json", "manifest.json", TASK, HEADS)
 
@@ -64,7 +66,7 @@ def compare(predictor: Any, model: Any, reader: Any, examples: list[Example]) ->
         inputs, ours, places = judge(predictor, example)
         tokens, theirs = judge_there(model, reader, example, places)
         if not example.choices:
-            assert inputs["tokens"].tolist() == tokens.tolist()
+            assert inputs.get("source", inputs["tokens"]).tolist() == tokens.tolist()
         assert ours.shape == theirs.shape
         assert (ours - theirs).abs().max() <= 1e-4
         assert ours.abs().max() > 1e-3

@@ -59,11 +59,23 @@ def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
     Where the tokenizer says nothing, as in old folders, it is what the model's own class puts there; but one that reads
     from left to right is given nothing but the text, as `transformers` does.
     """
-    found = read_template(tokenizer)
+    found, own = read_template(tokenizer), dict(model.TASK_FRAME)
+    if "source" in own:
+        return shift_frame(join_template(*found) if found is not None else own["source"])
     if found is not None:
         return {"tokens": join_template(*found)}
-    own = dict(model.TASK_FRAME)
     return own if "cls" in " ".join(own.values()) else {"tokens": "a b"}
+
+
+def shift_frame(source: str) -> dict[str, str]:
+    """The frame of an encoder-decoder whose decoder is given the source as well, each token one place later."""
+    single, pair = (f"start {text.rpartition(' ')[0]}" for text in split_template(source))
+    return {"source": source, "tokens": join_template(single, pair)}
+
+
+def same_frame(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two frames put the same around one text and around two."""
+    return one.keys() == other.keys() and all(split_template(one[key]) == split_template(other[key]) for key in one)
 
 
 def _tell(steps: list[dict[str, Any]], tokenizer: Tokenizer, names: Mapping[int, str]) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from lmlab.interop.hf_frames import same_frame, shift_frame
 from lmlab.interop.hf_table import Family, Head
 
 WEIGHT, BIAS = "label.out.weight", "label.out.bias"
@@ -27,6 +28,7 @@ OPTIONS = {
     "crf": "no --crf",
     "how": "--how full",
     "layers": "--layers last",
+    "frame": "--set 'objective.frame={}'",
 }
 """How to fine-tune a run whose head has the setting that theirs has."""
 EXACT = 1e-6
@@ -43,18 +45,31 @@ def find_head(family: Family, task: Mapping[str, Any]) -> Head:
         names = ", ".join(head.name for head in family.heads)
         told = f"it has only {names}" if names else "it has none for tasks that gives the same scores"
         raise ValueError(f"transformers has no {family.model_type} for {kind}: {told}")
-    wanted = {"both_orders": False, "crf": False, "how": "full", "layers": "last"}
+    wanted: dict[str, Any] = {"both_orders": False, "crf": False, "how": "full", "layers": "last"}
     if head.pool is not None:
         wanted |= {"pool": head.pool, "activation": head.activation}
     given = {name: task.get(name, value) for name, value in wanted.items()}
     given["how"] = "mix" if given["how"] == "mix" else "full"  # whichever weights learn, it is the same network
     given["layers"] = given["layers"] if task.get("how") == "frozen" else "last"
+    if head.shifted:
+        wanted["frame"] = shift_frame(task["frame"]["source"])
+        given["frame"] = wanted["frame"] if same_frame(task["frame"], wanted["frame"]) else task["frame"]
     wrong = {name: value for name, value in given.items() if value != wanted[name]}
     if wrong:
         has = " and ".join(f"{name} = {value!r}" for name, value in wrong.items())
-        options = " ".join(OPTIONS[name].format(wanted[name] or "none") for name in wrong)
-        raise ValueError(f"{head.name} has no place for a head with {has}; for one that fits, fine-tune with {options}")
+        options = " ".join(_option(name, wanted[name]) for name in wrong)
+        why = ", which reads the decoder," if "frame" in wrong else ""
+        raise ValueError(
+            f"{head.name}{why} has no place for a head with {has}; for one that fits, fine-tune with {options}"
+        )
     return head
+
+
+def _option(name: str, value: Any) -> str:
+    """How a setting is given to `lmlab finetune`."""
+    if isinstance(value, Mapping):
+        value = "{" + ", ".join(f'{key} = "{each}"' for key, each in value.items()) + "}"
+    return OPTIONS[name].format("none" if value is None else value)
 
 
 def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, layers: int) -> dict[str, Tensor]:

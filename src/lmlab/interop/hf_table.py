@@ -106,6 +106,8 @@ class Head:
     absorbs: str | None = None
     """Of a head without a bias: the tensor of ours, the last that is added to what it reads, that can take one up."""
     options: tuple[Only, ...] = ()
+    shifted: bool = False
+    """Whether it reads a decoder that is given the text once more, each token one place later."""
 
     @property
     def bias(self) -> bool:

@@ -92,6 +92,7 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
         if checkpoint.learnt is not None:
             task = dict(checkpoint.learnt.task)
             if "frame" not in task:
+                check_start(theirs, checkpoint.config, where=str(folder))
                 task |= {
                     "frame": find_frame(theirs, load_class(checkpoint.kind)),
                     "window": getattr(checkpoint.config, "window", None),
@@ -255,7 +256,9 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
     if head is not None:
         task = export.remembered["task"]
         config = {**write_head_config(head, task), **config}
-        frame = split_template(task["frame"]["tokens"], segments=adapted.values.get("segments", 1) > 1)
+        frame = split_template(next(iter(task["frame"].values())), segments=adapted.values.get("segments", 1) > 1)
+        if head.shifted and find_role(tokenizer, frame[0].split()[-1]) != tokenizer.boundary:
+            raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
     write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))
     write_json(folder / "config.json", config)
     undo = write_tokenizer(tokenizer, folder, table, window=export.window, frame=frame)
@@ -298,6 +301,16 @@ def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
             f"the model of {where} has {rows} tokens, but the tokenizer only {tokenizer.vocabulary}: "
             f"perhaps it belongs to another model",
             stacklevel=3,
+        )
+
+
+def check_start(tokenizer: Tokenizer, config: TokenModelConfig, *, where: str) -> None:
+    """A ValueError where a decoder begins with another token than tasks begin with."""
+    start = getattr(config, "start", None)
+    if start is not None and start != tokenizer.boundary:
+        raise ValueError(
+            f"{where}: decoder_start_token_id = {start} is not supported for tasks: lmlab begins with "
+            f"{tokenizer.show(tokenizer.boundary)}, {tokenizer.boundary}"
         )
 
 

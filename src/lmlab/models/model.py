@@ -303,8 +303,11 @@ class EncoderDecoder(Predictor):
     POOL: ClassVar[str] = "mean"
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """Those of the encoder."""
-        hidden = self.layers(**inputs)[-1]
+        """Those of the encoder; where `tokens` are given as well, of the decoder that reads them.
+
+        BART learns tasks from its decoder, which is given the text a second time (Lewis et al. 2020, section 3.1).
+        """
+        hidden = self(**inputs).hidden if "tokens" in inputs else self.layers(**inputs)[-1]
         return hidden if at is None else choose(hidden, at)
 
     def layers(self, **inputs: Any) -> list[Tensor]:
