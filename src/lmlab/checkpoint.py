@@ -291,10 +291,15 @@ def copy_weights(model: nn.Module, run: Path) -> None:
 
 def load_heads(run: str | Path, heads: nn.Module) -> None:
     """Copy the heads that a run has learnt into new ones of the same shapes, a `ModuleDict` by name."""
+    load_weights(heads, read_heads(run), source=Path(run) / HEADS, into="these heads")
+
+
+def read_heads(run: str | Path) -> dict[str, Tensor]:
+    """The weights of the heads that a run has learnt, by name."""
     run = Path(run)
     if not (run / HEADS).is_file():
         raise ValueError(f"{run} has no {HEADS}: it was not trained for a task")
-    load_weights(heads, _best_weights(run, HEADS), source=run / HEADS, into="these heads")
+    return _best_weights(run, HEADS)
 
 
 def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:

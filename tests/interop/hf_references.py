@@ -11,10 +11,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import lmlab
 from encoders import filler, judge_pairs
-from lmlab.checkpoint import model_tensors, write_config, write_manifest, write_tensors
-from lmlab.models import create
+from lmlab.checkpoint import HEADS, TASK, model_tensors, write_config, write_json, write_manifest, write_tensors
+from lmlab.data.reading.examples import Example
+from lmlab.models import create, load_class
 from lmlab.models.model import Model, Predictor
+from lmlab.objectives import create_objective
 from lmlab.tokenizers import Tokenizer, train
 
 transformers: Any = pytest.importorskip("transformers")
@@ -199,3 +202,50 @@ def make_run(
     write_config(path, kind, model.config.model_dump())
     write_manifest(path)
     return model, tokenizer
+
+
+def make_task_run(path: Path, kind: str, spec: str, task: dict[str, Any], **values: Any) -> Any:
+    """A fine-tuned run with random weights; its predictor."""
+    model, tokenizer = make_run(path, kind, spec, roles=() if kind in ("gpt", "gpt2") else ROLES, **values)
+    cls = load_class(kind)
+    pooled = {"pool": cls.POOL, "activation": cls.HEAD, "bias": cls.HEAD_BIAS}
+    own = pooled if task["kind"] in ("classification", "regression", "choice") else {}
+    if kind == "bart":  # as theirs, from the decoder, which is given the text as well
+        frame = {"source": "a boundary [b boundary]", "tokens": "start a [boundary b]"}
+        task, own = {"frame": frame, **task}, own and {"pool": "last", "activation": "tanh", "bias": True}
+    task = {"frame": dict(cls.TASK_FRAME), "window": model.window, **own, **task}
+    heads = nn.ModuleDict(create_objective(task, tokenizer, None).heads(model))
+    for parameter in heads.parameters():
+        nn.init.normal_(parameter, std=0.3)
+    write_json(path / TASK, task)
+    write_tensors(path / HEADS, model_tensors(heads))
+    write_manifest(path)
+    return lmlab.load(path).predictor
+
+
+def judge(predictor: Any, example: Example) -> tuple[dict[str, Tensor], Tensor, Tensor | None]:
+    """The inputs of a fine-tuned run of ours for one example, its scores on the scale of the data, and their places."""
+    task = predictor.task
+    batch = task.batch(task.items([example]))
+    with torch.inference_mode():
+        scores = task.verdict(predictor.model, predictor.heads, batch)[0]
+    if task.name == "regression":
+        scores = task.config.centre + task.config.spread * scores
+    placed = task.name in ("tagging", "spans")
+    return batch.inputs, scores[0], batch.labels["at"][0] if placed else None
+
+
+def judge_there(model: Any, reader: Any, example: Example, places: Tensor | None) -> tuple[Tensor, Tensor]:
+    """The tokens that their tokenizer makes of an example, and the scores that their model gives at these places."""
+    if example.choices:
+        read = reader([str(example.a)] * len(example.choices), list(example.choices), padding=True, return_tensors="pt")
+    else:
+        text = example.a if isinstance(example.a, str) else " ".join(example.a)
+        read = reader(text, example.b, return_tensors="pt")
+    inputs = {name: tensor[None] for name, tensor in read.items()} if example.choices else dict(read)
+    with torch.inference_mode():
+        found = model.eval()(**inputs)
+    if "start_logits" in found:
+        assert places is not None
+        return read["input_ids"], torch.stack([found.start_logits[0], found.end_logits[0]], -1)[places]
+    return read["input_ids"], found.logits[0] if places is None else found.logits[0][places]

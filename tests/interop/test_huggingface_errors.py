@@ -169,8 +169,8 @@ def test_nonsense_in_a_configuration_is_an_error_not_a_crash(family: str, value:
 
 
 def test_unknown_architectures_are_told_the_nearest(folder: Path) -> None:
-    change_config(folder, architectures=["BertForSequenceClassification"])
-    refuse(folder, "unknown architecture 'BertForSequenceClassification' of bert", "did you mean", "save_pretrained")
+    change_config(folder, architectures=["BertForSequenceClassifying"])
+    refuse(folder, "unknown architecture 'BertForSequenceClassifying' of bert", "did you mean", "save_pretrained")
     change_config(folder, model_type="berd", architectures=["BerdModel"])
     refuse(folder, "unknown model_type 'berd'; did you mean 'bert'?", "gpt2")
     change_config(folder, model_type=None, architectures=["BertModell"])

@@ -91,6 +91,35 @@ class Architecture:
     prefixed: bool = True
 
 
+@dataclass(frozen=True)
+class Head:
+    """A class of theirs for a task, and which of our heads it has: ours is `label.out`, after `label.dense` or not."""
+
+    name: str
+    tasks: tuple[str, ...]
+    weights: tuple[Weight, ...]
+    pool: str | None = None
+    """Whose vector it reads; None where every place is read."""
+    activation: str | None = None
+    dropout: str | None = "classifier_dropout"
+    """Their name for the dropout in the head."""
+    absorbs: str | None = None
+    """Of a head without a bias: the tensor of ours, the last that is added to what it reads, that can take one up."""
+    options: tuple[Only, ...] = ()
+    shifted: bool = False
+    """Whether it reads a decoder that is given the text once more, each token one place later."""
+
+    @property
+    def bias(self) -> bool:
+        """Whether its last layer has a bias."""
+        return any(weight.ours == "label.out.bias" for weight in self.weights)
+
+    @property
+    def dense(self) -> bool:
+        """Whether it has a layer before the last."""
+        return any(weight.ours == "label.dense.weight" for weight in self.weights)
+
+
 class Adaptation(Protocol):
     """What must change in a model of ours before the rows apply, because of its tokenizer."""
 
@@ -145,6 +174,10 @@ class Family:
     """What changes with the tokenizer before the rows apply."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
     """The folders, and in each the settings of ours that differ, for a model that is several of theirs."""
+    heads: tuple[Head, ...] = ()
+    """Its classes for tasks."""
+    bare: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of ours for a body without the heads of pre-training, as classes for tasks have it."""
 
 
 def linear(ours: str, theirs: str, transform: Transform = SAME) -> tuple[Weight, Weight]:
@@ -162,4 +195,31 @@ def fused(ours: str, *theirs: str) -> tuple[Weight, Weight]:
     return (
         Weight(f"{ours}.weight", tuple(f"{name}.weight" for name in theirs), each),
         Weight(f"{ours}.bias", tuple(f"{name}.bias" for name in theirs), each),
+    )
+
+
+SENTENCES = ("classification", "regression")
+"""The tasks that are one class of theirs."""
+
+
+def pooled_head(
+    name: str,
+    tasks: tuple[str, ...],
+    *,
+    dense: str,
+    out: str,
+    activation: str = "tanh",
+    dropout: str,
+    options: tuple[Only, ...] = (),
+) -> Head:
+    """A dense layer over the first vector, and one more."""
+    rows = (*linear("label.dense", dense), *linear("label.out", out))
+    return Head(name, tasks, rows, pool="cls", activation=activation, dropout=dropout, options=options)
+
+
+def placed_heads(prefix: str, *, dropout: str = "classifier_dropout") -> tuple[Head, Head]:
+    """One layer over the vector of every place: tags, and where answers begin and end."""
+    return (
+        Head(f"{prefix}ForTokenClassification", ("tagging",), linear("label.out", "classifier"), dropout=dropout),
+        Head(f"{prefix}ForQuestionAnswering", ("spans",), linear("label.out", "qa_outputs"), dropout=None),
     )

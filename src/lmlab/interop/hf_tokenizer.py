@@ -12,6 +12,7 @@ import tokenizers as hf
 from tokenizers import models, normalizers, processors
 
 from lmlab.checkpoint import read_json, write_json
+from lmlab.interop.hf_frames import read_template
 from lmlab.interop.hf_table import Family
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import BOUNDARY
@@ -59,19 +60,23 @@ def _with_boundary(tokenizer: Tokenizer, family: Family) -> Tokenizer:
     return Tokenizer(hf.Tokenizer.from_str(json.dumps(content)))
 
 
-def write_tokenizer(tokenizer: Tokenizer, folder: Path, family: Family, *, window: int | None) -> dict[str, Any]:
+def write_tokenizer(
+    tokenizer: Tokenizer, folder: Path, family: Family, *, window: int | None, frame: tuple[str, str] | None = None
+) -> dict[str, Any]:
     """Write the files that `AutoTokenizer` reads; give what was changed in `tokenizer.json`, to undo it.
 
-    Only tokens that are special in the file are named, because `transformers` makes special what is named.
+    Only tokens that are special in the file are named, because `transformers` makes special what is named. A `frame`
+    goes before what the family, or the tokenizer itself, puts around a text.
     """
     content = json.loads(tokenizer.engine.to_str())
     undo: dict[str, Any] = {}
-    if content["post_processor"] is None and (template := _template(tokenizer, family)):
-        undo = {"post_processor": None}
+    other = content["post_processor"] is None if frame is None else read_template(tokenizer) != frame
+    if other and (template := _template(tokenizer, frame or family.template)):
+        undo = {"post_processor": content["post_processor"]}
         content["post_processor"] = template
     write_json(folder / "tokenizer.json", content)
     names = special_names(tokenizer, family)
-    kinds = ["token_type_ids"] if ":1" in " ".join(family.template) else []
+    kinds = ["token_type_ids"] if ":1" in " ".join(frame or family.template) else []
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "model_input_names": ["input_ids", *kinds, "attention_mask"],
@@ -114,16 +119,14 @@ def find_role(tokenizer: Tokenizer, name: str) -> int | None:
         return None
 
 
-def _template(tokenizer: Tokenizer, family: Family) -> dict[str, Any] | None:
-    """What `transformers` puts around a text, as models of this family were trained; None where tokens are missing."""
-    roles = {step.partition(":")[0] for text in family.template for step in text.split() if step[0] != "$"}
+def _template(tokenizer: Tokenizer, template: tuple[str, ...]) -> dict[str, Any] | None:
+    """What `transformers` puts around a text, as a model was trained; None where tokens are missing."""
+    roles = {step.partition(":")[0] for text in template for step in text.split() if step[0] != "$"}
     ids: dict[str, Any] = {role: find_role(tokenizer, role) for role in sorted(roles)}
     if not roles or None in ids.values():
         return None
     names = {role: str(tokenizer.engine.id_to_token(token)) for role, token in ids.items()}
-    single, pair = (
-        [re.sub("[a-z]+", lambda role: names[role[0]], step) for step in text.split()] for text in family.template
-    )
+    single, pair = ([re.sub("[a-z]+", lambda role: names[role[0]], step) for step in text.split()] for text in template)
     engine = hf.Tokenizer(models.WordLevel({}, unk_token=""))
     engine.post_processor = processors.TemplateProcessing(
         single=single, pair=pair, special_tokens=[(names[role], ids[role]) for role in ids]

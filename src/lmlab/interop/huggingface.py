@@ -19,11 +19,15 @@ from torch.overrides import TorchFunctionMode
 
 from lmlab import __version__
 from lmlab.checkpoint import (
+    HEADS,
+    TASK,
     DamagedError,
     load_frame,
     load_model,
     load_weights,
+    read_heads,
     read_json,
+    read_tensors,
     write_config,
     write_json,
     write_manifest,
@@ -34,7 +38,17 @@ from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
 from lmlab.interop.hf_config import check_options, read_settings, write_settings
 from lmlab.interop.hf_files import read_weights, write_weights
-from lmlab.interop.hf_table import Adapted, Architecture, Family
+from lmlab.interop.hf_frames import find_frame, split_template
+from lmlab.interop.hf_heads import (
+    expected_head,
+    find_head,
+    fold,
+    read_task,
+    recall,
+    with_head,
+    write_head_config,
+)
+from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, undo_changes, write_tokenizer
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import load_class
@@ -43,16 +57,24 @@ from lmlab.tokenizers import Tokenizer
 if TYPE_CHECKING:
     from lmlab.models.model import Model, TokenModelConfig
 
-OURS = EXPORT
+OURS, KEPT = EXPORT, "lmlab.safetensors"
 PADDING = 256
 """Rows without a token that are usual: tables are padded to round numbers."""
 
 
 class Checkpoint(NamedTuple):
-    """A network in our terms."""
+    """A network in our terms, and what it has learnt besides."""
 
     kind: str
     config: TokenModelConfig
+    tensors: Mapping[str, Tensor]
+    learnt: Learnt | None = None
+
+
+class Learnt(NamedTuple):
+    """A task with its head."""
+
+    task: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
 
@@ -60,14 +82,23 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
     """Make a run directory of a folder of theirs; `tokenizer` stands in for the folder's own."""
     with staged(run, overwrite=overwrite) as new:
         checkpoint = read_checkpoint(folder)
-        if tokenizer is None:
-            tokenizer = read_tokenizer(folder, family_of_kind(checkpoint.kind))
-            undo = _ours(folder).get("tokenizer")
-            tokenizer = undo_changes(tokenizer, undo) if undo else tokenizer
+        theirs = tokenizer or read_tokenizer(folder, family_of_kind(checkpoint.kind))
+        undo = _ours(folder).get("tokenizer") if tokenizer is None else None
+        tokenizer = undo_changes(theirs, undo) if undo else theirs
         check_fit(tokenizer, checkpoint.config.vocabulary, where=str(folder))
         write_tensors(new / "model.safetensors", checkpoint.tensors)
         write_config(new, checkpoint.kind, checkpoint.config.model_dump())
         tokenizer.save(new / "tokenizer.json")
+        if checkpoint.learnt is not None:
+            task = dict(checkpoint.learnt.task)
+            if "frame" not in task:
+                check_start(theirs, checkpoint.config, where=str(folder))
+                task |= {
+                    "frame": find_frame(theirs, load_class(checkpoint.kind)),
+                    "window": getattr(checkpoint.config, "window", None),
+                }
+            write_json(new / TASK, task)
+            write_tensors(new / HEADS, checkpoint.learnt.tensors)
         write_manifest(new)
 
 
@@ -82,7 +113,8 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
             )
-        write_checkpoint(model, kind, tokenizer, new)
+        learnt = Learnt(read_json(run / TASK), read_heads(run)) if (run / TASK).is_file() else None
+        write_checkpoint(model, kind, tokenizer, new, learnt=learnt)
 
 
 def read_model(folder: Path) -> Model:
@@ -99,6 +131,8 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     if "whole" not in ours:
         return main
     config = build(load_class(main.kind).Config, ours["whole"], where=str(folder / OURS))
+    if main.learnt is not None:
+        return _complete(main, config, folder)
     others = [name for name in family_of_kind(main.kind).folders(config.model_dump()) if name]
     missing = [name for name in others if not (folder / name / "config.json").is_file()]
     if missing:
@@ -110,6 +144,17 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     return Checkpoint(main.kind, config, {name: tensors[name] for name in expected_tensors(main.kind, config)})
 
 
+def _complete(main: Checkpoint, config: TokenModelConfig, folder: Path) -> Checkpoint:
+    """A model for a task together with its heads of pre-training, which their class has no place for."""
+    expected = expected_tensors(main.kind, config)
+    tensors = {**_kept(folder), **main.tensors}
+    if missing := [name for name in expected if name not in tensors]:
+        told = f"the heads of pre-training are left out: {missing[0]} is not there"
+        warnings.warn(f"{folder / KEPT} does not hold all that it had, so {told}", stacklevel=4)
+        return main
+    return main._replace(config=config, tensors={name: tensors[name] for name in expected})
+
+
 def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     """One model of theirs, and what we remember of it."""
     where = str(folder / "config.json")
@@ -119,59 +164,105 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     if not isinstance(theirs, dict):
         raise DamagedError(f"{where} is damaged: it is no table of settings")
     family, architecture = family_of_config(theirs, where=where)
+    head = architecture if isinstance(architecture, Head) else None
     values = read_settings(family, theirs, where=where)
     kind = family.kind
     build(load_class(kind).Config, values, where=where)
-    check_options(family, theirs, where=where)
+    table = family if head is None else with_head(family, head)
+    check_options(table, theirs, where=where)
     tensors = read_weights(folder)
     values |= _parts(family, architecture, tensors)
     ours = _ours_of(folder, family, theirs)
     if ours:
         kind, values = ours["kind"], ours["model"]
     config = build(load_class(kind).Config, values, where=where)
-    found = hf_weights.read(family, tensors, expected_tensors(kind, config), where=str(folder))
+    expected = expected_tensors(kind, config)
+    task = {} if head is None else read_task(head, theirs, dropout=values["dropout"], where=where)
+    wanted = {} if head is None else expected_head(head, task, width=_width(family, theirs))
+    found = hf_weights.read(table, tensors, {**expected, **wanted}, where=str(folder))
     if family.adaptation is not None and ours.get("adaptation"):
         values, found = family.adaptation.read(Adapted(config.model_dump(), found, ours["adaptation"]))
         config = build(load_class(kind).Config, values, where=where)
-    return Checkpoint(kind, config, found), ours
+    if head is None:
+        return Checkpoint(kind, config, found), ours
+    task, found = recall(head, task, found, known=ours.get("task"), kept=_kept(folder), layers=values["layers"])
+    learnt = Learnt(task, {name: tensor for name, tensor in found.items() if name not in expected})
+    return Checkpoint(kind, config, {name: found[name] for name in expected}, learnt), ours
 
 
-def write_checkpoint(model: Model, kind: str, tokenizer: Tokenizer, folder: Path) -> None:
+def _width(family: Family, theirs: Mapping[str, Any]) -> int:
+    return int(theirs[next(setting.theirs for setting in family.settings if setting.ours == "width")])
+
+
+class Export(NamedTuple):
+    """What one folder of theirs is to hold, in our terms."""
+
+    table: Family
+    kind: str
+    values: Mapping[str, Any]
+    tensors: Mapping[str, Tensor]
+    window: int | None
+    remembered: Mapping[str, Any]
+    head: Head | None = None
+
+
+def write_checkpoint(
+    model: Model, kind: str, tokenizer: Tokenizer, folder: Path, *, learnt: Learnt | None = None
+) -> None:
     """Write a network with its tokenizer into an empty folder, for `transformers` to open."""
     family = family_of_kind(kind)
     whole, state = model.config.model_dump(), model.state_dict()
+    head = None if learnt is None else find_head(family, learnt.task)
     folders = family.folders(whole)
+    if head is not None:
+        folders = {"": {**folders[""], **family.bare}}
     for name, change in folders.items():
         values = {**whole, **change}
         names = expected_tensors(kind, build(type(model.config), values, where="model"))
         tensors = {name: state[name].detach().cpu() for name in names}
-        several = {} if name or len(folders) == 1 else {"whole": whole}
+        remembered = {"whole": whole} if not name and values != whole else {}
+        export = Export(family, kind, values, tensors, model.window, remembered)
         (folder / name).mkdir(exist_ok=True)
-        _write_folder(family, kind, values, tensors, tokenizer, folder / name, window=model.window, also=several)
+        if head is not None and learnt is not None:
+            rest = [name for name in expected_tensors(kind, model.config) if name not in names]
+            export, kept = _with_task(export, head, learnt)
+            kept |= {name: state[name].detach().cpu() for name in rest}
+            if kept:
+                write_tensors(folder / KEPT, kept)
+        _write_folder(export, tokenizer, folder / name)
 
 
-def _write_folder(
-    family: Family,
-    kind: str,
-    values: Mapping[str, Any],
-    tensors: Mapping[str, Tensor],
-    tokenizer: Tokenizer,
-    folder: Path,
-    *,
-    window: int | None,
-    also: Mapping[str, Any],
-) -> None:
-    pad = find_role(tokenizer, "pad")
-    adapted = Adapted(values, tensors, None)
-    if family.adaptation is not None:
-        adapted = family.adaptation.write(values, tensors, pad=pad)
-    architecture = _architecture(family, adapted.values)
-    config = {**write_settings(family, adapted.values), "architectures": [architecture.name], "dtype": "float32"}
-    config |= {name: token for name, token in _token_ids(family, tokenizer).items() if name not in config}
-    write_weights(folder, hf_weights.write(family, adapted.tensors, prefixed=architecture.prefixed))
+def _with_task(export: Export, head: Head, learnt: Learnt) -> tuple[Export, dict[str, Tensor]]:
+    """A body with the head of a task, and the tensors of ours that are not, or not so, in their class."""
+    both = {**export.tensors, **learnt.tensors}
+    written = {**both, **fold(head, learnt.task, both, layers=export.values["layers"])}
+    table = with_head(export.table, head)
+    theirs = {*export.tensors, *expected_head(head, learnt.task, width=1)}
+    kept = {name: both[name] for name in both if name not in theirs or written[name] is not both[name]}
+    tensors = {name: tensor for name, tensor in written.items() if name in theirs}
+    remembered = {**export.remembered, "task": learnt.task}
+    return export._replace(table=table, tensors=tensors, head=head, remembered=remembered), kept
+
+
+def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
+    table, head = export.table, export.head
+    adapted = Adapted(export.values, export.tensors, None)
+    if table.adaptation is not None:
+        adapted = table.adaptation.write(*adapted[:2], pad=find_role(tokenizer, "pad"))
+    architecture = _architecture(table, adapted.values) if head is None else Architecture(head.name)
+    config = {**write_settings(table, adapted.values), "architectures": [architecture.name], "dtype": "float32"}
+    config |= {name: token for name, token in _token_ids(table, tokenizer).items() if name not in config}
+    frame = None
+    if head is not None:
+        task = export.remembered["task"]
+        config = {**write_head_config(head, task), **config}
+        frame = split_template(next(iter(task["frame"].values())), segments=adapted.values.get("segments", 1) > 1)
+        if head.shifted and find_role(tokenizer, frame[0].split()[-1]) != tokenizer.boundary:
+            raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
+    write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))
     write_json(folder / "config.json", config)
-    undo = write_tokenizer(tokenizer, folder, family, window=window)
-    remembered: dict[str, Any] = {"kind": kind, "version": __version__, "model": dict(adapted.values), **also}
+    undo = write_tokenizer(tokenizer, folder, table, window=export.window, frame=frame)
+    remembered = {"kind": export.kind, "version": __version__, "model": dict(adapted.values), **export.remembered}
     remembered |= {"tokenizer": undo} if undo else {}
     remembered |= {"adaptation": adapted.undo} if adapted.undo else {}
     write_json(folder / OURS, remembered)
@@ -213,14 +304,25 @@ def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
         )
 
 
-def _parts(family: Family, architecture: Architecture | None, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+def check_start(tokenizer: Tokenizer, config: TokenModelConfig, *, where: str) -> None:
+    """A ValueError where a decoder begins with another token than tasks begin with."""
+    start = getattr(config, "start", None)
+    if start is not None and start != tokenizer.boundary:
+        raise ValueError(
+            f"{where}: decoder_start_token_id = {start} is not supported for tasks: lmlab begins with "
+            f"{tokenizer.show(tokenizer.boundary)}, {tokenizer.boundary}"
+        )
+
+
+def _parts(family: Family, architecture: Architecture | Head | None, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
     """The settings that depend on what the checkpoint holds; what its architecture promises is taken as there."""
-    promised = {} if architecture is None else architecture.when
+    promised = architecture.when if isinstance(architecture, Architecture) else {}
+    taken = {name for row in architecture.weights for name in row.their_names} if isinstance(architecture, Head) else ()
     names = hf_weights.their_names(family, tensors)
     values = {}
     for part in family.parts:
         keys = (part.theirs,) if isinstance(part.theirs, str) else part.theirs
-        found = [tensors[names[key]] for key in keys if key in names]
+        found = [tensors[names[key]] for key in keys if key in names and key not in taken]
         there = any(not part.nonzero or bool(tensor.any()) for tensor in found)
         there = there or promised.get(part.ours) == part.present
         values[part.ours] = part.present if there else part.absent
@@ -232,12 +334,17 @@ def _ours(folder: Path) -> dict[str, Any]:
     if not (folder / OURS).is_file():
         return {}
     ours = read_json(folder / OURS)
-    tables = ("model", "whole", "tokenizer", "adaptation")
+    tables = ("model", "whole", "tokenizer", "adaptation", "task")
     if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
         raise DamagedError(f"{folder / OURS} is damaged: it names no kind and settings; remove it to read the rest")
     if wrong := [name for name in tables if not isinstance(ours.get(name, {}), dict)]:
         raise DamagedError(f"{folder / OURS} is damaged: {wrong[0]} is no table; remove it to read the rest")
     return ours
+
+
+def _kept(folder: Path) -> dict[str, Tensor]:
+    """The tensors of a run that their class for a task has no place for."""
+    return read_tensors(folder / KEPT) if (folder / KEPT).is_file() else {}
 
 
 def _ours_of(folder: Path, family: Family, theirs: Mapping[str, Any]) -> dict[str, Any]:

@@ -118,6 +118,7 @@ class Electra(EncoderModel):
     TUNED_WIDTH: ClassVar[int | None] = Bert.TUNED_WIDTH
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "replaced"}
     TOKENIZER: ClassVar[str] = "wordpiece:4096"
+    HEAD: ClassVar[str | None] = "gelu"
 
     config: ElectraConfig
 

@@ -66,6 +66,7 @@ class GPT(WindowedTransformer):
         "decay": 0.01,
     }
     TUNED_WIDTH: ClassVar[int | None] = 64
+    HEAD_BIAS: ClassVar[bool] = False  # P(y | x) = softmax(h W_y), section 3.2
     block: ClassVar[type[nn.Module]] = Block
 
     config: GPTConfig

@@ -103,6 +103,8 @@ class Model(nn.Module):
     """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
     HEAD: ClassVar[str | None] = None
     """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
+    HEAD_BIAS: ClassVar[bool] = True
+    """Whether the last layer of a classifier has a bias."""
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
@@ -295,8 +297,11 @@ class EncoderDecoder(Predictor):
     POOL: ClassVar[str] = "mean"
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """Those of the encoder."""
-        hidden = self.layers(**inputs)[-1]
+        """Those of the encoder; where `tokens` are given as well, of the decoder that reads them.
+
+        BART learns tasks from its decoder, which is given the text a second time (Lewis et al. 2020, section 3.1).
+        """
+        hidden = self(**inputs).hidden if "tokens" in inputs else self.layers(**inputs)[-1]
         return hidden if at is None else choose(hidden, at)
 
     def layers(self, **inputs: Any) -> list[Tensor]:

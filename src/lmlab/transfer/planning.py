@@ -107,6 +107,7 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     found: dict[str, Any] = {"how": how, "metric": labelled.metric}
     if pooled:
         found |= {"pool": "mean" if frozen else cls.POOL, "activation": None if frozen else cls.HEAD}
+        found["bias"] = frozen or cls.HEAD_BIAS
     if labelled.task in ("classification", "regression"):
         found["pair"] = labelled.train[0].b is not None
     if labelled.task == "classification":

@@ -15,7 +15,7 @@ from lmlab.interop.families.gpt2 import GPT2
 from lmlab.interop.families.marian import MARIAN
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
-from lmlab.interop.hf_table import Architecture, Family
+from lmlab.interop.hf_table import Architecture, Family, Head
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
@@ -33,11 +33,11 @@ def family_of_kind(kind: str) -> Family:
     raise ValueError(f"transformers has no model like {kind}; these can be written for it: {', '.join(kinds)}")
 
 
-def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, Architecture | None]:
+def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, Architecture | Head | None]:
     """The family and architecture that a `config.json` of theirs names; a ValueError names the nearest ones."""
     names = config.get("architectures") or []
     name = str(names[0]) if isinstance(names, list) and names else None
-    by_architecture = {known.name: family for family in FAMILIES.values() for known in family.architectures}
+    by_architecture = {known.name: family for family in FAMILIES.values() for known in _classes(family)}
     model_type = None if config.get("model_type") is None else str(config["model_type"])
     if model_type is None and name is not None:
         if name not in by_architecture:
@@ -49,10 +49,14 @@ def family_of_config(config: Mapping[str, Any], *, where: str) -> tuple[Family, 
     family = FAMILIES[model_type]
     if name is None:
         return family, None
-    known = {architecture.name: architecture for architecture in family.architectures}
+    known = {each.name: each for each in _classes(family)}
     if name not in known:
         raise ValueError(
-            f"{where}: unknown architecture {name!r} of {model_type}{suggest(name, known)}. The head of a task is "
-            f"not read: leave it out in transformers with AutoModel.from_pretrained(DIR).save_pretrained(NEW_DIR)"
+            f"{where}: unknown architecture {name!r} of {model_type}{suggest(name, known)}. Leave its head out "
+            f"in transformers with AutoModel.from_pretrained(DIR).save_pretrained(NEW_DIR)"
         )
     return family, known[name]
+
+
+def _classes(family: Family) -> tuple[Architecture | Head, ...]:
+    return (*family.architectures, *family.heads)

@@ -3,7 +3,19 @@
 from __future__ import annotations
 
 from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, GELU, OLD_NAMES, TEMPLATE
-from lmlab.interop.hf_table import Architecture, Family, Only, Part, Setting, Weight, fused, linear
+from lmlab.interop.hf_table import (
+    SENTENCES,
+    Architecture,
+    Family,
+    Only,
+    Part,
+    Setting,
+    Weight,
+    fused,
+    linear,
+    placed_heads,
+    pooled_head,
+)
 
 BLOCK = "albert.encoder.albert_layer_groups.{}.albert_layers.0."
 
@@ -58,4 +70,22 @@ ALBERT = Family(
     fixed={"direction": "both"},
     specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     template=TEMPLATE,
+    heads=(
+        pooled_head(
+            "AlbertForSequenceClassification",
+            SENTENCES,
+            dense="albert.pooler",
+            out="classifier",
+            dropout="classifier_dropout_prob",
+        ),
+        pooled_head(
+            "AlbertForMultipleChoice",
+            ("choice",),
+            dense="albert.pooler",
+            out="classifier",
+            dropout="classifier_dropout_prob",
+        ),
+        *placed_heads("Albert", dropout="classifier_dropout_prob"),
+    ),
+    bare={"head": False, "pairs": False, "pooler": False},
 )

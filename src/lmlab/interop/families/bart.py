@@ -2,7 +2,21 @@
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Part, Setting, Weight, fused, linear
+from dataclasses import replace
+
+from lmlab.interop.hf_table import (
+    SENTENCES,
+    Architecture,
+    Family,
+    Only,
+    Part,
+    Setting,
+    Weight,
+    fused,
+    linear,
+    placed_heads,
+    pooled_head,
+)
 from lmlab.interop.hf_transforms import Flat, Offset
 
 STACK_SETTINGS = (
@@ -58,6 +72,21 @@ def _joined(ours: str, theirs: str, letters: str) -> tuple[Weight, Weight]:
     return fused(ours, *(f"{theirs}.{letter}_proj" for letter in letters))
 
 
+HEADS = (
+    replace(
+        pooled_head(
+            "BartForSequenceClassification",
+            SENTENCES,
+            dense="classification_head.dense",
+            out="classification_head.out_proj",
+            dropout="classifier_dropout",
+        ),
+        pool="last",
+        shifted=True,
+    ),
+    replace(placed_heads("Bart")[1], shifted=True),
+)
+
 BART = Family(
     kind="bart",
     model_type="bart",
@@ -87,4 +116,6 @@ BART = Family(
     fixed={"norm": "post", "source_vocabulary": None},
     specials=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
     template=("$A boundary", "$A $B boundary"),
+    heads=HEADS,
+    bare={"bias": False},
 )

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Part, Setting, Weight, fused, linear
+from lmlab.interop.hf_table import (
+    SENTENCES,
+    Architecture,
+    Family,
+    Only,
+    Part,
+    Setting,
+    Weight,
+    fused,
+    linear,
+    placed_heads,
+    pooled_head,
+)
 
 GELU = {"gelu": "exact", "gelu_python": "exact", "gelu_new": "tanh", "gelu_pytorch_tanh": "tanh"}
 
@@ -92,4 +104,22 @@ BERT = Family(
     fixed={"direction": "both"},
     specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     template=TEMPLATE,
+    heads=(
+        pooled_head(
+            "BertForSequenceClassification",
+            SENTENCES,
+            dense="bert.pooler.dense",
+            out="classifier",
+            dropout="classifier_dropout",
+        ),
+        pooled_head(
+            "BertForMultipleChoice",
+            ("choice",),
+            dense="bert.pooler.dense",
+            out="classifier",
+            dropout="classifier_dropout",
+        ),
+        *placed_heads("Bert"),
+    ),
+    bare={"head": False, "pairs": False, "pooler": False},
 )

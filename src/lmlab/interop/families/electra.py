@@ -6,7 +6,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, TEMPLATE, encoder
-from lmlab.interop.hf_table import Architecture, Family, Part, Setting, Weight, linear
+from lmlab.interop.hf_table import (
+    SENTENCES,
+    Architecture,
+    Family,
+    Only,
+    Part,
+    Setting,
+    Weight,
+    linear,
+    placed_heads,
+    pooled_head,
+)
 
 
 def share(ours: Mapping[str, Any]) -> float:
@@ -31,6 +42,14 @@ SIZED = (
     Setting("inner", "intermediate_size", written=inner),
     Setting("embedding_width", "embedding_size", written=lambda ours: ours["embedding_width"] or ours["width"]),
 )
+
+SUMMARY = (
+    Only("summary_type", ("first",)),
+    Only("summary_use_proj", (True,)),
+    Only("summary_activation", ("gelu",)),
+    Only("summary_proj_to_labels", (False,)),
+)
+"""What choices are read by: their summary of a text can be made in other ways."""
 
 ELECTRA = Family(
     kind="electra",
@@ -71,4 +90,25 @@ ELECTRA = Family(
     specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     template=TEMPLATE,
     folders=folders,
+    heads=(
+        pooled_head(
+            "ElectraForSequenceClassification",
+            SENTENCES,
+            dense="classifier.dense",
+            out="classifier.out_proj",
+            activation="gelu",
+            dropout="classifier_dropout",
+        ),
+        pooled_head(
+            "ElectraForMultipleChoice",
+            ("choice",),
+            dense="sequence_summary.summary",
+            out="classifier",
+            activation="gelu",
+            dropout="summary_last_dropout",
+            options=SUMMARY,
+        ),
+        *placed_heads("Electra"),
+    ),
+    bare={"head": False},
 )

@@ -5,7 +5,7 @@ Its vocabulary has no token between documents; the end of a paragraph, which its
 
 from __future__ import annotations
 
-from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, linear
+from lmlab.interop.hf_table import SENTENCES, Architecture, Family, Head, Only, Setting, Weight, linear
 from lmlab.interop.hf_transforms import Transposed
 
 SETTINGS = (
@@ -17,6 +17,13 @@ SETTINGS = (
     Setting("dropout", "resid_pdrop", also=("embd_pdrop", "attn_pdrop"), default=0.1),
 )
 """GPT-2 has the same, under the same names."""
+
+
+def last_head(prefix: str, *, absorbs: str) -> Head:
+    """One layer without a bias over the vector of the last token."""
+    rows = (Weight("label.out.weight", "score.weight"),)
+    return Head(f"{prefix}ForSequenceClassification", SENTENCES, rows, pool="last", dropout=None, absorbs=absorbs)
+
 
 GPT = Family(
     kind="gpt",
@@ -42,4 +49,5 @@ GPT = Family(
     ignored=(r"transformer\.h\.\d+\.attn\.bias", r"transformer\.position_ids"),
     specials=("<unk>",),
     boundary="\n</w>",
+    heads=(last_head("OpenAIGPT", absorbs="blocks.{}.feed_forward_norm.bias"),),
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from lmlab.interop.families.gpt import SETTINGS
-from lmlab.interop.hf_table import Architecture, Family, Only, Weight, linear
+from lmlab.interop.families.gpt import SETTINGS, last_head
+from lmlab.interop.hf_table import Architecture, Family, Only, Weight, linear, placed_heads
 from lmlab.interop.hf_transforms import Transposed
 
 GPT2 = Family(
@@ -34,4 +34,5 @@ GPT2 = Family(
     copies={"lm_head.weight": "transformer.wte.weight"},
     ignored=(r"transformer\.h\.\d+\.attn\.(bias|masked_bias)",),
     specials=("<|endoftext|>",),
+    heads=(last_head("GPT2", absorbs="norm.bias"), *placed_heads("GPT2")),
 )

@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lmlab.interop.families.bert import ABSOLUTE, ENCODER_SETTINGS, OLD_NAMES, encoder
-from lmlab.interop.hf_table import Adapted, Architecture, Family, Part, Setting, Weight, linear
+from lmlab.interop.hf_table import (
+    SENTENCES,
+    Adapted,
+    Architecture,
+    Family,
+    Part,
+    Setting,
+    Weight,
+    linear,
+    placed_heads,
+    pooled_head,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -76,6 +87,24 @@ ROBERTA = Family(
     specials=("<s>", "<pad>", "</s>", "<unk>", "<mask>"),
     template=("cls $A sep", "cls $A sep sep $B sep"),
     adaptation=PositionsAfterPadding(),
+    heads=(
+        pooled_head(
+            "RobertaForSequenceClassification",
+            SENTENCES,
+            dense="classifier.dense",
+            out="classifier.out_proj",
+            dropout="classifier_dropout",
+        ),
+        pooled_head(
+            "RobertaForMultipleChoice",
+            ("choice",),
+            dense="roberta.pooler.dense",
+            out="classifier",
+            dropout="hidden_dropout_prob",
+        ),
+        *placed_heads("Roberta"),
+    ),
+    bare={"head": False, "pooler": False},
 )
 
 XLM_ROBERTA = replace(
@@ -85,4 +114,5 @@ XLM_ROBERTA = replace(
     architectures=tuple(
         replace(architecture, name=f"XLM{architecture.name}") for architecture in ROBERTA.architectures
     ),
+    heads=tuple(replace(head, name=f"XLM{head.name}") for head in ROBERTA.heads),
 )

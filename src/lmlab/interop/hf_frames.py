@@ -1,0 +1,127 @@
+"""What stands around the texts of a task: our template, and the post-processor of their tokenizer.
+
+Their tokenizer is told it twice, for one text and for two; in "cls $A sep" and "cls $A sep $B:1 sep:1" the words are
+our names for special tokens, and the numbers are segments. Ours says both at once: "cls:0 a:0 sep:0 [b:1 sep:1]".
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import parse_template
+
+Steps = tuple[str, ...]
+
+
+def split_template(template: str, *, segments: bool = True) -> tuple[str, str]:
+    """How their tokenizer is told a template of ours: around one text, and around two."""
+    slots = parse_template(template)
+    letters = {slot.name for slot in slots if slot.is_part}
+    if not letters <= {"a", "b"}:
+        raise ValueError(
+            f"the frame {template!r} has the parts {', '.join(sorted(letters))}; transformers has a and b only"
+        )
+
+    def tell(parts: str) -> str:
+        steps = []
+        for slot in slots:
+            if slot.owner in ("", *parts):
+                name = f"${slot.name.upper()}" if slot.is_part else slot.name
+                steps.append(f"{name}:{slot.segment}" if segments and slot.segment else name)
+        return " ".join(steps)
+
+    return tell("a"), tell("ab")
+
+
+def read_template(tokenizer: Tokenizer) -> tuple[str, str] | None:
+    """What their tokenizer puts around one text and two, in our names; None where it puts nothing there."""
+    processor = json.loads(tokenizer.engine.to_str())["post_processor"]
+    several = [processor] if processor is not None and processor["type"] != "Sequence" else []
+    several = several or (processor or {}).get("processors", [])
+    names = {tokenizer.boundary: "boundary"}
+    names |= {tokenizer.role(role): role for role in ("cls", "sep") if tokenizer.has_role(role)}
+    for each in several:
+        if each["type"] == "TemplateProcessing":
+            return _tell(each["single"], tokenizer, names), _tell(each["pair"], tokenizer, names)
+        if each["type"] == "BertProcessing":
+            return "cls $A sep", "cls $A sep $B:1 sep:1"
+        if each["type"] == "RobertaProcessing":
+            return "cls $A sep", "cls $A sep sep $B sep"
+    return None
+
+
+def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
+    """The frame of a task for which a folder of theirs was trained: what its tokenizer puts around a text.
+
+    Where the tokenizer says nothing, as in old folders, it is what the model's own class puts there; but one that reads
+    from left to right is given nothing but the text, as `transformers` does.
+    """
+    found, own = read_template(tokenizer), dict(model.TASK_FRAME)
+    if "source" in own:
+        return shift_frame(join_template(*found) if found is not None else own["source"])
+    if found is not None:
+        return {"tokens": join_template(*found)}
+    return own if "cls" in " ".join(own.values()) else {"tokens": "a b"}
+
+
+def shift_frame(source: str) -> dict[str, str]:
+    """The frame of an encoder-decoder whose decoder is given the source as well, each token one place later."""
+    single, pair = (f"start {text.rpartition(' ')[0]}" for text in split_template(source))
+    return {"source": source, "tokens": join_template(single, pair)}
+
+
+def same_frame(one: Mapping[str, str], other: Mapping[str, str]) -> bool:
+    """Whether two frames put the same around one text and around two."""
+    return one.keys() == other.keys() and all(split_template(one[key]) == split_template(other[key]) for key in one)
+
+
+def _tell(steps: list[dict[str, Any]], tokenizer: Tokenizer, names: Mapping[int, str]) -> str:
+    told = []
+    for step in steps:
+        ((what, content),) = step.items()
+        name = f"${content['id']}"
+        if what == "SpecialToken":
+            token = tokenizer.engine.token_to_id(content["id"])
+            if token is None or token not in names:
+                raise ValueError(f"the tokenizer puts {content['id']} around a text: lmlab has cls, sep and boundary")
+            name = names[token]
+        told.append(f"{name}:{content['type_id']}" if content["type_id"] else name)
+    return " ".join(told)
+
+
+def join_template(single: str, pair: str) -> str:
+    """Our template of what stands around one text and around two; a ValueError where it cannot say both."""
+    alone, both = tuple(single.split()), tuple(pair.split())
+    first, second = _place(both, "$A"), _place(both, "$B")
+    before, after = alone[: _place(alone, "$A")], alone[_place(alone, "$A") + 1 :]
+    middle, end = both[first + 1 : second], both[second + 1 :]
+    steps: Steps
+    if both[:first] != before or first > second:
+        raise ValueError(f"{single!r} and {pair!r} begin differently, which a frame of lmlab cannot say")
+    if middle[: len(after)] == after:
+        steps = (*before, both[first], *after, "[", *middle[len(after) :], both[second], *end, "]")
+    elif end[len(end) - len(after) :] == after:
+        steps = (*before, both[first], "[", *middle, both[second], *end[: len(end) - len(after)], "]", *after)
+    else:
+        raise ValueError(f"{single!r} does not end as {pair!r} does, which a frame of lmlab cannot say")
+    told_apart = any(":" in step for step in steps)
+    words = [
+        step if step in "[]" else _word(step) + (f":{step.partition(':')[2] or 0}" if told_apart else "")
+        for step in steps
+    ]
+    return " ".join(words).replace("[ ", "[").replace(" ]", "]")
+
+
+def _place(steps: Steps, part: str) -> int:
+    found = [place for place, step in enumerate(steps) if step.partition(":")[0] == part]
+    if len(found) != 1:
+        raise ValueError(f"{' '.join(steps)!r} needs {part} once")
+    return found[0]
+
+
+def _word(step: str) -> str:
+    name = step.partition(":")[0]
+    return name[1:].lower() if name.startswith("$") else name
