@@ -96,6 +96,8 @@ def read_examples(predictor: Predictor, texts: list[str], context: Path | None) 
         rows = [line.split("\t") for line in read_lines(texts[0]) if line.strip()]
     else:
         rows = [texts]
+    if not rows:
+        raise ValueError(f"{texts[0]} has no line to predict: give a file with one text per line")
     return [_example(task, row) for row in rows]
 
 
