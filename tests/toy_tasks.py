@@ -18,8 +18,8 @@ from lmlab.objectives import create_objective
 from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer, train
 
-WORDS = "the a cat dog bird sat ran on to mat log good bad nice sad film was in London Ada wrote it who where".split()
-TEXT = " ".join(WORDS) + " . ?\n"
+TEXT = "the a cat dog bird sat ran on to mat log good bad nice sad film was in London Ada wrote it who where . ?\n"
+WORDS = TEXT.split()[:-2]
 
 
 def toy_tokenizer(spec: str = "words") -> Tokenizer:
@@ -28,6 +28,10 @@ def toy_tokenizer(spec: str = "words") -> Tokenizer:
 
 def _span(question: str, context: str, answer: str) -> Example:
     return Example(question, context, label=(Answer(answer, context.index(answer)),))
+
+
+def _tagged(sentence: str, tags: tuple[str, ...]) -> Example:
+    return Example(tuple(sentence.split()), label=tags)
 
 
 EXAMPLES: dict[str, list[Example]] = {
@@ -53,10 +57,10 @@ EXAMPLES: dict[str, list[Example]] = {
         Example("who", choices=("to", "Ada", "ran", "in"), label=1),
     ],
     "tagging": [
-        Example(tuple("Ada wrote it in London .".split()), label=("B-PER", "O", "O", "O", "B-LOC", "O")),
-        Example(tuple("the cat sat".split()), label=("O", "O", "O")),
+        _tagged("Ada wrote it in London .", ("B-PER", "O", "O", "O", "B-LOC", "O")),
+        _tagged("the cat sat", ("O", "O", "O")),
         Example(("London",), label=("B-LOC",)),
-        Example(tuple("Ada Ada ran to the log in London".split()), label=("B-PER", "I-PER", *"OOOOO", "B-LOC")),
+        _tagged("Ada Ada ran to the log in London", ("B-PER", "I-PER", *"OOOOO", "B-LOC")),
     ],
     "spans": [
         _span("who wrote it ?", "Ada wrote it in London .", "Ada"),
