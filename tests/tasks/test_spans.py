@@ -129,7 +129,7 @@ def test_answers_are_found_in_whatever_window(kind: str, tokenizer: Tokenizer) -
         found = answer_of(task, Oracle(begin, end))
         assert found.value == " ".join(words)
         assert CONTEXT[slice(*found.span)] == found.value
-        assert list(found.scores)[0] == found.value
+        assert next(iter(found.scores)) == found.value
         assert len(found.scores) <= 5
 
 

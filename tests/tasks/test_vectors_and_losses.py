@@ -108,7 +108,7 @@ def test_the_auxiliary_loss_is_the_models_own(kind: str, tokenizer: Tokenizer) -
 
 def test_the_auxiliary_loss_needs_a_model_that_learns(tokenizer: Tokenizer) -> None:
     task = toy_task("classification", load_class("gpt2"), tokenizer=tokenizer, auxiliary=0.5, how="frozen")
-    with pytest.raises(ValueError, match="auxiliary.*--how frozen"):
+    with pytest.raises(ValueError, match=r"auxiliary.*--how frozen"):
         task.needs(task.config)
 
 
