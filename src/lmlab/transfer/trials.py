@@ -163,7 +163,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> R
         flops=progress.flops,
         steps=progress.step,
         mix=None if mix is None else mix.shares().tolist(),
-        gamma=None if mix is None else float(mix.gamma),
+        gamma=None if mix is None else mix.gamma.item(),
         note=trial.note,
     )
 
