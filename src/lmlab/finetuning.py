@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.batches.examples import ExampleLoader
 from lmlab.data.corpora.corpus import Corpus
@@ -55,6 +56,11 @@ class FineTuning(Training):
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
         self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
+        names = ["loss", *task.measures]
+        if self.settings.watch not in names:
+            raise ValueError(f"train.watch = {self.settings.watch!r}{suggest(self.settings.watch, names)}")
+        if self.settings.watch != "loss" and not self.items[1]:
+            raise ValueError(f"train.watch = {self.settings.watch!r} needs validation examples; hold some out")
         self.planned = plan_steps(self.learner, self.loader, self.settings)
 
     def _use(self, items: Sequence[Sequence[Item]]) -> None:

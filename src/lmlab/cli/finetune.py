@@ -85,6 +85,7 @@ def finetune(
     """
     from lmlab.config import apply_settings
     from lmlab.data.reading.roles import parse_columns
+    from lmlab.tasks.task import HOWS
     from lmlab.transfer.finetune import check_data, open_data
     from lmlab.transfer.planning import read_origin
     from lmlab.transfer.trials import Trial
@@ -92,6 +93,11 @@ def finetune(
     groups = apply_settings({"train": {"device": device}, "objective": {}}, settings or [])
     if wrong := set(groups) - {"train", "objective"}:
         raise ValueError(f"--set {wrong.pop()}.…: of a task only train.… and objective.… can be set")
+    for group, name in (("objective", "how"), ("objective", "layers"), ("train", "seed")):
+        if name in groups[group]:
+            raise ValueError(f"--set {group}.{name}: give --{name} {groups[group][name]} instead")
+    if how not in HOWS:
+        raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
     read_origin(run)
     opened, found = open_data(
         data, valid=valid, test=test, task=task, columns=parse_columns(columns) if columns else None
@@ -106,8 +112,12 @@ def finetune(
     objective = {**{name: value for name, value in given.items() if value is not None}, **groups["objective"]}
     if crf and opened.labelled.task != "tagging":
         raise ValueError(f"--crf is for tagging, and {data} is for {opened.labelled.task}")
+    if pool and opened.labelled.task in ("tagging", "spans"):
+        raise ValueError(f"--pool makes one vector of a text, and {opened.labelled.task} reads one for each word")
     if layers is not None and how != "frozen":
         raise ValueError("--layers chooses what is read of a frozen model: add --how frozen")
+    if layers == "all" and examples is not None:
+        raise ValueError("--layers all and --examples are two studies: give one of them")
     trial = Trial(
         origin=run,
         how=how,
@@ -121,7 +131,7 @@ def finetune(
         for line in told.lines():
             print(line, file=sys.stderr)
     if examples is not None or layers == "all":
-        sizes = _sizes(examples)
+        sizes = None if examples is None else _sizes(examples)
         study = run_study(trial, opened, output, sizes=sizes, seeds=seeds, check=told.lines(), overwrite=overwrite)
         tell_study(study, output, json_=json_)
         return
@@ -129,10 +139,8 @@ def finetune(
     tell_study(done.study, output, json_=json_, next_step=_next_step(done))
 
 
-def _sizes(text: str | None) -> list[int | None]:
+def _sizes(text: str) -> list[int | None]:
     """Numbers of examples, `all` as None."""
-    if text is None:
-        return [None]
     try:
         found = [None if part.strip() == "all" else int(part) for part in text.split(",")]
     except ValueError:
@@ -170,17 +178,20 @@ def run_study(
     data: TaskData,
     output: Path,
     *,
-    sizes: list[int | None],
+    sizes: list[int | None] | None,
     seeds: int,
     check: list[str],
     overwrite: bool,
 ) -> Study:
-    """A learning curve, or a comparison of layers, in a folder of its own."""
+    """A learning curve over numbers of examples, or a comparison of layers, in a folder of its own."""
     from lmlab.transfer.finetune import plan_curve, plan_layers
 
-    curve = sizes != [None]
-    trials = plan_curve(trial, sizes, seeds=seeds) if curve else plan_layers(trial, seeds=seeds)
-    return carry_out(trials, data, output, kind="curve" if curve else "layers", check=check, overwrite=overwrite)
+    if sizes is None:
+        trials = plan_layers(trial, seeds=seeds)
+    else:
+        trials = plan_curve(trial, sizes, seeds=seeds, most=len(data.labelled.train))
+    kind = "layers" if sizes is None else "curve"
+    return carry_out(trials, data, output, kind=kind, check=check, overwrite=overwrite)
 
 
 def carry_out(
@@ -193,9 +204,9 @@ def carry_out(
     from lmlab.cli.train import _interrupts
     from lmlab.transfer.study import SCORES, carry_out_study
 
-    if output.exists() and any(output.iterdir()):
+    if output.is_file() or (output.is_dir() and any(output.iterdir())):
         ours = (output / SCORES).is_file() or (output / "trials").is_dir()
-        if not ours:
+        if not ours or (output / "recipe.json").is_file():
             raise ValueError(f"{output} exists and was not made by lmlab finetune or compare; choose another -o")
         if overwrite:
             shutil.rmtree(output / "trials", ignore_errors=True)

@@ -105,7 +105,10 @@ def _read_file(task: str, file: str) -> list[Example]:
     if tagged or file.endswith((*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv")):
         found = read_examples(file, task=task)  # type: ignore[arg-type]
         return [example._replace(label=None) for example in found.train]
-    return [_example(task, line.split("\t")) for line in read_lines(file) if line.strip()]
+    rows = [line.split("\t") for line in read_lines(file) if line.strip()]
+    if not rows:
+        raise ValueError(f"{file} has no line to predict: give a file with one text per line")
+    return [_example(task, row) for row in rows]
 
 
 def _has_columns(path: Path) -> bool:

@@ -32,10 +32,6 @@ class Choice(PooledTask):
             found.append(Item(number, {"question": question, "choices": own}, example.label))
         return found
 
-    def tokens_of(self, item: Item) -> int:
-        choices = item.parts["choices"]
-        return len(choices) * len(item.parts["question"]) + sum(map(len, choices))
-
     def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
         return [{"a": item.parts["question"], "b": choice} for choice in item.parts["choices"]]
 
@@ -50,10 +46,11 @@ class Choice(PooledTask):
         """[N, most choices], minus infinity where an item has fewer."""
         choices = batch.labels["choices"]
         inside = torch.arange(int(choices.max()), device=vectors.device) < choices[:, None]
-        if "vectors" in batch.inputs:  # [N, most choices, D]
+        if "vectors" in batch.inputs:  # [N, most choices · orders, D]
+            vectors = vectors.reshape(len(choices), -1, self.orders, vectors.shape[-1]).sum(2)
             scores: Tensor = heads["label"](vectors)[..., 0]
             return scores.masked_fill(~inside, -torch.inf)
-        flat = heads["label"](vectors[:, 0])[:, 0]  # a row for each choice
+        flat = heads["label"](vectors.reshape(-1, self.orders, vectors.shape[-1]).sum(1))[:, 0]  # one for each choice
         return torch.full(inside.shape, -torch.inf, device=flat.device, dtype=flat.dtype).masked_scatter(inside, flat)
 
     def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:

@@ -51,8 +51,9 @@ class PooledTask(Task):
                 raise ValueError(f"{example.where or shorten(str(example.a))}: this task is about {needs}")
         first = self.tokenizer.encode_batch([str(example.a) for example in examples])
         second = self.tokenizer.encode_batch([example.b or "" for example in examples])
+        alone = not self.config.both_orders  # else all items have as many rows, and a missing text is an empty one
         return [
-            Item(number, {"a": a} if example.b is None else {"a": a, "b": b}, self.label_of(example))
+            Item(number, {"a": a} if example.b is None and alone else {"a": a, "b": b}, self.label_of(example))
             for number, (example, a, b) in enumerate(zip(examples, first, second, strict=True))
         ]
 

@@ -38,8 +38,8 @@ def with_vectors(
     """
     folder = cache_folder() / "vectors" / _key(task, items, weights)
     if not (folder / "index.json").is_file():
-        _make_room(folder.parent)
         write_folder(folder, lambda new: _compute(task, model, items, new, progress))
+        _make_room(folder.parent, keep=folder)
     folder.touch()
     index = json.loads((folder / "index.json").read_text())
     vectors = np.memmap(folder / "vectors.f32", np.float32, "r", shape=tuple(index["shape"]))
@@ -62,7 +62,7 @@ def _key(task: Task, items: Sequence[Item], weights: str) -> str:
     for item in items:
         for name, part in item.parts.items():
             for ids in part if isinstance(part, list) and part and not isinstance(part[0], int) else [part]:
-                digest.update(name.encode())
+                digest.update(f"{name} {len(ids)} ".encode())
                 digest.update(np.asarray(ids, np.uint32).tobytes())
         digest.update(np.asarray(list((item.places or {}).values()), np.int64).tobytes())
         digest.update(b"\n")
@@ -85,9 +85,7 @@ def _compute(task: Task, model: Model, items: Sequence[Item], folder: Path, prog
                 found = task.read(model, batch).float().cpu().numpy()  # [rows, K, …]
                 rows = iter(found)
                 for number in group:
-                    _store(
-                        vectors, starts[number], places[number], rows, len(task.parts_of(items[number])) * task.orders
-                    )
+                    _store(vectors, starts[number], places[number], rows, task.rows_of(items[number]))
                 done += len(group)
                 if progress is not None:
                     progress(done, len(items))
@@ -107,11 +105,11 @@ def _store(vectors: NDArray[Any], start: int, places: int, rows: Any, count: int
         vectors[start + number] = next(rows)[0]
 
 
-def _make_room(folder: Path) -> None:
-    """Remove the vectors that were not used for longest, until the rest is within the limit."""
-    kept = sorted((each for each in folder.glob("*") if each.is_dir()), key=lambda each: -each.stat().st_mtime)
+def _make_room(folder: Path, *, keep: Path) -> None:
+    """Remove the vectors that were not used for longest, until the rest is within the limit; one folder stays."""
+    others = [each for each in folder.glob("*") if each.is_dir() and each != keep]
     total = 0
-    for each in kept:
+    for each in (keep, *sorted(others, key=lambda each: -each.stat().st_mtime)):
         total += sum(file.stat().st_size for file in each.iterdir() if file.is_file())
-        if total > LIMIT:
+        if total > LIMIT and each != keep:
             shutil.rmtree(each, ignore_errors=True)

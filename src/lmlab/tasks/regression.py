@@ -38,8 +38,8 @@ class Regression(PooledTask):
         return {"label": torch.tensor(labels, dtype=torch.float32)}, sum(item.label is not None for item in items)
 
     def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
-        errors = scores[:, 0] - batch.labels["label"]
-        return torch.where(errors.isnan(), 0.0, errors).square().sum()
+        labels = batch.labels["label"]
+        return torch.where(labels.isnan(), 0.0, scores[:, 0] - labels).square().sum()
 
     def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
         found: list[float] = (self.config.centre + self.config.spread * scores[:, 0].float()).tolist()

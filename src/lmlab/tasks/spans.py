@@ -67,6 +67,10 @@ class Spans(Task):
         room = window - self.frame.overhead(self.frame.reads, "ab")
         question = question[: max(1, room // 2)]
         content = room - len(question)
+        if content < 1:
+            raise ValueError(
+                f"a window of {window} tokens has no room for a question and its context; take a larger one"
+            )
         step = max(1, content - min(self.config.stride, content // 2))
         for first in range(0, max(1, pieces - content + step), step):
             yield first, min(first + content, pieces), question
@@ -83,8 +87,10 @@ class Spans(Task):
             return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
         found = []
         for item, row in zip(items, rows, strict=True):
-            standing = next(iter(row.inputs.values())).places("b")
-            found.append([0, *(standing[piece] for piece in (item.places or {}).values())])
+            framed = next(iter(row.inputs.values()))
+            standing = framed.places("b")
+            none = 0 if self.config.pool == "cls" else len(framed.pieces) - 1  # where all has been read
+            found.append([none, *(standing[piece] for piece in (item.places or {}).values())])
         return {"at": pad_rows(found)[0]}
 
     def vectors_of(self, item: Item) -> int:
@@ -148,11 +154,11 @@ class Spans(Task):
         return Prediction(value, float(shares[0]), named, span if value else None)
 
 
-def find_pieces(text: Text, answer: Answer) -> tuple[int, int]:
-    """The first and the last piece of an answer."""
+def find_pieces(text: Text, answer: Answer) -> tuple[int, int] | None:
+    """The first and the last piece of an answer; None where the tokenizer left nothing of it."""
     begin, end = answer.start, answer.start + len(answer.text)
     inside = [piece for piece, (first, last) in enumerate(text.offsets) if first < end and last > begin]
-    return (inside[0], inside[-1]) if inside else (0, 0)
+    return (inside[0], inside[-1]) if inside else None
 
 
 def best_spans(begin: NDArray[Any], end: NDArray[Any], *, longest: int, best: int) -> list[tuple[float, int, int]]:

@@ -48,8 +48,17 @@ class Tagging(Task):
                 stop = firsts[end] if end < len(example.a) else len(text.pieces)
                 places = {word: firsts[word] - begin for word in range(first, end)}
                 label = None if tags is None else tags[first:end]
+                if label and first and self.config.crf:
+                    label[0] = self._begin(label[0])
                 found.append(Item(number, {"a": text.pieces[begin:stop]}, label, places))
         return found
+
+    def _begin(self, tag: int) -> int:
+        """The tag with which a part of a sentence may begin that was cut within a span: B for I."""
+        name, labels = self.config.labels[tag], self.config.labels
+        begun = f"B{name[1:]}"
+        inside = self.config.scheme is not None and name.startswith("I-") and begun in labels
+        return labels.index(begun) if inside else tag
 
     def _cut(self, text: Text, words: int) -> Iterator[tuple[int, int]]:
         """The words, from and to, of each piece of a sentence that fits into the window."""
@@ -62,7 +71,8 @@ class Tagging(Task):
             if room is not None and word > first and ends[word] - begin > room:
                 yield first, word
                 first = word
-        yield first, words
+        if words:
+            yield first, words
 
     def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
         words = [len(item.places or ()) for item in items]
@@ -101,13 +111,13 @@ class Tagging(Task):
 
     def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
         words = torch.tensor([len(item.places or ()) for item in items])
-        shares = scores.float().softmax(-1).amax(-1).cpu()
+        shares = scores.float().softmax(-1).cpu()
         if "crf" in heads:
             crf: Any = heads["crf"]
             best = crf.decode(scores, words.to(scores.device))
         else:
             best = [row[:n] for row, n in zip(scores.argmax(-1).tolist(), words.tolist(), strict=True)]
-        return [(tags, shares[i, : len(tags)].tolist()) for i, tags in enumerate(best)]
+        return [(tags, shares[row, torch.arange(len(tags)), tags].tolist()) for row, tags in enumerate(best)]
 
     def predictions(
         self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]

@@ -123,6 +123,11 @@ class Task:
 
     @classmethod
     def needs(cls, config: TaskConfig) -> tuple[type, ...]:
+        if config.auxiliary and not config.trains_model:
+            raise ValueError(
+                f"objective.auxiliary = {config.auxiliary:g} lets the model learn the language of the examples, and "
+                f"--how {config.how} lets it learn nothing: take --how full, or leave it out"
+            )
         return (GivesVectors, PredictsNext) if config.auxiliary else (GivesVectors,)
 
     @classmethod
@@ -175,12 +180,18 @@ class Task:
         return Batch(inputs, labels, counts, units)
 
     def tokens_of(self, item: Item) -> int:
-        """How many tokens an item has, in all its rows."""
-        return sum(len(part) for part in item.parts.values())
+        """How many tokens of an item are read, in all its rows, special tokens left out."""
+        window = self.frame.window
+        lengths = [sum(map(len, parts.values())) for parts in self.parts_of(item)]
+        return self.orders * sum(length if window is None else min(length, window) for length in lengths)
+
+    def rows_of(self, item: Item) -> int:
+        """In how many rows an item is read: one for each of its parts, in each order."""
+        return self.orders * len(self.parts_of(item))
 
     def vectors_of(self, item: Item) -> int:
         """How many vectors of an item are read: one for each of its rows, or one for each place."""
-        return self.orders * len(self.parts_of(item)) if item.places is None else len(item.places)
+        return self.rows_of(item) if item.places is None else len(item.places)
 
     @property
     def orders(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +18,18 @@ from lmlab.tasks.task import HOWS
 from lmlab.transfer.planning import read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
-from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all
+from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan
 
 BESIDE = "beside"
 """The folder of a fine-tuned run that holds what it is compared with."""
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
+
+
+SHARED_TRAIN = ("batch", "window", "device", "precision", "evaluation_tokens", "save_seconds", "country")
+"""Settings of training that what stands beside a run has from it; its rate would not suit them."""
+UNSHARED_TASK = ("pool", "activation", "auxiliary")
+"""Settings of the task that are for a model that learns, not for a frozen one."""
 
 
 class Finetuned(NamedTuple):
@@ -67,17 +73,19 @@ def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
     """
     if trial.how in ("frozen", "scratch"):
         return []
-    steps = max(1, len(data.labelled.train) // 32)
+    examples = len(data.labelled.train)
+    steps = math.ceil(examples / int(trial.train.get("batch", min(32, max(1, examples)))))
     epochs = trial.epochs or usual_epochs(trial.how, steps)
-    found = []
-    for seed in range(trial.seed, trial.seed + seeds):
-        found.append(Trial(origin=trial.origin, how="frozen", seed=seed))
-        if trial.how in ("full", "gradual"):
-            share = max(0.2, 1 - 2 * FORWARD / epochs)
-            note = f"{share:.0%} of the steps"
-            scratch = Trial(origin=trial.origin, how="scratch", seed=seed, epochs=share * epochs, note=note)
-            found.append(scratch)
-    return found
+    task = {name: value for name, value in trial.task.items() if name not in UNSHARED_TASK}
+    train = {name: value for name, value in trial.train.items() if name in SHARED_TRAIN}
+    frozen = Trial(origin=trial.origin, how="frozen", task=task, train=train)
+    share = max(0.2, 1 - 2 * FORWARD / epochs)
+    if "budget" in trial.train:
+        train, share = {**train, "budget": trial.train["budget"]}, 1.0
+    note = f"{share:.0%} of the steps" if share < 1 else ""
+    scratch = replace(frozen, how="scratch", task=trial.task, train=train, epochs=share * epochs, note=note)
+    hows = [frozen, scratch] if trial.how in ("full", "gradual") else [frozen]
+    return [replace(each, seed=seed) for seed in range(trial.seed, trial.seed + seeds) for each in hows]
 
 
 def finetune(
@@ -132,18 +140,21 @@ def finetune_trial(
     """As `finetune`, with the data read already; None where it was interrupted."""
     if (path / "recipe.json").is_file() and not (overwrite or resume):
         raise ValueError(f"{path} holds a run already; go on with --resume, or replace it with --overwrite")
-    if overwrite and (path / BESIDE).is_dir():
-        shutil.rmtree(path / BESIDE)
-    results = list(measure_baselines(data)) if not alone else []
-    for result in results:
+    if path.exists() and not (path / "recipe.json").is_file() and (path.is_file() or any(path.iterdir())):
+        raise ValueError(f"{path} exists and is not a run that was made here; choose another -o")
+    others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
+    others += [] if alone else beside(trial, data, seeds=seeds)
+    for each in (trial, *others):
+        plan(each, data)
+    results = []
+    for result in () if alone else measure_baselines(data, seeds=(trial.seed,)):
+        results.append(result)
         told(result)
     main = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=overwrite)
     if main is None:
         return None
     told(main)
     results.append(main)
-    others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
-    others += [] if alone else beside(trial, data, seeds=seeds)
     done = 0
     for _, result in carry_out_all(others, data, path / BESIDE, reporter=reporter, interrupted=interrupted):
         told(result)
@@ -155,9 +166,10 @@ def finetune_trial(
     return Finetuned(path, study) if done == len(others) else None
 
 
-def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int) -> list[Trial]:
-    """A trial for each number of examples and each seed; None stands for all examples."""
-    return [replace(trial, take=size, seed=seed) for size in sizes for seed in range(trial.seed, trial.seed + seeds)]
+def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:
+    """A trial for each number of examples and each seed; None stands for all examples, of which there are `most`."""
+    taken = dict.fromkeys(None if size is None or size >= most else size for size in sizes)
+    return [replace(trial, take=size, seed=seed) for size in taken for seed in range(trial.seed, trial.seed + seeds)]
 
 
 def plan_layers(trial: Trial, *, seeds: int) -> list[Trial]:

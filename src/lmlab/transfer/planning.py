@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
 from lmlab.metrics.measures import measures_for
-from lmlab.models import load_class
+from lmlab.models import describe, load_class
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
 
@@ -61,7 +62,7 @@ def plan_finetuning(
     settings = {
         "batch": batch,
         "seed": seed,
-        "budget": f"{max(1, math.ceil(epochs * steps_per_epoch))}steps",
+        "budget": f"{max(epochs, 1 / steps_per_epoch)!r}epochs",
         "rate": usual_rate(cls, description["model"], how),
         "optimizer": "adamw",
         "beta2": 0.999,
@@ -73,7 +74,7 @@ def plan_finetuning(
         "evaluations": max(1, min(10, round(epochs))),
         "watch": main_measure(labelled),
         "log_every": max(1, min(10, steps_per_epoch)),
-        **_gradual(cls, description["model"], how, epochs * steps_per_epoch),
+        **_gradual(description, how, epochs * steps_per_epoch),
         **(train or {}),
     }
     values = {
@@ -97,6 +98,11 @@ def read_origin(origin: Path) -> dict[str, Any]:
             f"{origin} is an {description['kind']}: it counts words and has no vectors to learn a task from; "
             "fine-tune a network, such as an lstm, a gpt2 or a bert"
         )
+    if (origin / "source_tokenizer.json").is_file():
+        raise ValueError(
+            f"{origin} translates from a vocabulary of its own (source_tokenizer.json), with which no task can be "
+            "learnt: fine-tune a run that has one vocabulary for source and target"
+        )
     return description
 
 
@@ -111,24 +117,39 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     if labelled.task in ("classification", "regression"):
         found["pair"] = labelled.train[0].b is not None
     if labelled.task == "classification":
-        found["labels"] = list(find_labels(labelled.train))
+        found["labels"] = list(labels_of(labelled))
     elif labelled.task == "tagging":
-        scheme = labelled.scheme and "IOB2"  # as the reader gives them, whatever the file has
-        found |= {"labels": list(find_labels(labelled.train, scheme=scheme)), "scheme": scheme}
+        found |= {"labels": list(labels_of(labelled)), "scheme": scheme_of(labelled)}
     elif labelled.task == "regression":
         scores = [float(example.label) for example in labelled.train]
         found |= {"centre": statistics.fmean(scores), "spread": statistics.pstdev(scores) or 1.0}
         found["both_orders"] = labelled.train[0].b is not None and cls.POOL == "last"
     elif labelled.task == "spans":
+        found["pool"] = "cls" if cls.POOL == "cls" else "last"  # whose vector says that there is no answer
         found["unanswerable"] = any(example.label == () for example in labelled.train)
     return found
 
 
 def main_measure(labelled: Labelled) -> str:
     """The measure by which the best weights are chosen: the official one, or that of the task."""
-    labels = find_labels(labelled.train) if labelled.task == "classification" else ()
-    found = measures_for(labelled.task, metric=labelled.metric, labels=labels, scheme=labelled.scheme and "IOB2")
-    return next(iter(found))
+    labels, scheme = labels_of(labelled), scheme_of(labelled)
+    return next(iter(measures_for(labelled.task, metric=labelled.metric, labels=labels, scheme=scheme)))
+
+
+def labels_of(labelled: Labelled) -> tuple[str, ...]:
+    """The names of the classes or tags, of all splits: a rare tag may be in one alone; none where there are no classes.
+
+    A file of its own that has others than the training examples is not read at all.
+    """
+    if labelled.task not in ("classification", "tagging"):
+        return ()
+    parts = chain(labelled.train, labelled.valid or (), labelled.test or ())
+    return find_labels([example for example in parts if example.label is not None], scheme=scheme_of(labelled))
+
+
+def scheme_of(labelled: Labelled) -> str | None:
+    """The scheme of tags as the reader gives them, whatever the file has."""
+    return labelled.scheme and "IOB2"
 
 
 def usual_epochs(how: str, steps_per_epoch: int) -> float:
@@ -147,9 +168,9 @@ def usual_rate(cls: Any, model: Mapping[str, Any], how: str) -> float:
     return float(min(1e-3, RATE * RATE_WIDTH / width))
 
 
-def _gradual(cls: Any, model: Mapping[str, Any], how: str, steps: float) -> dict[str, Any]:
+def _gradual(description: Mapping[str, Any], how: str, steps: float) -> dict[str, Any]:
     """Settings of gradual unfreezing with discriminative rates (Howard & Ruder 2018)."""
     if how != "gradual":
         return {}
-    depths = int(model.get("layers", 1)) + 2
+    depths = sum(bool(depth) for depth in describe(description["kind"], description["model"]).depths()) + 1
     return {"layer_decay": LAYER_DECAY, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / depths))}

@@ -13,14 +13,13 @@ from pydantic import Field
 from lmlab.checkpoint import write_json
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
-from lmlab.data.reading.examples import Labelled
-from lmlab.data.reading.labelled import find_labels
 from lmlab.jobs import Reporter
 from lmlab.metrics.measures import measures_for
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
+from lmlab.transfer.planning import labels_of, scheme_of
 from lmlab.transfer.results import Result, score_predictions
-from lmlab.transfer.trials import TaskData, Trial, carry_out_all
+from lmlab.transfer.trials import TaskData, Trial, carry_out_all, plan
 
 Kind = Literal["run", "curve", "layers", "comparison"]
 SCORES = "scores.json"
@@ -49,15 +48,17 @@ class Study(Config):
         write_json(folder / SCORES, self.model_dump())
 
 
-def measure_baselines(data: TaskData, *, sizes: Sequence[int | None] = (None,), seeds: int = 1) -> Iterator[Result]:
+def measure_baselines(
+    data: TaskData, *, sizes: Sequence[int | None] = (None,), seeds: Sequence[int] = (0,)
+) -> Iterator[Result]:
     """Majority class and bag of words, learnt from the same examples as the models."""
     labelled = data.labelled
     split, held_out = data.held_out
     measures = measures_for(
-        labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=labelled.scheme and "IOB2"
+        labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=scheme_of(labelled)
     )
     for size in sizes:
-        for seed in range(seeds if size is not None else 1):
+        for seed in seeds if size is not None else seeds[:1]:
             train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
             for name, key in BASELINES.items():
                 began = time.perf_counter()
@@ -89,7 +90,9 @@ def carry_out_study(
 ) -> Study | None:
     """Carry out trials and baselines in a folder, and write what they came to; None where it was interrupted."""
     sizes = list(dict.fromkeys(trial.take for trial in trials))
-    seeds = 1 + max(trial.seed for trial in trials) - min(trial.seed for trial in trials)
+    seeds = sorted({trial.seed for trial in trials})
+    for trial in trials:
+        plan(trial, data)
     results = []
     for result in measure_baselines(data, sizes=sizes, seeds=seeds):
         results.append(result)
@@ -124,12 +127,6 @@ def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Se
         results=list(results),
         pretraining=prices({result.run for result in results if result.run is not None}),
     )
-
-
-def labels_of(labelled: Labelled) -> tuple[str, ...]:
-    """The names of the classes or tags; none where there are no classes."""
-    known = labelled.task in ("classification", "tagging")
-    return find_labels(labelled.train, scheme=labelled.scheme and "IOB2") if known else ()
 
 
 def prices(runs: set[str]) -> dict[str, dict[str, float]]:

@@ -17,11 +17,12 @@ from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.jobs import Reporter
 from lmlab.language_model import load
+from lmlab.recipe import Recipe, read_record
 from lmlab.tasks.predicting import Predictor, answers
 from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
-from lmlab.transfer.planning import plan_finetuning
+from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
 
 PREDICTIONS = "predictions.jsonl"
@@ -90,24 +91,53 @@ def carry_out(
     overwrite: bool = False,
 ) -> Result | None:
     """Learn in the folder `path`, or go on there, and score what was learnt; None where it was interrupted."""
+    own, recipe = data.taken(trial), plan(trial, data)
+    if (path / "recipe.json").is_file() and not overwrite:
+        if changed := find_changes(path, recipe, own):
+            raise ValueError(
+                f"{path} was begun with other settings ({', '.join(changed)}): go on with the same ones, or replace it "
+                "with --overwrite"
+            )
+        texts = {name: value for name in recipe.data.PATHS if (value := getattr(recipe.data, name)) is not None}
+        outcome = runs.resume(path, texts=texts, reporter=reporter, interrupted=interrupted)
+    else:
+        outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
+    if outcome.interrupted:
+        return None
+    return score_run(path, trial, own, outcome.progress)
+
+
+def plan(trial: Trial, data: TaskData) -> Recipe:
+    """The recipe of a trial; a ValueError says what is wrong with its settings."""
     own = data.taken(trial)
-    recipe = plan_finetuning(
+    labels = labels_of(data.labelled)  # all of them, even where the examples that are taken lack some
+    return plan_finetuning(
         trial.origin,
         own.labelled,
         own.config,
         how=trial.how,
         seed=trial.seed,
         epochs=trial.epochs,
-        task={**({"layers": trial.layers} if trial.how == "frozen" else {}), **trial.task},
+        task={
+            **({"labels": list(labels)} if labels else {}),
+            **({"layers": trial.layers} if trial.how == "frozen" else {}),
+            **trial.task,
+        },
         train=trial.train,
     )
-    if (path / "recipe.json").is_file() and not overwrite:
-        outcome = runs.resume(path, reporter=reporter, interrupted=interrupted)
-    else:
-        outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
-    if outcome.interrupted:
-        return None
-    return score_run(path, trial, own, outcome.progress)
+
+
+def find_changes(path: Path, recipe: Recipe, data: TaskData) -> list[str]:
+    """In what a run that was begun differs from a recipe: settings by name, or `examples`."""
+    record = read_record(path)
+    found = [] if record.text_sha256 in (None, fingerprint_of(data.labelled)) else ["examples"]
+    found += ["RUN"] if record.recipe.kind != recipe.kind or record.recipe.model != recipe.model else []
+    for group, begun, wanted in (
+        ("objective", record.recipe.objective, recipe.objective),
+        ("train", (record.begun or record.recipe.train).model_dump(), recipe.train.model_dump()),
+    ):
+        found += [f"{group}.{name}" for name in wanted if name != "device" and begun.get(name) != wanted[name]]
+    return found
 
 
 def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> Result:
@@ -133,7 +163,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> R
         flops=progress.flops,
         steps=progress.step,
         mix=None if mix is None else mix.shares().tolist(),
-        gamma=None if mix is None else float(mix.gamma),
+        gamma=None if mix is None else mix.gamma.item(),
         note=trial.note,
     )
 
@@ -169,6 +199,8 @@ def carry_out_all(
     The weights of a trial are removed once it is scored, unless they are to be kept; its predictions stay.
     """
     for trial in trials:
+        plan(trial, data)  # before anything is written
+    for trial in trials:
         result_path, path = folder / f"{trial.name}.json", folder / trial.name
         key = _key(trial, data)
         if result_path.is_file():
@@ -176,8 +208,7 @@ def carry_out_all(
             if found.get("key") == key:
                 yield trial, build(Result, found["result"], where=str(result_path))
                 continue
-        folder.mkdir(parents=True, exist_ok=True)
-        if path.exists() and (path / "key").is_file() and (path / "key").read_text() != key:
+        if path.exists() and not _may_go_on(path, result_path, trial, data):
             shutil.rmtree(path)
         result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted)
         if result is None:
@@ -189,6 +220,13 @@ def carry_out_all(
         yield trial, result
 
 
+def _may_go_on(path: Path, result_path: Path, trial: Trial, data: TaskData) -> bool:
+    """Whether a trial that was begun is this very one; of one that was scored the weights are gone."""
+    if result_path.is_file() or not (path / "recipe.json").is_file():
+        return False
+    return not find_changes(path, plan(trial, data), data.taken(trial))
+
+
 def _remove(path: Path) -> None:
     if path.is_dir():
         shutil.rmtree(path)
@@ -198,10 +236,14 @@ def _remove(path: Path) -> None:
 
 def _key(trial: Trial, data: TaskData) -> str:
     """What a result depends on: the trial, and where its data and weights are."""
-    parts = (data.labelled.train, data.labelled.valid, data.labelled.test)
     weights = trial.origin / "manifest.json"
-    content = [fingerprint(parts), weights.read_text() if weights.is_file() else "", repr(trial)]
+    content = [fingerprint_of(data.labelled), weights.read_text() if weights.is_file() else "", repr(trial)]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
+
+
+def fingerprint_of(labelled: Labelled) -> str:
+    """The fingerprint of all examples."""
+    return fingerprint((labelled.train, labelled.valid, labelled.test))
 
 
 def predictor_of(path: Path, *, device: str = "cpu") -> Predictor:

@@ -1,0 +1,373 @@
+"""lmlab finetune and predict, as a user runs them: from a run and a file to a run that does the task."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+import lmlab
+from lmlab.checkpoint import read_json, read_tensors
+from lmlab.language_model import load
+from lmlab.transfer.finetune import Finetuned, finetune
+from standins import write_run
+from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
+from translators import write_translator
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
+QUICK = ["--set", "train.budget=4steps", "--set", "train.evaluations=1"]
+TRAIN = {"budget": "4steps", "evaluations": 1}
+BOB = {"id": "q7", "question": "who ?", "answers": [{"text": "Bob", "answer_start": 0}]}
+
+
+class Place(NamedTuple):
+    """Where runs to begin with and files to learn from are."""
+
+    root: Path
+    bert: Path
+    gpt2: Path
+    reviews: Path
+    tagged: Path
+    squad: Path
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    root = tmp_path_factory.mktemp("place")
+    return Place(
+        root,
+        write_toy_run(root / "bert", "bert"),
+        write_toy_run(root / "gpt2", "gpt2"),
+        write_reviews(root / "reviews.tsv"),
+        write_tagged(root / "names.conll"),
+        write_squad(root / "questions.json"),
+    )
+
+
+@pytest.fixture(scope="module")
+def stars(place: Place) -> Finetuned:
+    return finetune(place.bert, place.reviews, output=place.root / "stars", seeds=2, train=TRAIN)
+
+
+def test_from_a_file_to_a_prediction(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    said = run_command("finetune", str(place.gpt2), str(place.reviews), "-o", "stars", "--json", *QUICK)
+    assert said.code == 0, said.err
+    study = json.loads(said.out)
+    assert [(each["name"], each["how"]) for each in study["results"]] == [
+        ("majority", "baseline"),
+        ("bag of words", "baseline"),
+        ("gpt2", "full"),
+        ("gpt2", "frozen"),
+        ("gpt2", "scratch"),
+    ]
+    assert study == read_json(tmp_path / "stars" / "scores.json")
+    assert (study["labels"], study["metric"]) == (["neg", "pos"], "accuracy")
+    said = run_command("predict", "stars", "a good film", "--json")
+    line = json.loads(said.out)
+    assert line["predicted"] in ("neg", "pos")
+    assert line["scores"].keys() == {"neg", "pos"}
+    found = load(tmp_path / "stars").classify("a good film")
+    assert (found.value, found.probability) == (line["predicted"], line["probability"])
+    several = lmlab.load(tmp_path / "stars").classify(["a good film", "the film was bad and sad"])
+    assert several[0].scores == pytest.approx(found.scores, rel=1e-5)
+    (tmp_path / "lines.txt").write_text("a good film\n\na bad film\n")
+    said = run_command("predict", "stars", "lines.txt", "-o", "out.jsonl", "--json")
+    assert said.code == 0
+    lines = [json.loads(each) for each in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [each["text"] for each in lines] == ["a good film", "a bad film"]
+    assert run_command("predict", "stars", "lines.txt", "-o", "out.jsonl").code == 2, "it is there already"
+
+
+def test_what_stands_beside_a_score(stars: Finetuned) -> None:
+    results = stars.study.results
+    assert [(each.how, each.seed) for each in results] == [
+        *[("baseline", 0)] * 2,
+        ("full", 0),
+        ("full", 1),
+        ("frozen", 0),
+        ("scratch", 0),
+        ("frozen", 1),
+        ("scratch", 1),
+    ]
+    assert all(each.steps == 4 for each in results if each.how in ("full", "scratch"))
+    assert all(each.split == "test" and each.count == 6 for each in results)
+    predictions = [json.loads(line) for line in (stars.path / "predictions.jsonl").read_text().splitlines()]
+    right = sum(each["predicted"] == each["true"] for each in predictions)
+    assert results[2].values["accuracy"].value == pytest.approx(right / len(predictions))
+    beside = {each.name for each in (stars.path / "beside").iterdir() if each.is_dir()}
+    assert beside == {f"bert-{how}-all-seed-{seed}" for how in ("frozen", "scratch") for seed in (0, 1)} | {
+        "bert-full-all-seed-1"
+    }
+    assert not list((stars.path / "beside").rglob("*.safetensors")), "their weights are not kept"
+
+
+def test_a_copy_does_the_same(stars: Finetuned, place: Place, tmp_path: Path) -> None:
+    """A run is all that it needs: neither its origin nor its examples have to be where they were."""
+    texts = ["a good film", "the cat was sad", "", "x y z"]
+    shutil.copytree(stars.path, tmp_path / "elsewhere" / "copy")
+    moved = tmp_path / "gone"
+    before = load(stars.path).classify(texts)
+    place.bert.rename(moved)
+    try:
+        assert load(tmp_path / "elsewhere" / "copy").classify(texts) == before
+    finally:
+        moved.rename(place.bert)
+    task = read_json(tmp_path / "elsewhere" / "copy" / "task.json")
+    assert (task["kind"], task["labels"]) == ("classification", ["neg", "pos"])
+
+
+def test_a_fine_tuned_run_learns_another_task(stars: Finetuned, place: Place, tmp_path: Path) -> None:
+    done = finetune(stars.path, place.tagged, output=tmp_path / "ner", alone=True, train=TRAIN, settings={"crf": True})
+    assert len(load(done.path).predictor.tag("Ada ran in London").value) == 4
+    assert read_json(done.path / "recipe.json")["origin"] == str(stars.path)
+    with pytest.raises(ValueError, match="this run does tagging, not classification"):
+        load(done.path).classify("Ada")
+
+
+def test_tags_and_answers(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    for name, data, more in (("ner", place.tagged, ["--crf"]), ("qa", place.squad, [])):
+        said = run_command("finetune", str(place.bert), str(data), "-o", name, "--alone", *more, *QUICK)
+        assert said.code == 0, said.err
+    said = run_command("predict", "ner", "Ada ran in London", "--json")
+    assert len(json.loads(said.out)["predicted"]) == 4
+    (tmp_path / "page.txt").write_text("Ada wrote it in London .\n")
+    said = run_command("predict", "qa", "--context", "page.txt", "who wrote it ?", "--json")
+    line = json.loads(said.out)
+    assert line["predicted"] == "Ada wrote it in London .\n"[slice(*line["span"])]
+    assert "give --context FILE" in run_command("predict", "qa", "who ?").err
+    assert "this run does tagging" in run_command("predict", "ner", "--context", "page.txt", "who ?").err
+    assert run_command("predict", "qa", "--context", "nowhere.txt", "who ?").code == 2
+    (tmp_path / "empty.txt").write_text("\n")
+    assert "no line to predict" in run_command("predict", "ner", "empty.txt").err
+    said = run_command("predict", str(place.bert), "a text")
+    assert said.code == 2
+    assert "has not learnt a task" in said.err
+
+
+def test_choices_scores_and_pairs(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    rows = [f"Ada {i} sat on\tthe mat {i}\tthe log\t{1 + i % 2}" for i in range(30)]
+    (tmp_path / "choices.tsv").write_text("question\tchoice1\tchoice2\tanswer\n" + "\n".join(rows) + "\n")
+    rows = [f"a cat {i} sat\ta dog {'sat' if i % 3 else 'ran'} {i}\t{(i % 7) / 2}" for i in range(30)]
+    (tmp_path / "scores.tsv").write_text("text_a\ttext_b\tscore\n" + "\n".join(rows) + "\n")
+    for name in ("choices", "scores"):
+        said = run_command("finetune", str(place.gpt2), f"{name}.tsv", "-o", name, "--alone", *QUICK)
+        assert said.code == 0, said.err
+    found = json.loads(run_command("predict", "choices", "who ?", "Ada", "the cat", "a mat", "--json").out)
+    assert found["predicted"] in (0, 1, 2)
+    assert found["scores"].keys() == {"Ada", "the cat", "a mat"}
+    assert "give it with two choices or more" in run_command("predict", "choices", "who ?", "Ada").err
+    task = read_json(tmp_path / "scores" / "task.json")
+    assert task["both_orders"], "similarity has no order (Radford et al. 2018)"
+    one, other = (
+        json.loads(run_command("predict", "scores", *pair, "--json").out)["predicted"]
+        for pair in (("a cat", "a dog ran"), ("a dog ran", "a cat"))
+    )
+    assert one == pytest.approx(other, rel=1e-4)
+    assert 0 < one < 3, "the scale of the file"
+
+
+def test_a_curve_goes_on_where_it_was(
+    place: Place, run_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    command = ["finetune", str(place.bert), str(place.reviews), "--examples", "4,all,1000", "--seeds", "2"]
+    command += ["-o", "curve"]
+    said = run_command(*command, "--json", *QUICK)
+    assert said.code == 0, said.err
+    results = json.loads(said.out)["results"]
+    assert [each["examples"] for each in results if each["how"] == "full"] == [4, 4, 48, 48], "1000 is all there are"
+    assert [each["examples"] for each in results if each["name"] == "majority"] == [4, 4, 48]
+    assert not (tmp_path / "curve" / "recipe.json").exists()
+    from lmlab import run
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise AssertionError("nothing is to be done")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "start", fail)
+        again = json.loads(run_command(*command, "--json", *QUICK).out)["results"]
+    trained = [each for each in results if each["how"] == "full"]
+    assert [each for each in again if each["how"] == "full"] == trained
+    other = run_command(*command, "--json", "--set", "train.budget=3steps")
+    steps = [each["steps"] for each in json.loads(other.out)["results"] if each["how"] == "full"]
+    assert steps == [3] * 4, "other settings are another study"
+    only = json.loads(run_command(*command[:3], "--examples", "all", "-o", "all", "--json", *QUICK).out)
+    assert only["kind"] == "curve"
+
+
+def test_a_curve_of_tags_knows_the_tags_of_all_examples(
+    place: Place, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    said = run_command("finetune", str(place.bert), str(place.tagged), "--examples", "1,2", "-o", "curve", *QUICK)
+    assert said.code == 0, said.err
+
+
+def test_a_tag_that_is_only_held_out(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """Where one file is split, a rare tag may come to lie in any part of it."""
+    lines = [f"w{i} B-RARE{i}\nx{i} O\n" for i in range(20)]
+    (tmp_path / "rare.conll").write_text("\n".join(lines))
+    said = run_command("finetune", str(place.bert), "rare.conll", "-o", "ner", "--alone", *QUICK)
+    assert said.code == 0, said.err
+
+
+def test_layers_are_compared(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    said = run_command(
+        *("finetune", str(place.bert), str(place.reviews), "--how", "frozen", "--layers", "all", "-o", "layers"),
+        *("--json", *QUICK),
+    )
+    assert said.code == 0, said.err
+    study = json.loads(said.out)
+    assert study["kind"] == "layers"
+    rows = [each["layers"] for each in study["results"] if each["how"] == "frozen"]
+    assert rows == ["first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:"]
+    assert len({(tmp_path / "layers" / "trials" / f"bert-frozen-all-seed-0{end}").name for end in rows}) == 6
+
+
+def test_the_mix_is_told(place: Place, tmp_path: Path) -> None:
+    done = finetune(place.bert, place.reviews, output=tmp_path / "mix", how="mix", alone=True, train=TRAIN)
+    (result,) = done.study.results
+    assert result.mix is not None
+    assert sum(result.mix) == pytest.approx(1)
+    assert len(result.mix) == 3
+    assert result.gamma is not None
+    before, after = (read_tensors(run / "model.safetensors") for run in (place.bert, done.path))
+    assert all(before[name].equal(after[name]) for name in after), "the model has learnt nothing"
+
+
+def test_only_a_look(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    said = run_command("finetune", str(place.bert), str(place.reviews), "--check", "-o", "stars")
+    assert said.code == 0
+    assert "train 48, valid 6, test 6" in said.out
+    told = json.loads(run_command("finetune", str(place.bert), str(place.reviews), "--check", "--json").out)
+    assert told
+    assert not (tmp_path / "stars").exists()
+
+
+def test_runs_are_not_lost(stars: Finetuned, place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    shutil.copytree(stars.path, tmp_path / "stars")
+    weights = (tmp_path / "stars" / "model.safetensors").read_bytes()
+    command = ["finetune", str(place.bert), str(place.reviews), "-o", "stars", "--alone", "--seeds", "2", *QUICK]
+    said = run_command(*command)
+    assert said.code == 2
+    assert "--resume" in said.err
+    assert "--overwrite" in said.err
+    said = run_command(*command, "--resume", "--set", "train.rate=0.5")
+    assert said.code == 2
+    assert "begun with other settings (train.rate)" in said.err
+    assert (tmp_path / "stars" / "model.safetensors").read_bytes() == weights
+    said = run_command(*command, "--resume")
+    assert said.code == 0, said.err
+    assert (tmp_path / "stars" / "model.safetensors").read_bytes() == weights, "it was finished"
+    (tmp_path / "stars" / "mine.txt").write_text("kept")
+    said = run_command(*command[:-4], "--overwrite", *QUICK, "--seed", "5")
+    assert said.code == 0, said.err
+    assert (tmp_path / "stars" / "model.safetensors").read_bytes() != weights
+    assert (tmp_path / "stars" / "mine.txt").read_text() == "kept"
+    assert not (tmp_path / "stars" / "beside" / "bert-full-all-seed-1").exists(), "of the run before"
+
+
+@pytest.mark.parametrize("more", [[], ["--overwrite"], ["--examples", "4"], ["--examples", "4", "--overwrite"]])
+def test_what_is_not_ours_is_left_alone(
+    place: Place, run_command: Callable[..., Any], tmp_path: Path, more: list[str]
+) -> None:
+    (tmp_path / "mine" / "beside").mkdir(parents=True)
+    (tmp_path / "mine" / "beside" / "thesis.txt").write_text("years of work")
+    (tmp_path / "file").write_text("text")
+    for output in ("mine", "file"):
+        said = run_command("finetune", str(place.bert), str(place.reviews), "-o", output, *more, *QUICK)
+        assert said.code == 2, said.err
+        assert "choose another -o" in said.err
+    assert (tmp_path / "mine" / "beside" / "thesis.txt").read_text() == "years of work"
+
+
+def test_a_study_does_not_go_into_a_run(stars: Finetuned, place: Place, run_command: Callable[..., Any]) -> None:
+    before = (stars.path / "scores.json").read_bytes()
+    output = str(stars.path)
+    said = run_command("finetune", str(place.bert), str(place.reviews), "--examples", "4", "-o", output, *QUICK)
+    assert said.code == 2
+    assert (stars.path / "scores.json").read_bytes() == before
+
+
+FILES = {
+    "empty.tsv": "",
+    "header.tsv": "text\tlabel\n",
+    "one.tsv": "text\tlabel\n" + "".join(f"a film {i}\tpos\n" for i in range(9)),
+    "unequal.tsv": "text\tlabel\na good film\tpos\na bad film\tneg\tmore\n" + "nice\tpos\nsad\tneg\n" * 5,
+    "test.tsv": "text\tlabel\nwhat a film\tmixed\n",
+    "illegal.conll": "Ada B-PER\nran E-PER\nx Q-PER\n\nthe O\ncat O\n",
+    "answer.json": json.dumps({"version": "1.1", "data": [{"paragraphs": [{"context": "Ada ran", "qas": [BOB]}]}]}),
+}
+BAD = {
+    "a missing column": (["reviews.tsv", "--columns", "a=review"], ["review"]),
+    "a label seen only in test": (["reviews.tsv", "--test", "test.tsv"], ["test.tsv, line 2", "mixed"]),
+    "an answer that is not in its context": (["answer.json"], ["answer.json", "q7"]),
+    "tags that are no legal sequence": (["illegal.conll"], ["illegal.conll", "line"]),
+    "unequal columns": (["unequal.tsv"], ["unequal.tsv", "line 3"]),
+    "an empty file": (["empty.tsv"], ["empty.tsv"]),
+    "a header alone": (["header.tsv"], ["header.tsv"]),
+    "one class only": (["one.tsv"], ["one.tsv", "pos"]),
+    "a file that is not there": (["nowhere.tsv"], ["nowhere.tsv"]),
+    "a way that is none": (["reviews.tsv", "--how", "half"], ["--how half", "full, frozen"]),
+    "a pool that is none": (["reviews.tsv", "--pool", "min"], ["pool"]),
+    "a pool of words": (["names.conll", "--pool", "max"], ["--pool"]),
+    "a CRF over classes": (["reviews.tsv", "--crf"], ["--crf is for tagging"]),
+    "layers of a model that learns": (["reviews.tsv", "--layers", "first"], ["--how frozen"]),
+    "layers that are none": (["reviews.tsv", "--how", "frozen", "--layers", "9"], ["layer"]),
+    "two studies": (["reviews.tsv", "--how", "frozen", "--layers", "all", "--examples", "4"], ["--examples"]),
+    "no number of examples": (["reviews.tsv", "--examples", "many"], ["--examples many"]),
+    "no examples": (["reviews.tsv", "--examples", "0"], ["1 or more"]),
+    "another group": (["reviews.tsv", "--set", "model.width=8"], ["model"]),
+    "an option as a setting": (["reviews.tsv", "--set", "objective.how=frozen"], ["--how frozen"]),
+    "an unknown setting": (["reviews.tsv", "--set", "objective.pol=max"], ["pol", "pool"]),
+    "an unknown measure": (["reviews.tsv", "--set", "train.watch=bleu"], ["train.watch"]),
+    "a language loss without a language": (["reviews.tsv", "--set", "objective.auxiliary=0.5"], ["bert"]),
+    "a window that is too large": (["reviews.tsv", "--set", "train.window=4096"], ["4096", "48"]),
+    "a task that it is not": (["questions.json", "--task", "tagging"], ["its task is spans, not tagging"]),
+    "a tiny budget": (["reviews.tsv", "--set", "train.budget=nothing"], ["budget"]),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_nothing_is_written(
+    case: str, place: Place, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).write_text(text)
+    shutil.copy(place.reviews, tmp_path / "reviews.tsv")
+    shutil.copy(place.tagged, tmp_path / "names.conll")
+    shutil.copy(place.squad, tmp_path / "questions.json")
+    arguments, words = BAD[case]
+    before = sorted(tmp_path.rglob("*"))
+    said = run_command("finetune", str(place.bert), *arguments, "-o", "out/run")
+    assert said.code == 2, said
+    error = said.err[said.err.index("error: ") :]
+    for word in words:
+        assert word in error
+    assert "unexpected" not in error
+    assert sorted(tmp_path.rglob("*")) == before, "nothing is left"
+
+
+def test_runs_that_cannot_learn_a_task(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "counts").mkdir()
+    write_run(tmp_path / "counts", "ngram")
+    write_translator(tmp_path / "de-en", source_spec="words")
+    for run, words in (
+        ("counts", "it counts words and has no vectors"),
+        ("de-en", "source_tokenizer.json"),
+        ("nowhere", "is not a run directory"),
+    ):
+        said = run_command("finetune", run, str(place.reviews), "-o", "new")
+        assert said.code == 2
+        assert words in said.err
+        assert said.err.count("error:") == 1
+        assert not (tmp_path / "new").exists()
+    assert "give -o RUN" in run_command("finetune", str(place.bert), str(place.reviews)).err
+
+
+def test_the_encoder_of_a_translator_learns_a_task(place: Place, tmp_path: Path) -> None:
+    run = write_translator(tmp_path / "both")
+    done = finetune(run, place.reviews, output=tmp_path / "stars", alone=True, train=TRAIN)
+    assert load(done.path).classify("the cat sat").value in ("neg", "pos")
