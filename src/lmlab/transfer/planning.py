@@ -16,7 +16,7 @@ from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
 from lmlab.metrics.measures import measures_for
-from lmlab.models import describe, load_class
+from lmlab.models import load_class, outline
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
 
@@ -172,5 +172,5 @@ def _gradual(description: Mapping[str, Any], how: str, steps: float) -> dict[str
     """Settings of gradual unfreezing with discriminative rates (Howard & Ruder 2018)."""
     if how != "gradual":
         return {}
-    depths = sum(bool(depth) for depth in describe(description["kind"], description["model"]).depths()) + 1
+    depths = sum(bool(depth) for depth in outline(description["kind"], description["model"]).depths()) + 1
     return {"layer_decay": LAYER_DECAY, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / depths))}
