@@ -76,7 +76,7 @@ LAYERS = {
         "training",
         "recipe",
     },
-    "finetuning": {"models", "tokenizers", "data", "tasks", "costs", "training", "recipe", "jobs"},
+    "finetuning": {"config", "models", "tokenizers", "data", "tasks", "costs", "training", "recipe", "jobs"},
     "run": {
         "config",
         "models",

@@ -162,15 +162,15 @@ class Classes(PreTraining):
     metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
     weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
 
-    def __init__(self, config: Config, tokenizer: None) -> None:
+    def __init__(self, config: Config, tokenizer: None, frame: None) -> None:
         assert tokenizer is None
 
     @classmethod
     def needs(cls, config: Config) -> tuple[type, ...]:
         return (GivesVectors,)
 
-    def heads(self, width: int) -> dict[str, nn.Module]:
-        return {"class": nn.Linear(width, 2)}
+    def heads(self, model: Any) -> dict[str, nn.Module]:
+        return {"class": nn.Linear(model.config.width, 2)}
 
     def loader(self, data: Images, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         return Loader(data.rows, batch)
@@ -269,7 +269,7 @@ def test_heads_resume_exactly_and_load(images: Path, tmp_path: Path) -> None:
         one, other = read_tensors(whole / name), read_tensors(cut / name)
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one)
-    heads = nn.ModuleDict(Classes(Config(), None).heads(8))
+    heads = nn.ModuleDict(Classes(Config(), None, None).heads(lmlab.load(whole).model))
     load_heads(whole, heads)
     assert torch.equal(heads["class"].weight, read_tensors(whole / "head.safetensors")["class.weight"])
     with pytest.raises(ValueError, match="does not fit these heads: of another shape: class"):
@@ -286,7 +286,7 @@ def test_heads_are_averaged_with_the_model(images: Path, tmp_path: Path) -> None
     assert kept == [f"{what}-0000{step}.safetensors" for what in ("head", "step") for step in (24, 32)]
     average(tmp_path / "run", last=2, output=tmp_path / "mean")
     parts = [read_tensors(tmp_path / "run" / "checkpoints" / name)["class.weight"] for name in kept[:2]]
-    heads = nn.ModuleDict(Classes(Config(), None).heads(8))
+    heads = nn.ModuleDict(Classes(Config(), None, None).heads(lmlab.load(tmp_path / "mean").model))
     load_heads(tmp_path / "mean", heads)
     torch.testing.assert_close(heads["class"].weight.detach(), (parts[0] + parts[1]) / 2)
     assert repr(lmlab.load(tmp_path / "mean")).startswith("LanguageModel(Bright, ")
