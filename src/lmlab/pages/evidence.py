@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from html import escape
 from typing import Any
@@ -53,7 +54,8 @@ def show_mistakes(facts: Facts) -> str:
     if facts["task"] == "regression":
         return parts.section("The largest errors", _of(facts), list_mistakes(evidence["mistakes"]))
     if not evidence["mistakes"]:
-        return parts.section("The worst mistakes", "", f"<p>None: all {evidence['count']:,} examples are right.</p>")
+        told = f"<p>There is none: all {evidence['count']:,} examples are right.</p>"
+        return parts.section("The worst mistakes", "", told)
     what = {"tagging": "sentences have a wrong tag", "spans": "answers are not exactly right"}
     how = (
         f"{_of(facts)} {evidence['wrong']:,} {what.get(facts['task'], 'are wrong')}; here are those of which the model "
@@ -77,14 +79,13 @@ def show_calibration(facts: Facts) -> str:
         )
         for each in found["bins"]
     ]
-    gap = found["confidence"] - found["accuracy"]
-    verdict = (
-        "too sure of itself"
-        if gap > 0.02
-        else "less sure than it could be"
-        if gap < -0.02
-        else "about as sure as right"
-    )
+    right, count = found["accuracy"], sum(each.size for each in bins)
+    gap, chance = found["confidence"] - right, 1.96 * math.sqrt(right * (1 - right) / max(1, count))
+    verdict = "as sure as it is right, as far as so few examples tell"
+    if abs(gap) > max(0.02, chance):
+        verdict = "too sure of itself" if gap > 0 else "less sure than it could be"
+    elif chance <= 0.02:
+        verdict = "about as sure as it is right"
     told = parts.facts(
         {
             "expected calibration error": f"{tell_score(found['error'])} points (0 is best)",

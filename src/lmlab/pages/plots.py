@@ -207,14 +207,14 @@ def draw_reliability(bins: Sequence[Bin], *, title: str) -> str:
         told = f"{each.size:,} predictions of {each.confidence:.1f}% confidence: {each.accuracy:.1f}% are right"
         drawn.append(
             f'<rect class="bin" x="{left:.1f}" y="{top:.1f}" width="{right - left:.1f}" '
-            f'height="{max(1.0, plane.y(0.0) - top):.1f}" fill-opacity="{0.2 + 0.6 * each.size / most:.2f}">'
+            f'height="{max(1.0, plane.y(0.0) - top):.1f}" fill-opacity="{0.2 + 0.35 * each.size / most:.2f}">'
             f"<title>{told}</title></rect>"
             f'<circle class="mean" cx="{plane.x(each.confidence):.1f}" cy="{top:.1f}" r="3.4">'
             f"<title>{told}</title></circle>"
-            f'<text class="tick" x="{(left + right) / 2:.1f}" y="{plane.y(0.0) - 7:.1f}" text-anchor="middle">'
+            f'<text class="count" x="{(left + right) / 2:.1f}" y="{plane.y(0.0) - 7:.1f}" text-anchor="middle">'
             f"{short(each.size)}</text>"
         )
-    drawn.insert(0, _diagonal(plane, 0.0, 100.0))
+    drawn.append(_diagonal(plane, 0.0, 100.0))
     return plane.svg(drawn, title=title, x_label="confidence of the model, %", y_label="predictions that are right, %")
 
 

@@ -108,7 +108,7 @@ def choose_axis(rows: Sequence[Row], metric: str, *, near: bool = False) -> Axis
         if value is not None
     ]
     low, high = min(seen, default=0.0), max(seen, default=1.0)
-    if near:
+    if near and low > 0:
         step = 0.05 if high - low > 0.05 else 0.01
         low, high = step * math.floor(low / step + 1e-9), step * math.ceil(high / step - 1e-9)
         return Axis(low, high if high > low else low + step)

@@ -23,7 +23,8 @@ KINDS = {
 TEST_INTERVAL = "Whiskers are 95% intervals over draws of the held-out examples."
 SEED_INTERVAL = (
     "Of several seeds the bar is the mean, the whisker its 95% interval over seeds, and each ring one seed; the worst "
-    "is red. Of one seed the whisker is over draws of the held-out examples."
+    "is red. It does not hold what another draw of held-out examples would change; of one seed the whisker is over "
+    "such draws."
 )
 
 
@@ -55,10 +56,9 @@ def make_page(facts: Facts) -> str:
 
 
 def _figures(facts: Facts) -> str:
-    tiles = "".join(
-        f"<div><b>{escape(value)}</b><small>{escape(what)}</small></div>" for value, what in tell_figures(facts)
-    )
-    return f'<div class="figures">{tiles}</div>' if tiles else ""
+    told = tell_figures(facts)
+    tiles = "".join(f"<div><b>{escape(value)}</b><small>{escape(what)}</small></div>" for value, what in told)
+    return f'<div class="figures">{tiles}</div>' if len(told) > 1 else ""
 
 
 def _intervals(rows: Sequence[Facts]) -> str:
@@ -86,6 +86,8 @@ def _scores(facts: Facts) -> str:
     if facts["kind"] == "comparison":
         rows.sort(key=lambda row: -_value(row, metric))
     rows.sort(key=lambda row: row["how"] == "baseline")
+    if len(rows) == 1:
+        title = "Score"
     lead = next((row for row in rows if row["key"] == facts["shown"]), None)
     how = f"On {facts['count']:,} {escape(facts['split'])} examples that none of them learnt from. {_intervals(rows)}"
     return parts.section(title, how, draw_scores(rows, metric, lead=lead if len(rows) > 1 else None))
@@ -241,9 +243,14 @@ def _price(facts: Facts) -> str:
 
 
 def _cost(price: Facts) -> str:
-    energy = f"{short(price['joules'] / 3600)} Wh" if price.get("joules") else "–"
+    energy = _energy(price["joules"]) if price.get("joules") else "–"
     flops = short(price["flops"]) if price.get("flops") else "–"
     return f"<td>{duration(price.get('seconds'))}</td><td>{energy}</td><td>{flops}</td>"
+
+
+def _energy(joules: float) -> str:
+    hours = joules / 3600
+    return f"{1000 * hours:.3g} mWh" if hours < 1 else f"{hours:.3g} Wh" if hours < 1000 else f"{hours / 1000:,.3g} kWh"
 
 
 def duration(seconds: float | None) -> str:

@@ -101,8 +101,8 @@ def _order(row: Facts, others: Sequence[Facts]) -> str:
     if not close:
         return ""
     return (
-        f"Its interval overlaps with {close} of the others: their order may be chance, and the first of several is "
-        "flattered by being chosen on the examples that it is scored on."
+        f"The interval of the first overlaps with {close} of the others: their order may be chance, and the first of "
+        "several is flattered by being chosen on the examples that it is scored on."
     )
 
 

@@ -69,8 +69,9 @@ def gather_evidence(study: Study, folder: Path) -> Facts | None:
     path = None if result is None else find_predictions(study, result, folder)
     if result is None or path is None:
         return None
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    lines = [line for line in lines if line["true"] is not None]
+    text = path.read_text(encoding="utf-8")
+    lines = [_read_line(line) for line in text.split("\n") if line]  # a text may hold other ends of lines
+    lines = [line for line in lines if line["true"] is not None and line["predicted"] is not None]
     if not lines:
         return None
     spans = study.task == "tagging" and any(label.startswith("B-") for label in study.labels)
@@ -88,6 +89,11 @@ def gather_evidence(study: Study, folder: Path) -> Facts | None:
         found |= _calibration(lines, right)
     found["mistakes"] = _mistakes(study, lines, right)
     return found
+
+
+def _read_line(text: str) -> Line:
+    """A prediction; what is no number is none, as of a model whose weights ran away."""
+    return dict(json.loads(text, parse_constant=lambda _: None))
 
 
 def _is_right(task: str, line: Line) -> bool:
@@ -216,5 +222,10 @@ def shorten(text: str, *, around: str = "") -> str:
     place = text.find(around) if around else 0
     start = max(0, place + len(around) // 2 - LONGEST // 2) if place > 0 else 0
     start = min(start, len(text) - LONGEST)
-    cut = text[start : start + LONGEST]
-    return f"{'… ' if start else ''}{cut.strip()}{' …' if start + LONGEST < len(text) else ''}"
+    end = start + LONGEST
+    words = text[start:end]
+    if start and " " in words:
+        words = words.partition(" ")[2]
+    if end < len(text) and " " in words:
+        words = words.rpartition(" ")[0]
+    return f"{'… ' if start else ''}{words.strip()}{' …' if end < len(text) else ''}"

@@ -116,10 +116,11 @@ def _commands(study: Study, folder: Path, shown: Result | None) -> list[tuple[st
     """What to type next, each with what it does."""
     path = shlex.quote(str(folder))
     if study.kind == "run":
+        suffix = Path(study.data.split(", ")[0]).suffix or ".tsv"
         given = EXAMPLES.get(study.task, '"a text"')
         return [
             (f"lmlab predict {path} {given}", "what it says of something new"),
-            (f"lmlab evaluate {path} more.tsv", "its score on other examples, with an interval"),
+            (f"lmlab evaluate {path} more{suffix}", "its score on other examples, with an interval"),
         ]
     if shown is None or shown.run is None:
         return []
