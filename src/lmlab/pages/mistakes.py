@@ -10,6 +10,8 @@ from lmlab.pages import parts
 from lmlab.pages.scores import tell_score
 
 Facts = Mapping[str, Any]
+WIDE = 90
+"""Letters side by side in the head of a matrix; where there are more, they stand upright."""
 
 
 def draw_confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> str:
@@ -33,7 +35,8 @@ def draw_confusion(labels: Sequence[str], counts: Sequence[Sequence[int]]) -> st
     )
     lines.append(f'<tr class="foot"><th scope="row">precision</th>{precision}<td></td></tr>')
     head = ["true ↓ · predicted →", *(f'<span title="{escape(each)}">{escape(_cut(each))}</span>' for each in labels)]
-    return f'<div class="scroll">{parts.table([*head, "recall"], lines, kind="confusion")}</div>'
+    kind = "confusion many" if sum(len(_cut(label)) + 3 for label in labels) > WIDE else "confusion"
+    return f'<div class="scroll">{parts.table([*head, "recall"], lines, kind=kind)}</div>'
 
 
 def list_confusions(pairs: Sequence[tuple[str, str, int]]) -> str:

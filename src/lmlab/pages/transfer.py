@@ -23,8 +23,8 @@ KINDS = {
 TEST_INTERVAL = "Whiskers are 95% intervals over draws of the held-out examples."
 SEED_INTERVAL = (
     "Of several seeds the bar is the mean, the whisker its 95% interval over seeds, and each ring one seed; the worst "
-    "is red. It does not hold what another draw of held-out examples would change; of one seed the whisker is over "
-    "such draws."
+    "is red. Such a whisker does not tell what other held-out examples would change; that of a single seed tells only "
+    "this."
 )
 
 
