@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
+
+from lmlab.pages.scores import tell_score, within
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -11,35 +13,115 @@ if TYPE_CHECKING:
     from lmlab.transfer.results import Interval, Row
     from lmlab.transfer.study import Study
 
+LONGEST_WORD, SHORTEST = 16, 8
+"""Letters of a line of a name: those of its longest word, up to 16; in a very narrow terminal 8."""
+BETWEEN = 3
+"""Columns of the terminal between two columns of the table."""
+SEEDS_IN_LINE = 3
+tell_value = tell_score
 
-def score_table(study: Study) -> Table:
-    """One line for each way of learning, best last measures to the right; intervals are 95%."""
+
+def score_table(study: Study, *, width: int | None = None) -> Table:
+    """One line for each way of learning: the main measure with its 95% interval, then the others.
+
+    In a narrow terminal (`width` columns, by default those of this one) names are broken and the measures that count
+    least are left out; no number is cut or broken.
+    """
+    from rich import box
+    from rich.console import Console
     from rich.table import Table
 
     from lmlab.transfer.results import rows_of
 
     rows = rows_of(study.results)
-    measures = list(study.results[0].values)
-    split, count = study.results[0].split, study.results[0].count
-    table = Table(title=f"{study.task}: {count:,} {split} examples of {study.data}", title_justify="left")
-    table.add_column("model")
-    table.add_column("how")
-    if study.kind == "curve":
-        table.add_column("examples", justify="right")
-    for number, name in enumerate(measures):
-        table.add_column(name, justify="right", style="bold" if number == 0 else "")
-    if any(len(row.seeds) > 1 for row in rows):
-        table.add_column("each seed", justify="right")
-    table.add_column("seconds", justify="right")
-    for row in rows:
-        cells = [row.name, _how(row)]
-        if study.kind == "curve":
-            cells.append(f"{row.examples:,}")
-        cells += [tell_interval(row.values[name]) for name in measures]
-        if any(len(each.seeds) > 1 for each in rows):
-            cells.append(" ".join(tell_value(value) for value in row.seeds) if len(row.seeds) > 1 else "")
-        table.add_row(*cells, f"{row.seconds:,.1f}")
+    first = study.results[0]
+    width = Console().width if width is None else width
+    names = {"model": [row.name for row in rows], "how": [_how(row) for row in rows]}
+    least = [min(LONGEST_WORD, _widest(name, " ".join(cells).split())) for name, cells in names.items()]
+    numbers = _numbers(study, rows)
+    left_out = _fit(numbers, width - BETWEEN - sum(least), main=first.main)
+    if _taken(numbers) > width - BETWEEN - 2 * SHORTEST:
+        numbers[first.main] = [tell_value(row.values[first.main].value) for row in rows]
+        left_out.insert(0, "intervals")
+    wanted = [_widest(name, cells) for name, cells in names.items()]
+    widths = _share(wanted, least, room=width - BETWEEN - _taken(numbers))
+    told = f"{first.count:,} {first.split} examples of {study.data}"
+    table = Table(
+        title=f"{study.task}: {told}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
+    )
+    table.caption = (
+        "scores times 100"
+        + ", 95% intervals" * ("intervals" not in left_out)
+        + (f"; also in scores.json: {', '.join(left_out)}" if left_out else "")
+    )
+    table.caption_justify = "left"
+    for name, letters in zip(names, widths, strict=True):
+        table.add_column(name, overflow="fold", width=letters)
+    for name, cells in numbers.items():
+        table.add_column(
+            name,
+            justify="right",
+            no_wrap=True,
+            width=_widest(name, cells),
+            style="bold" if name == first.main else "",
+        )
+    for line in zip(*names.values(), *numbers.values(), strict=True):
+        table.add_row(*line)
     return table
+
+
+def _numbers(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
+    """The cells of each column of numbers."""
+    main, *others = study.results[0].values
+    found = {"examples": [f"{row.examples:,}" for row in rows]} if study.kind == "curve" else {}
+    found[main] = [tell_interval(row.values[main], name=main) for row in rows]
+    if any(len(row.seeds) > 1 for row in rows):
+        found["each seed"] = [_seeds(row) for row in rows]
+    for name in others:
+        found[name] = [tell_value(row.values[name].value) for row in rows]
+    found["seconds"] = [f"{row.seconds:,.1f}" for row in rows]
+    return found
+
+
+def _fit(numbers: dict[str, list[str]], width: int, *, main: str) -> list[str]:
+    """Leave out columns until the others fit: the measures after the main one from the last, then the rest."""
+    measures = [name for name in numbers if name not in (main, "examples", "each seed", "seconds")]
+    left_out: list[str] = []
+    for name in (*reversed(measures), "seconds", "each seed"):
+        if _taken(numbers) <= width:
+            break
+        if numbers.pop(name, None) is not None:
+            left_out.insert(0, name)
+    return left_out
+
+
+def _share(wanted: Sequence[int], least: Sequence[int], *, room: int) -> list[int]:
+    """How wide each of the names is, the first of them as it wants to be if there is room."""
+    if sum(least) > room:
+        return [max(1, room // len(least))] * len(least)
+    widths, spare = list(least), room - sum(least)
+    for number, letters in enumerate(wanted):
+        more = min(spare, letters - widths[number])
+        widths[number] += more
+        spare -= more
+    return widths
+
+
+def _taken(numbers: dict[str, list[str]]) -> int:
+    """The columns of the terminal that columns of numbers take, with what is before each."""
+    return sum(_widest(name, cells) + BETWEEN for name, cells in numbers.items())
+
+
+def _widest(name: str, cells: Sequence[str]) -> int:
+    return max(len(line) for cell in (name, *cells) for line in cell.split("\n"))
+
+
+def _seeds(row: Row) -> str:
+    """The scores of several seeds, a few in each line."""
+    if len(row.seeds) < 2:
+        return ""
+    told = [tell_value(value) for value in row.seeds]
+    return "\n".join(" ".join(told[i : i + SEEDS_IN_LINE]) for i in range(0, len(told), SEEDS_IN_LINE))
 
 
 def _how(row: Row) -> str:
@@ -47,13 +129,9 @@ def _how(row: Row) -> str:
     return f"{how} ({row.note})" if row.note else how
 
 
-def tell_value(value: float | None) -> str:
-    """A share as a percentage without the sign, as papers write it."""
-    return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}"
-
-
-def tell_interval(found: Interval) -> str:
+def tell_interval(found: Interval, *, name: str = "accuracy") -> str:
     """A score with its interval."""
-    if found.low is None or found.high is None:
+    kept = within({"low": found.low, "high": found.high}, name)
+    if kept["low"] is None or kept["high"] is None:
         return tell_value(found.value)
-    return f"{tell_value(found.value)} [{tell_value(found.low)}, {tell_value(found.high)}]"
+    return f"{tell_value(found.value)} [{tell_value(kept['low'])}, {tell_value(kept['high'])}]"

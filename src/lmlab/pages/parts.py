@@ -94,3 +94,9 @@ def matrix(names: Sequence[str], differences: Iterable[Mapping[str, Any]], *, un
 def facts(told: Mapping[str, Any]) -> str:
     """Names and values, for a definition list."""
     return "".join(f"<dt>{escape(name)}</dt><dd>{escape(str(value))}</dd>" for name, value in told.items())
+
+
+def section(title: str, how: str, content: str) -> str:
+    """A part of a page under its title, all of it HTML, with a line of what it is about."""
+    about = f'<p class="how">{how}</p>' if how else ""
+    return f"<section>\n<h2>{title}</h2>\n{about}\n{content}\n</section>"
