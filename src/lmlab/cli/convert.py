@@ -35,7 +35,8 @@ def convert(
     """Convert from and to Hugging Face checkpoints and ARPA files.
 
     The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM. An n-gram over anything
-    but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again.
+    but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again. A fine-tuned
+    run is written with its head and label names, for instance as BertForSequenceClassification, and read with them.
 
     Examples:
 
