@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from lmlab.checkpoint import MODEL, load_weights, read_folder, read_tensors
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.batches.examples import ExampleLoader
@@ -78,6 +79,11 @@ class FineTuning(Training):
     ) -> tuple[Progress, Parameters]:
         if not self.task.config.trains_model:
             model = self.learner.model
+
+            def restore(folder: Path) -> None:
+                load_weights(model, read_tensors(folder / MODEL), source=folder / MODEL)
+
+            read_folder(path / "last", restore)  # where it goes on, the model is the one that was frozen
             weights = hash_weights(model)
             done, total = 0, sum(map(len, self.items))
             found = []
