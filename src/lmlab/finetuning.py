@@ -9,6 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from lmlab.checkpoint import MODEL, load_weights, read_folder, read_tensors
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.batches.examples import ExampleLoader
@@ -78,16 +79,21 @@ class FineTuning(Training):
         self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
     ) -> tuple[Progress, Parameters]:
         meter = Meter(self.learner.device)
-        flops = 0.0 if self.task.config.trains_model else self._read_examples(reporter)
+        flops = 0.0 if self.task.config.trains_model else self._read_examples(path, reporter)
         reading = meter.lap()
         progress, parameters = super().carry_out(path, reporter, interrupted, begin)
         progress.cost = Cost(*progress.cost).plus(reading)
         progress.flops += flops
         return progress, parameters
 
-    def _read_examples(self, reporter: Reporter) -> float:
+    def _read_examples(self, path: Path, reporter: Reporter) -> float:
         """Give all items the vectors that the frozen model has for them; the FLOPs of that."""
         model, task = self.learner.model, self.task
+
+        def restore(folder: Path) -> None:
+            load_weights(model, read_tensors(folder / MODEL), source=folder / MODEL)
+
+        read_folder(path / "last", restore)  # where it goes on, the model is the one that was frozen
         weights, done, total = hash_weights(model), 0, sum(map(len, self.items))
         found: list[list[Item]] = []
         for items in self.items:

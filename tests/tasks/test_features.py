@@ -95,6 +95,17 @@ def test_a_second_run_reads_the_cache(passes: list[int]) -> None:
     assert hash_weights(toy_model("bert", tokenizer, heads=4)) != hash_weights(toy_model("bert", tokenizer)), "settings"
 
 
+@pytest.mark.parametrize("kind", ["bert", "lstm"])
+def test_nothing_is_drawn_on_the_way(kind: str) -> None:
+    """What a head learns must not depend on whether its vectors were in the cache."""
+    tokenizer = toy_tokenizer()
+    task = toy_task("classification", load_class(kind), tokenizer=tokenizer, how="frozen", pool="mean")
+    model = toy_model(kind, tokenizer, dropout=0.5).train()
+    before = torch.get_rng_state()
+    with_vectors(task, model, task.items(EXAMPLES["classification"]), weights="w")
+    assert torch.get_rng_state().equal(before)
+
+
 def test_where_a_text_ends_matters() -> None:
     """The same tokens, cut in other places, are other items."""
     tokenizer = toy_tokenizer()

@@ -237,8 +237,11 @@ class Task:
         """How many layers and components the vectors have that a model gives this task: (L, D), L being 1 or more."""
         rows = self.frame.rows([{"a": [self.tokenizer.boundary]}])
         batch = Batch(collate(rows, device=model.device), self.places([], rows))
+        was_training = model.training
+        model.eval()  # no dropout: nothing is drawn that training would miss
         with torch.no_grad():
             found = self.read(model, batch.to(model.device))
+        model.train(was_training)
         return (found.shape[2] if found.dim() == 4 else 1), found.shape[-1]
 
     @abstractmethod

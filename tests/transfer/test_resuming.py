@@ -1,0 +1,157 @@
+"""Fine-tuning that was interrupted ends with the weights it would have had anyway; so does a study."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmlab.checkpoint import read_tensors
+from lmlab.transfer.finetune import finetune, finetune_trial, open_data, plan_curve
+from lmlab.transfer.study import carry_out_study
+from lmlab.transfer.trials import TaskData, Trial, carry_out_all, find_changes, plan
+from toy_tasks import write_reviews, write_tagged, write_toy_run
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+SETTINGS = {"batch": 4, "budget": "30steps", "save_seconds": 0, "evaluations": 3}
+WAYS: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "gradual": ("bert", "names.conll", {"crf": True}),
+    "frozen": ("gpt2", "reviews.tsv", {}),
+}
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("place")
+    write_toy_run(root / "bert", "bert", dropout=0.2)
+    write_toy_run(root / "gpt2", "gpt2", dropout=0.2)
+    write_reviews(root / "reviews.tsv")
+    write_tagged(root / "names.conll")
+    return root
+
+
+@pytest.fixture
+def reviews(place: Path) -> TaskData:
+    return open_data(place / "reviews.tsv")[0]
+
+
+def metrics(run: Path) -> list[dict[str, Any]]:
+    """The lines of a run, without what the clock says."""
+    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    return [{key: value for key, value in line.items() if key != "cost"} for line in lines]
+
+
+@pytest.mark.skipif(os.name == "nt", reason="there is no kill -9")
+@pytest.mark.parametrize("how", WAYS)
+def test_killed_and_resumed_is_bit_identical(how: str, place: Path, tmp_path: Path) -> None:
+    kind, data, task = WAYS[how]
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    trial = Trial(origin=place / kind, how=how, task=task, train=SETTINGS)
+    opened = open_data(place / data)[0]
+    command = [sys.executable, "-c", "from lmlab.cli import main; main()", "finetune", str(place / kind)]
+    command += [str(place / data), "--how", how, "--alone", *(["--crf"] if task else []), "-o", str(killed)]
+    command += [f"--set=train.{name}={value}" for name, value in SETTINGS.items()]
+    finetune_trial(trial, opened, whole, alone=True)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    deadline = time.monotonic() + 120
+    while not (killed / "last" / "progress.json").is_file():
+        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (killed / "scores.json").exists(), "it was killed half-way"
+    assert finetune_trial(trial, opened, killed, alone=True, resume=True) is not None
+    for name in ("model.safetensors", "head.safetensors", "predictions.jsonl", "last/model.safetensors"):
+        assert (whole / name).read_bytes() == (killed / name).read_bytes(), name
+    expected, got = (read_tensors(run / "last" / "training.safetensors") for run in (whole, killed))
+    assert expected.keys() == got.keys()
+    assert all(expected[name].equal(got[name]) for name in expected)
+    assert metrics(whole) == metrics(killed)
+
+
+class After:
+    """Interrupts when asked for the n-th time."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __call__(self) -> bool:
+        self.count -= 1
+        return self.count < 0
+
+
+def trial_of(place: Path, **changes: Any) -> Trial:
+    return replace(Trial(origin=place / "bert", train={"budget": "6steps", "evaluations": 1}), **changes)
+
+
+def test_an_interrupted_study_goes_on(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    trials = plan_curve(trial_of(place), [8, 12, None], seeds=1, most=len(reviews.labelled.train))
+
+    def carry_out(folder: Path, interrupted: Callable[[], bool] = lambda: False) -> Any:
+        return carry_out_study("curve", trials, reviews, folder, interrupted=interrupted)
+
+    whole = carry_out(tmp_path / "whole")
+    assert carry_out(tmp_path / "study", After(9)) is None
+    assert not (tmp_path / "study" / "scores.json").exists()
+    done = list((tmp_path / "study" / "trials").glob("*.json"))
+    assert 0 < len(done) < 3
+    written = {path: path.stat().st_mtime_ns for path in done}
+    study = carry_out(tmp_path / "study")
+    assert {path: path.stat().st_mtime_ns for path in done} == written, "what is done is not done again"
+    for one, other in zip(whole.results, study.results, strict=True):
+        assert one.values == other.values
+
+
+def test_a_trial_that_changed_begins_anew(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    """Interrupted or done: what was learnt with other settings, examples or weights is not gone on with."""
+    trial = trial_of(place)
+
+    def steps(trial: Trial, data: TaskData = reviews) -> list[tuple[int, int]]:
+        return [(result.steps, result.examples) for _, result in carry_out_all([trial], data, tmp_path)]
+
+    assert list(carry_out_all([trial], reviews, tmp_path, interrupted=After(3))) == []
+    assert (tmp_path / trial.name / "last").is_dir()
+    other = trial_of(place, train={"budget": "3steps", "rate": 1e-4, "evaluations": 1})
+    assert find_changes(tmp_path / trial.name, plan(other, reviews), reviews) == ["train.budget", "train.rate"]
+    assert find_changes(tmp_path / trial.name, plan(trial, reviews), reviews) == []
+    assert steps(other) == [(3, 48)]
+    assert steps(trial) == [(6, 48)], "it is done anew, though the folder of the other is there"
+    fewer = replace(reviews, labelled=replace(reviews.labelled, valid=reviews.labelled.valid[1:]))  # type: ignore[index]
+    assert find_changes(tmp_path / trial.name, plan(trial, fewer), fewer) == ["examples"]
+
+
+def test_what_was_left_beside_a_run_is_made_up_for(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    trial, run = trial_of(place), tmp_path / "run"
+    assert finetune_trial(trial, reviews, run, interrupted=After(9)) is None
+    assert (run / "model.safetensors").is_file()
+    with pytest.raises(ValueError, match="holds a run already"):
+        finetune_trial(trial, reviews, run)
+    weights = (run / "model.safetensors").read_bytes()
+    done = finetune_trial(trial, reviews, run, resume=True)
+    assert done is not None
+    assert [each.how for each in done.study.results] == ["baseline", "baseline", "full", "frozen", "scratch"]
+    assert (run / "model.safetensors").read_bytes() == weights
+
+
+def test_resumed_where_the_examples_have_moved(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    moved = write_reviews(tmp_path / "moved.tsv")
+    first = write_reviews(tmp_path / "first.tsv")
+    trial, run = trial_of(place), tmp_path / "run"
+    assert finetune_trial(trial, open_data(first)[0], run, alone=True, interrupted=After(3)) is None
+    first.unlink()
+    done = finetune_trial(trial, open_data(moved)[0], run, alone=True, resume=True)
+    assert done is not None
+    whole = finetune(
+        place / "bert", moved, output=tmp_path / "whole", alone=True, train={"budget": "6steps", "evaluations": 1}
+    )
+    assert (run / "model.safetensors").read_bytes() == (whole.path / "model.safetensors").read_bytes()
