@@ -101,7 +101,7 @@ def _read_file(task: str, file: str) -> list[Example]:
     """The examples of a file, whose labels are not looked at; else one text per line, pairs with a tab between them."""
     from lmlab.data.reading.labelled import COLUMN_ENDINGS, JSON_ENDINGS, read_examples
 
-    tagged = task == "tagging" and file != "-" and _has_columns(Path(file))
+    tagged = task == "tagging" and file != "-" and Path(file).stat().st_size > 0 and _has_columns(Path(file))
     if tagged or file.endswith((*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv")):
         found = read_examples(file, task=task)  # type: ignore[arg-type]
         return [example._replace(label=None) for example in found.train]

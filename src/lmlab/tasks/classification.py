@@ -21,7 +21,7 @@ from lmlab.tokenizers.frames import Row
 class PooledConfig(TaskConfig):
     """How a task over one vector for each text, or pair of texts, is learnt."""
 
-    pair: bool = Field(False, description="whether an example is two texts")
+    pair: bool | None = Field(None, description="whether an example is two texts; none: it may be one or two")
     both_orders: bool = Field(
         False, description="read a pair as a b and as b a, and add both vectors: similarity (Radford et al. 2018)"
     )
@@ -46,7 +46,7 @@ class PooledTask(Task):
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
         for example in examples:
-            if (example.b is not None) != self.config.pair:
+            if self.config.pair is not None and (example.b is not None) != self.config.pair:
                 needs = "two texts: give a pair" if self.config.pair else "one text, and this is a pair"
                 raise ValueError(f"{example.where or shorten(str(example.a))}: this task is about {needs}")
         first = self.tokenizer.encode_batch([str(example.a) for example in examples])

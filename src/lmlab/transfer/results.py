@@ -97,13 +97,27 @@ def _number(result: Result, name: str) -> float:
     return math.nan if value is None else value
 
 
+def over_seeds(values: Sequence[Interval]) -> Interval:
+    """The mean over seeds, with an interval for what both other seeds and other test examples would change.
+
+    The two are independent, so their squares add up: Student's interval over the seeds, and the mean of the
+    bootstrap intervals over the examples. Seeds that happen to agree do not make a small test set large.
+    """
+    mean, low, high = mean_interval([math.nan if each.value is None else each.value for each in values])
+    reaches = [(each.high - each.low) / 2 for each in values if each.low is not None and each.high is not None]
+    if not math.isfinite(mean) or low is None or high is None or len(reaches) < len(values):
+        return _interval(Estimate(mean, low, high))
+    reach = math.hypot((high - low) / 2, math.fsum(reaches) / len(reaches))
+    return Interval(value=mean, low=mean - reach, high=mean + reach)
+
+
 def _row(group: Sequence[Result]) -> Row:
     first, main = group[0], group[0].main
     values = first.values
     if len(group) > 1:
         values = {}
         for name in first.values:
-            values[name] = _interval(mean_interval([_number(each, name) for each in group]))
+            values[name] = over_seeds([each.values[name] for each in group])
     return Row(
         name=first.name,
         how=first.how,
