@@ -142,7 +142,7 @@ def test_tags_and_answers(place: Place, run_command: Callable[..., Any], tmp_pat
     assert "this run does tagging" in run_command("predict", "ner", "--context", "page.txt", "who ?").err
     assert run_command("predict", "qa", "--context", "nowhere.txt", "who ?").code == 2
     (tmp_path / "empty.txt").write_text("\n")
-    assert "no line to predict" in run_command("predict", "ner", "empty.txt").err
+    assert "is empty" in run_command("predict", "ner", "empty.txt").err
     said = run_command("predict", str(place.bert), "a text")
     assert said.code == 2
     assert "has not learnt a task" in said.err
