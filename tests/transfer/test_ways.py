@@ -16,13 +16,16 @@ from lmlab.checkpoint import read_tensors
 from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, read
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.finetuning import begin_with_pooler
+from lmlab.language_model import load
 from lmlab.models import load_class
 from lmlab.tasks.heads import Classifier
+from lmlab.tokenizers.frames import frame_of
 from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison
 from lmlab.transfer.planning import describe_task, labels_of, plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
 from lmlab.transfer.trials import TaskData, Trial, carry_out
 from toy_tasks import EXAMPLES, toy_model, toy_tokenizer, write_reviews, write_squad, write_tagged, write_toy_run
+from translators import write_translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 
@@ -134,6 +137,21 @@ def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> Non
     assert not describe_task(scores, load_class("bert"), how="full")["both_orders"]
     same = [example._replace(label=1.0) for example in EXAMPLES["regression"]]
     assert describe_task(replace(scores, train=same), load_class("bert"), how="full")["spread"] == 1.0
+
+
+def test_a_reader_from_the_end_stays_one(reviews: TaskData, tmp_path: Path) -> None:
+    """Sutskever et al. 2014 reverse their sources: so does what is fine-tuned from it, and from that again."""
+    run = write_translator(tmp_path / "both", kind="seq2seq", size={"width": 16, "layers": 1})
+    frame_of(load(run).model, toy_tokenizer(), backwards=True).save(run)
+    learn(tmp_path, reviews, tmp_path / "once", kind="both")
+    learn(tmp_path, reviews, tmp_path / "twice", kind="once")
+    for name in ("once", "twice"):
+        task = load(tmp_path / name).predictor.task
+        rows = task.frame.rows([{"a": [5, 6, 7]}])
+        assert rows[0].inputs["source"].pieces[:3] == [7, 6, 5]
+    assert not plan_finetuning(write_translator(tmp_path / "plain"), reviews.labelled, reviews.config).objective[
+        "backwards"
+    ]
 
 
 def test_what_stands_beside_has_the_settings_that_suit_it(place: Path, reviews: TaskData) -> None:
