@@ -63,6 +63,7 @@ class TaskConfig(Config):
     frame: dict[str, str] = Field(
         {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}, description="what stands around the texts, for each input of the model"
     )
+    backwards: bool = Field(False, description="of encoder-decoders: read a text from its last token to the first")
     window: int | None = Field(
         None, ge=4, description="the most tokens of a row; longer texts are cut, or read in parts"
     )
@@ -118,7 +119,7 @@ class Task:
 
     def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         self.config, self.tokenizer = config, tokenizer
-        own = make_frame(config.frame, tokenizer)
+        own = make_frame(config.frame, tokenizer, backwards=config.backwards)
         self.frame = replace(own, window=config.window, **self.frame_settings(config))
 
     @classmethod

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from lmlab.checkpoint import read_json
+from lmlab.checkpoint import TASK, read_json
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
@@ -19,6 +19,7 @@ from lmlab.metrics.measures import measures_for
 from lmlab.models import load_class, outline
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
+from lmlab.tokenizers.frames import FILE
 
 EPOCHS = 3
 """Passes over the examples when all weights learn (Devlin et al. 2019, appendix A.3: 2 to 4)."""
@@ -55,6 +56,7 @@ def plan_finetuning(
     window = (train or {}).get("window") or description["model"].get("window")
     objective = {
         "frame": dict(cls.TASK_FRAME),
+        "backwards": reads_backwards(origin),
         "window": window,
         **describe_task(labelled, cls, how=how),
         **(task or {}),
@@ -104,6 +106,12 @@ def read_origin(origin: Path) -> dict[str, Any]:
             "learnt: fine-tune a run that has one vocabulary for source and target"
         )
     return description
+
+
+def reads_backwards(origin: Path) -> bool:
+    """Whether the encoder of a run has learnt to read from the last token to the first (Sutskever et al. 2014)."""
+    frame, task = (read_json(origin / name) if (origin / name).is_file() else {} for name in (FILE, TASK))
+    return bool(frame.get("backwards") or task.get("backwards"))
 
 
 def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:

@@ -1,0 +1,253 @@
+"""What each way of learning a task does to the weights of a model, and the settings that it begins with."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from lmlab.checkpoint import read_tensors
+from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, read
+from lmlab.data.reading.examples import Example, Labelled
+from lmlab.finetuning import begin_with_pooler
+from lmlab.language_model import load
+from lmlab.models import load_class
+from lmlab.tasks.heads import Classifier
+from lmlab.tokenizers.frames import frame_of
+from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison
+from lmlab.transfer.planning import describe_task, labels_of, plan_finetuning
+from lmlab.transfer.results import Interval, Result, rows_of
+from lmlab.transfer.trials import TaskData, Trial, carry_out
+from toy_tasks import EXAMPLES, toy_model, toy_tokenizer, write_reviews, write_squad, write_tagged, write_toy_run
+from translators import write_translator
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("place")
+    for kind in ("bert", "gpt2", "lstm", "bart"):
+        write_toy_run(root / kind, kind)
+    write_reviews(root / "reviews.tsv")
+    return root
+
+
+@pytest.fixture
+def reviews(place: Path) -> TaskData:
+    return open_data(place / "reviews.tsv")[0]
+
+
+def learn(place: Path, data: TaskData, output: Path, **changes: Any) -> dict[str, Tensor]:
+    """The weights of the model after a trial."""
+    settings = {"budget": "6steps", "evaluations": 1, **changes.pop("train", {})}
+    trial = Trial(origin=place / changes.pop("kind", "bert"), train=settings, **changes)
+    assert finetune_trial(trial, data, output, alone=True) is not None
+    return read_tensors(output / "last" / "model.safetensors")
+
+
+def changed(before: dict[str, Tensor], after: dict[str, Tensor]) -> set[str]:
+    return {name for name, tensor in after.items() if not tensor.equal(before[name])}
+
+
+def test_gradual_unfreezing_leaves_lower_layers_alone_at_first(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    """The head learns first, then one layer after another from the top, the embeddings last."""
+    begun = read_tensors(place / "bert" / "model.safetensors")
+    depths = [depth for depth in describe_depths("bert", place) if depth]
+    moved = []
+    for number in range(len(depths) + 1):
+        train = {"unfreeze": 2, "budget": f"{2 * number + 2}steps"}
+        after = learn(place, reviews, tmp_path / str(number), how="gradual", train=train)
+        moved.append(changed(begun, after))
+    assert moved[0] == set(), "only the head"
+    for number, names in enumerate(moved):
+        for frozen in depths[: len(depths) - number]:
+            assert not names & frozen
+    assert moved[-1] & depths[0], "the embeddings have learnt in the end"
+    usual = plan_finetuning(place / "bert", reviews.labelled, reviews.config, how="gradual").train
+    assert usual.unfreeze is not None
+    assert usual.layer_decay < 1
+    steps = float(usual.budget.removesuffix("epochs")) * math.ceil(48 / usual.batch)
+    assert usual.unfreeze * len(depths) <= 0.65 * steps, "all of it learns before the end"
+
+
+def describe_depths(kind: str, place: Path) -> list[set[str]]:
+    model = toy_model(kind, toy_tokenizer())
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    return [{names[id(parameter)] for parameter in depth} for depth in model.depths()]
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "lstm", "bart"])
+def test_all_weights_learn_unless_they_are_frozen(kind: str, place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    begun = read_tensors(place / kind / "model.safetensors")
+    full = learn(place, reviews, tmp_path / "full", kind=kind)
+    assert changed(begun, full) & describe_depths(kind, place)[0], "down to the embeddings"
+    for how in ("frozen", "mix"):
+        assert not changed(begun, learn(place, reviews, tmp_path / how, kind=kind, how=how))
+
+
+def test_scratch_knows_nothing_of_its_origin(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    """Another origin of the same shape gives the same weights; another seed others."""
+    write_toy_run(tmp_path / "other" / "bert", "bert", seed=9)
+    full = learn(place, reviews, tmp_path / "full")
+    scratch = learn(place, reviews, tmp_path / "scratch", how="scratch")
+    other = learn(tmp_path / "other", reviews, tmp_path / "again", how="scratch")
+    seeded = learn(place, reviews, tmp_path / "seeded", how="scratch", seed=1)
+    assert changed(full, scratch)
+    assert not changed(scratch, other)
+    assert changed(scratch, seeded)
+    assert {name: tensor.shape for name, tensor in scratch.items()} == {
+        name: tensor.shape for name, tensor in full.items()
+    }
+
+
+def test_the_head_begins_with_the_pooler() -> None:
+    model = toy_model("bert", toy_tokenizer())
+    if not isinstance(getattr(model, "pooler", None), torch.nn.Linear):
+        pytest.skip("this BERT has no pooler")
+    heads = torch.nn.ModuleDict({"label": Classifier(16, 2, activation="tanh")})
+    begin_with_pooler(model, heads)
+    assert heads["label"].dense.weight.equal(model.pooler.weight)
+    begin_with_pooler(model, torch.nn.ModuleDict({"label": Classifier(16, 2)}))
+
+
+def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> None:
+    """[CLS] for encoders, the last token for what reads from left to right, the mean for what is frozen."""
+    write_squad(tmp_path / "qa.json", unanswerable=True)
+    write_tagged(tmp_path / "names.conll")
+    for kind, pool in (("bert", "cls"), ("gpt2", "last"), ("lstm", "last"), ("bart", "mean")):
+        for how, expected in (("full", pool), ("frozen", "mean")):
+            labelled = Labelled(task="classification", train=EXAMPLES["classification"])
+            assert describe_task(labelled, load_class(kind), how=how)["pool"] == expected
+    qa = open_data(tmp_path / "qa.json")[0].labelled
+    assert describe_task(qa, load_class("bert"), how="full")["unanswerable"]
+    assert [describe_task(qa, load_class(kind), how="full")["pool"] for kind in ("bert", "gpt2")] == ["cls", "last"]
+    names = open_data(tmp_path / "names.conll")[0]
+    found = plan_finetuning(place / "bert", names.labelled, names.config).objective
+    assert (found["labels"], found["scheme"], found["window"]) == (list(labels_of(names.labelled)), "IOB2", 48)
+    scores = Labelled(task="regression", train=EXAMPLES["regression"])
+    told = describe_task(scores, load_class("gpt2"), how="full")
+    assert (told["centre"], told["both_orders"]) == (pytest.approx(2.6), True)
+    assert not describe_task(scores, load_class("bert"), how="full")["both_orders"]
+    same = [example._replace(label=1.0) for example in EXAMPLES["regression"]]
+    assert describe_task(replace(scores, train=same), load_class("bert"), how="full")["spread"] == 1.0
+
+
+def test_a_reader_from_the_end_stays_one(reviews: TaskData, tmp_path: Path) -> None:
+    """Sutskever et al. 2014 reverse their sources: so does what is fine-tuned from it, and from that again."""
+    run = write_translator(tmp_path / "both", kind="seq2seq", size={"width": 16, "layers": 1})
+    frame_of(load(run).model, toy_tokenizer(), backwards=True).save(run)
+    learn(tmp_path, reviews, tmp_path / "once", kind="both")
+    learn(tmp_path, reviews, tmp_path / "twice", kind="once")
+    for name in ("once", "twice"):
+        task = load(tmp_path / name).predictor.task
+        rows = task.frame.rows([{"a": [5, 6, 7]}])
+        assert rows[0].inputs["source"].pieces[:3] == [7, 6, 5]
+    assert not plan_finetuning(write_translator(tmp_path / "plain"), reviews.labelled, reviews.config).objective[
+        "backwards"
+    ]
+
+
+def test_what_stands_beside_has_the_settings_that_suit_it(place: Path, reviews: TaskData) -> None:
+    train = {"rate": 1e-5, "batch": 8, "device": "cpu", "decay": 0.3}
+    trial = Trial(origin=place / "bert", task={"dropout": 0.3, "pool": "max"}, train=train, epochs=4)
+    frozen, scratch = beside(trial, reviews, seeds=1)
+    assert (frozen.how, scratch.how) == ("frozen", "scratch")
+    assert set(frozen.train) == set(scratch.train) == {"batch", "device"} <= set(SHARED_TRAIN)
+    assert frozen.task == {"dropout": 0.3}, "a pool for a model that learns is none for a frozen one"
+    assert scratch.task == trial.task
+    assert scratch.epochs is not None
+    assert 2 < scratch.epochs < 4, "both together cost as much as the run"
+    assert "83% of the steps" in scratch.note
+    assert beside(replace(trial, how="frozen"), reviews, seeds=3) == []
+    assert [each.how for each in beside(replace(trial, how="mix"), reviews, seeds=2)] == ["frozen", "frozen"]
+
+
+def test_epochs_are_those_of_all_windows(place: Path, tmp_path: Path) -> None:
+    """A context that is read in several windows is several rows, and each is to be learnt from."""
+    write_squad(tmp_path / "qa.json")
+    data = open_data(tmp_path / "qa.json")[0]
+    settings = {"window": 16, "batch": 4, "evaluations": 1}
+    trial = Trial(origin=place / "bert", epochs=1.0, train=settings, task={"stride": 2})
+    done = carry_out(trial, data, tmp_path / "qa")
+    assert done is not None
+    assert done.steps > len(data.labelled.train) / 4
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5, 10, 30, 100])
+def test_draws_have_every_class(count: int) -> None:
+    examples = [Example(f"text {i}", label="abc"[min(2, i // 60)]) for i in range(100)]
+    examples[-1] = examples[-1]._replace(label="rare")
+    drawn = draw(examples, count, seed=1)
+    assert len(drawn) == count
+    assert len({example.a for example in drawn}) == count
+    assert drawn == draw(examples, count, seed=1)
+    assert count == 100 or drawn != draw(examples, count, seed=2)
+    counts = Counter(example.label for example in drawn)
+    assert len(counts) == min(3, count)
+    if count >= 10:
+        assert counts["a"] == pytest.approx(0.6 * count, abs=2)
+
+
+def test_examples_are_the_same_wherever_they_are(tmp_path: Path) -> None:
+    one, other = (
+        read(ExamplesConfig(examples=[str(write_reviews(tmp_path / name))]))[0] for name in ("a.tsv", "b.tsv")
+    )
+    assert fingerprint((one.train,)) == fingerprint((other.train,))
+    assert fingerprint((one.train,)) != fingerprint((one.train[1:],))
+    relabelled = [one.train[0]._replace(label="other"), *one.train[1:]]
+    assert fingerprint((one.train,)) != fingerprint((relabelled,))
+    taken = read(ExamplesConfig(examples=[str(tmp_path / "a.tsv")], take=7, draw=2))[0]
+    assert len(taken.train) == 7
+    assert taken.test == one.test
+    with pytest.raises(ValueError, match="2 files of examples: give one"):
+        read(ExamplesConfig(examples=["a.tsv", "b.tsv"]))
+
+
+def test_rows_are_means_over_seeds() -> None:
+    def result(seed: int, value: float, how: str = "full") -> Result:
+        values = {"accuracy": Interval(value=value, low=0.1, high=0.9)}
+        return Result(name="bert", how=how, examples=9, seed=seed, split="test", count=4, values=values, seconds=seed)
+
+    full, frozen = rows_of([result(0, 0.5), result(0, 0.7, "frozen"), result(1, 0.9), result(2, 0.1)])
+    assert full.values["accuracy"].value == pytest.approx(0.5)
+    assert full.seeds == [0.5, 0.9, 0.1]
+    assert full.worst == 0.1, "the bad seed is shown"
+    half = 4.302652729911275 * 0.4 / 3**0.5  # Student's t of two degrees of freedom
+    assert full.values["accuracy"].high == pytest.approx(0.5 + half)
+    assert full.seconds == 1.0
+    assert frozen.values["accuracy"] == Interval(value=0.7, low=0.1, high=0.9)
+
+
+def test_a_comparison_is_over_runs_ways_and_seeds(place: Path, tmp_path: Path) -> None:
+    trial = Trial(origin=place)
+    runs = [place / "bert", place / "gpt2"]
+    trials = plan_comparison(runs, ["full", "frozen"], seeds=2, trial=trial)
+    assert len({each.name for each in trials}) == 8
+    with pytest.raises(ValueError, match="--how half: allowed are full"):
+        plan_comparison(runs, ["half"], seeds=1, trial=trial)
+    write_toy_run(tmp_path / "bert", "bert")
+    with pytest.raises(ValueError, match="two runs have the same name"):
+        plan_comparison([place / "bert", tmp_path / "bert"], ["full"], seeds=1, trial=trial)
+
+
+def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    with_it = learn(place, reviews, tmp_path / "with", kind="gpt2", task={"auxiliary": 0.5})
+    without = learn(place, reviews, tmp_path / "without", kind="gpt2")
+    assert changed(with_it, without)
+    with pytest.raises(ValueError, match=r"auxiliary = 0\.5 .* --how frozen"):
+        finetune(
+            place / "gpt2",
+            place / "reviews.tsv",
+            output=tmp_path / "frozen",
+            how="frozen",
+            settings={"auxiliary": 0.5},
+            alone=True,
+        )
+    assert not (tmp_path / "frozen").exists()
