@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.data.reading.examples import Example
@@ -52,12 +51,6 @@ class Choice(PooledTask):
             return scores.masked_fill(~inside, -torch.inf)
         flat = heads["label"](vectors.reshape(-1, self.orders, vectors.shape[-1]).sum(1))[:, 0]  # one for each choice
         return torch.full(inside.shape, -torch.inf, device=flat.device, dtype=flat.dtype).masked_scatter(inside, flat)
-
-    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
-
-    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
-        return list(scores.float().softmax(-1).cpu().numpy())
 
     def predictions(
         self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]

@@ -72,6 +72,13 @@ class PooledTask(Task):
         scores: Tensor = heads["label"](vectors.reshape(items, -1, vectors.shape[-1]).sum(1))
         return scores
 
+    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+        """Cross-entropy over scores; `label` is the number of the right one."""
+        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
+
+    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
+        return list(scores.float().softmax(-1).cpu().numpy())
+
 
 class Classification(PooledTask):
     """Cross-entropy of P(class | text)."""
@@ -92,12 +99,6 @@ class Classification(PooledTask):
     def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
         labels = [IGNORE if item.label is None else item.label for item in items]
         return {"label": torch.tensor(labels)}, sum(label != IGNORE for label in labels)
-
-    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
-        return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
-
-    def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
-        return list(scores.float().softmax(-1).cpu().numpy())
 
     def predictions(
         self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
