@@ -181,6 +181,8 @@ def test_without_the_heads_of_pre_training(tmp_path: Path) -> None:
         ("gpt2", {"kind": "choice"}, "transformers has no gpt2 for choice: it has only GPT2ForSequenceClassification"),
         ("gpt", {"kind": "spans"}, "transformers has no openai-gpt for spans"),
         ("bart", {"kind": "spans", "frame": {"source": "a boundary b boundary"}}, "which reads the decoder"),
+        ("bart", {"kind": "spans", "frame": {"source": "a b", "tokens": "start a b"}}, "a special token at its end"),
+        ("bart", {"kind": "spans", "frame": {"source": "a [b] sep", "tokens": "start a b"}}, "boundary at the end"),
         ("transformer", {"kind": "spans"}, "transformers has no marian for spans"),
         (
             "gpt2",
@@ -195,6 +197,26 @@ def test_heads_without_a_place_there(kind: str, task: dict[str, Any], words: str
         export_run(tmp_path / "run", tmp_path / "hf")
     assert "\n" not in str(error.value)
     assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "values"),
+    [
+        ("electra", "wordpiece:200", {"parts": "generator", "generator": 0.5}),
+        ("electra", "wordpiece:200", {"parts": "discriminator", "head": False}),
+        ("roberta", "wordpiece:200", {"offset": 0, "pooler": True}),  # padding comes first
+        ("bert", "wordpiece:200", {"segments": 1, "gelu": "tanh", "inner": 37}),
+        ("bart", "bpe:300", {"bias": True}),
+    ],
+)
+def test_bodies_of_other_settings(kind: str, spec: str, values: dict[str, Any], tmp_path: Path) -> None:
+    task = {"kind": "classification", "labels": ["a", "b"]}
+    predictor = make_task_run(tmp_path / "run", kind, spec, task, **values)
+    export_run(tmp_path / "run", tmp_path / "hf")
+    compare(predictor, *open_there(tmp_path / "hf"), TASKS["classification"][2])
+    import_run(tmp_path / "hf", tmp_path / "back")
+    for name in RUN:
+        assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "gpt"])

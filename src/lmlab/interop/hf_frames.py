@@ -69,7 +69,10 @@ def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
 
 def shift_frame(source: str) -> dict[str, str]:
     """The frame of an encoder-decoder whose decoder is given the source as well, each token one place later."""
-    single, pair = (f"start {text.rpartition(' ')[0]}" for text in split_template(source))
+    both = split_template(source)
+    if any(text.split()[-1].startswith("$") for text in both):
+        raise ValueError(f"{source!r} needs a special token at its end, from whose place a decoder is read")
+    single, pair = (f"start {text.rpartition(' ')[0]}" for text in both)
     return {"source": source, "tokens": join_template(single, pair)}
 
 
