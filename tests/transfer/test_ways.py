@@ -135,6 +135,10 @@ def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> Non
     told = describe_task(scores, load_class("gpt2"), how="full")
     assert (told["centre"], told["both_orders"]) == (pytest.approx(2.6), True)
     assert not describe_task(scores, load_class("bert"), how="full")["both_orders"]
+    pairs = [example._replace(label="1") for example in EXAMPLES["regression"]]
+    for form, both in (("GLUE: MRPC", True), ("GLUE: RTE", None)):
+        paraphrases = Labelled(task="classification", train=pairs, format=form)
+        assert describe_task(paraphrases, load_class("gpt2"), how="full").get("both_orders") == both
     same = [example._replace(label=1.0) for example in EXAMPLES["regression"]]
     assert describe_task(replace(scores, train=same), load_class("bert"), how="full")["spread"] == 1.0
 

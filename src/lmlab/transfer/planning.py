@@ -33,6 +33,10 @@ UNFROZEN_AFTER = 0.6
 """Of gradual: the share of the steps after which all layers learn."""
 
 
+PARAPHRASES = ("GLUE: MRPC", "GLUE: QQP")
+"""Pairs that have no order, as those of similarity: left-to-right models read both (Radford et al. 2018, 3.3)."""
+
+
 def plan_finetuning(
     origin: Path,
     labelled: Labelled,
@@ -124,6 +128,9 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
         found["bias"] = frozen or cls.HEAD_BIAS
     if labelled.task in ("classification", "regression"):
         found["pair"] = labelled.train[0].b is not None
+    similar = labelled.task == "regression" or labelled.format in PARAPHRASES
+    if pooled and similar and labelled.train[0].b is not None:
+        found["both_orders"] = cls.POOL == "last"
     if labelled.task == "classification":
         found["labels"] = list(labels_of(labelled))
     elif labelled.task == "tagging":
@@ -131,7 +138,6 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     elif labelled.task == "regression":
         scores = [float(example.label) for example in labelled.train]
         found |= {"centre": statistics.fmean(scores), "spread": statistics.pstdev(scores) or 1.0}
-        found["both_orders"] = labelled.train[0].b is not None and cls.POOL == "last"
     elif labelled.task == "spans":
         found["pool"] = "cls" if cls.POOL == "cls" else "last"  # whose vector says that there is no answer
         found["unanswerable"] = any(example.label == () for example in labelled.train)
