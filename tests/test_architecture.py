@@ -119,6 +119,7 @@ LAYERS = {
         "pages",
         "metrics",
         "models",
+        "objectives",
         "tokenizers",
         "data",
         "tasks",

@@ -46,8 +46,33 @@ def pooled_by_hand(vectors: list[list[float]], real: list[bool], pool: str) -> l
     ]
 
 
-@pytest.mark.parametrize("pool", ["cls", "last", "mean", "max", "concat"])
-@pytest.mark.parametrize("kind", ["bert", "gpt2", "lstm"])
+@pytest.mark.parametrize("kind", ["gpt2", "lstm"])
+def test_what_has_no_cls_is_not_read_there(kind: str, tokenizer: Tokenizer) -> None:
+    """The first token of a left-to-right model has seen nothing of the text."""
+    task = toy_task("classification", load_class(kind), tokenizer=tokenizer, pool="cls")
+    with pytest.raises(ValueError, match="without a cls; take last, mean, max or concat"):
+        task.batch(task.items([Example("a cat sat")]))
+
+
+def test_a_mean_of_layers_that_is_not_learnt_is_one_vector(tokenizer: Tokenizer) -> None:
+    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, how="frozen", layers="mix", pool="mean")
+    model = toy_model("bert", tokenizer)
+    with torch.no_grad():
+        batch = task.batch(task.items([Example("a cat sat"), Example("a dog")]))
+        assert task.read(model, batch).shape == (2, 1, model.config.width)
+        layers = torch.stack(model.layers(**batch.inputs)).mean(0)
+    np.testing.assert_allclose(
+        task.read(model, batch)[0, 0].detach(), layers[0, 1:-1].mean(0), atol=TOLERANCE, rtol=TOLERANCE
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "pool"),
+    [
+        *(("bert", pool) for pool in ("cls", "last", "mean", "max", "concat")),
+        *((kind, pool) for kind in ("gpt2", "lstm") for pool in ("last", "mean", "max", "concat")),
+    ],
+)
 def test_pooled_vectors(kind: str, pool: str, tokenizer: Tokenizer) -> None:
     task, model = (
         toy_task("classification", load_class(kind), tokenizer=tokenizer, pool=pool),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import json
 from pathlib import Path
 from typing import Any
@@ -72,6 +73,17 @@ def test_of_the_same_bleu_the_lower_loss_is_better() -> None:
     assert order("bleu", first, second, third)
     assert order("loss", third, first, second)
     assert third.improves(None, {}, watch="bleu"), "the first is the best so far"
+
+
+def test_what_is_no_number_is_worse_than_any_and_not_the_best_for_ever() -> None:
+    """The correlation of constant predictions is none: the first evaluation must not stay the best because of it."""
+    none, also_none, some = (
+        Evaluation(loss, {"r": value}, {"r": "higher"})
+        for loss, value in ((3.0, math.nan), (2.0, math.nan), (5.0, 0.1))
+    )
+    assert also_none.improves(none.loss, none.values, watch="r"), "by the loss"
+    assert some.improves(also_none.loss, also_none.values, watch="r")
+    assert not none.improves(some.loss, some.values, watch="r")
 
 
 def test_lower_is_better_where_the_metric_says_so() -> None:

@@ -222,7 +222,6 @@ def test_rows_are_means_over_seeds() -> None:
     full, frozen = rows_of([result(0, 0.5), result(0, 0.7, "frozen"), result(1, 0.9), result(2, 0.1)])
     assert full.values["accuracy"].value == pytest.approx(0.5)
     assert full.seeds == [0.5, 0.9, 0.1]
-    assert full.worst == 0.1, "the bad seed is shown"
     half = 4.302652729911275 * 0.4 / 3**0.5  # Student's t of two degrees of freedom; and 0.4 over the test examples
     assert full.values["accuracy"].high == pytest.approx(0.5 + (half**2 + 0.4**2) ** 0.5)
     assert full.seconds == 1.0
@@ -255,3 +254,15 @@ def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_pa
             alone=True,
         )
     assert not (tmp_path / "frozen").exists()
+
+
+def test_a_measure_of_which_less_is_better_is_ranked_so() -> None:
+    from lmlab.pages.scores import within, worst_of
+    from lmlab.transfer.results import over_seeds
+
+    seeds = [Interval(value=value, low=value - 0.1, high=value + 0.1, better="lower") for value in (1.2, 1.5)]
+    assert over_seeds(seeds).better == "lower"
+    assert worst_of({"seeds": [1.2, 1.5, None], "better": "lower"}) == 1.5
+    assert worst_of({"seeds": [1.2, 1.5, None], "better": "higher"}) == 1.2
+    assert within({"high": 1.5}, "mean_error") == {"high": 1.5}, "it is no share"
+    assert within({"high": 1.5}, "accuracy") == {"high": 1.0}

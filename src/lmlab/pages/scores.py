@@ -42,6 +42,8 @@ MEASURES = {
     "spearman": "Spearman correlation",
     "exact_match": "exact match",
 }
+SHARES = ("accuracy", "f1", "macro_f1", "precision", "recall", "exact_match")
+"""Measures from 0 to 1."""
 CORRELATIONS = ("matthews", "pearson", "spearman")
 """Measures that may be below zero."""
 
@@ -71,8 +73,16 @@ def tell_way(row: Row, *, always: bool = False) -> str:
 
 def within(found: Mapping[str, float | None], name: str) -> dict[str, float | None]:
     """A score whose interval keeps to what the measure can be: that of few seeds reaches beyond it."""
+    if name not in SHARES and name not in CORRELATIONS:
+        return dict(found)
     least = -1.0 if name in CORRELATIONS else 0.0
     return {part: None if value is None else min(1.0, max(least, value)) for part, value in found.items()}
+
+
+def worst_of(row: Row) -> float | None:
+    """The worst seed of a row."""
+    known = [seed for seed in row["seeds"] if seed is not None]
+    return (max if row.get("better") == "lower" else min)(known, default=None)
 
 
 def tell_range(found: Mapping[str, float | None]) -> str:
@@ -136,9 +146,8 @@ def draw_score(row: Row, metric: str, axis: Axis) -> str:
             left, right = axis.place(found["low"]), axis.place(found["high"])
             drawn += f'<i style="left:{left:.2f}%;width:{right - left:.2f}%"></i>'
     if len(row["seeds"]) > 1:
-        worst = min(seeds, default=None)
         for seed in seeds:
-            kind = ' class="worst"' if seed == worst and seed != max(seeds) else ""
+            kind = ' class="worst"' if seed == worst_of(row) and len(set(seeds)) > 1 else ""
             drawn += f'<em{kind} style="left:{axis.place(seed):.2f}%"></em>'
     return f'<div role="img" aria-label="{escape(told)}" title="{escape(told)}">{drawn}</div>'
 
@@ -193,6 +202,6 @@ def _seeds(row: Row) -> str:
     known = [seed for seed in row["seeds"] if seed is not None]
     shown = []
     for seed in row["seeds"]:
-        worst = bool(known) and seed == min(known) and seed != max(known)
+        worst = seed == worst_of(row) and len(set(known)) > 1
         shown.append(f'<span class="worst">{tell_score(seed)}</span>' if worst else tell_score(seed))
     return " · ".join(shown)

@@ -22,9 +22,8 @@ KINDS = {
 }
 TEST_INTERVAL = "Whiskers are 95% intervals over draws of the held-out examples."
 SEED_INTERVAL = (
-    "Of several seeds the bar is the mean, the whisker its 95% interval over seeds, and each ring one seed; the worst "
-    "is red. Such a whisker does not tell what other held-out examples would change; that of a single seed tells only "
-    "this."
+    "Of several seeds the bar is the mean, the whisker a 95% interval for other seeds and other held-out examples, and "
+    "each ring one seed; the worst is red. The whisker of a single seed is for other held-out examples only."
 )
 
 
@@ -66,8 +65,9 @@ def _intervals(rows: Sequence[Facts]) -> str:
 
 
 def _value(row: Facts, metric: str) -> float:
+    """By what rows are ranked: the score, or less the lower the better."""
     value = row["values"][metric]["value"]
-    return float("-inf") if value is None else value
+    return float("-inf") if value is None else -value if row.get("better") == "lower" else value
 
 
 def _scores(facts: Facts) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lmlab.pages.scores import WAYS, tell_layers, tell_measure, tell_score, tell_way
+from lmlab.pages.scores import WAYS, tell_layers, tell_measure, tell_score, tell_way, worst_of
 
 Facts = Mapping[str, Any]
 TASKS = {
@@ -122,7 +122,7 @@ def tell_figures(facts: Facts) -> list[tuple[str, str]]:
     tiles = [(tell_score(value), f"{tell_measure(metric)}: {tell_way(row)}")]
     known = [seed for seed in row["seeds"] if seed is not None]
     if len(row["seeds"]) > 1 and known:
-        tiles.append((tell_score(min(known)), f"the worst of {len(row['seeds'])} seeds"))
+        tiles.append((tell_score(worst_of(row)), f"the worst of {len(row['seeds'])} seeds"))
     for other in facts["rows"]:
         same = other["examples"] == row["examples"] and other is not row
         theirs = other["values"][metric]["value"]

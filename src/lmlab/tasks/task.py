@@ -31,7 +31,7 @@ from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tasks.heads import Mix, pool
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import Frame, Row, collate, make_frame, pad_rows
+from lmlab.tokenizers.frames import Frame, Framed, Row, collate, make_frame, pad_rows
 
 How = Literal["full", "frozen", "mix", "gradual", "scratch"]
 HOWS: tuple[How, ...] = ("full", "frozen", "mix", "gradual", "scratch")
@@ -145,10 +145,15 @@ class Task:
         language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
         return {"label": 1.0, **language}
 
+    @classmethod
+    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+        """What is measured, by name, the main one first."""
+        return measures_for(cls.name, metric=config.metric, labels=config.labels, scheme=config.scheme)
+
     @property
     def measures(self) -> dict[str, Measure]:
-        """What is measured, by name, the main one first."""
-        return measures_for(self.name, metric=self.config.metric, labels=self.config.labels, scheme=self.config.scheme)
+        """What is measured of this very task."""
+        return self.measures_of(self.config)
 
     # Examples to batches
 
@@ -207,7 +212,7 @@ class Task:
         """Where the vectors of rows are read: `at` [B, K], or `real` [B, T] where a pool goes over many of them."""
         framed = [next(iter(row.inputs.values())) for row in rows]
         if self.config.pool == "cls":
-            return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
+            return {"at": torch.tensor([[self._place_of_cls(each)] for each in framed])}
         if self.config.pool == "last":
             return {"at": torch.tensor([[len(each.pieces) - 1] for each in framed])}
         real, _ = pad_rows([[bool(part) for part in each.parts] or [True] for each in framed])
@@ -215,6 +220,13 @@ class Task:
         lengths = torch.tensor([len(each.pieces) for each in framed])
         inside = torch.arange(real.shape[1]) < lengths[:, None]
         return {"real": torch.where(empty, inside, real.bool())}
+
+    def _place_of_cls(self, row: Framed) -> int:
+        if not self.frame.has("cls"):
+            around = self.frame.templates[self.frame.reads]
+            raise ValueError(f"--pool cls: this model reads {around!r}, without a cls; take last, mean, max or concat")
+        lengths = {part: row.parts.count(part) for part in dict.fromkeys(row.parts) if part}
+        return self.frame.place_of("cls", self.frame.reads, lengths)
 
     # Vectors to verdicts
 
@@ -225,7 +237,7 @@ class Task:
             vectors = model.vectors(**batch.inputs, at=at)
         else:
             found = model.layers(**batch.inputs)
-            if layers == "mix":
+            if self.config.how == "mix":
                 found = [layer for layer in found if layer.shape[-1] == found[-1].shape[-1]]
                 vectors = torch.stack(found, dim=-2)
             else:

@@ -32,17 +32,19 @@ class Evaluation(NamedTuple):
     def improves(self, loss: float | None, values: Mapping[str, float], *, watch: str) -> bool:
         """Whether it is better than an earlier evaluation, of which loss and values are given, by what is watched.
 
-        Of the same value (a BLEU of 0, say) the lower loss is the better one.
+        Of the same value (a BLEU of 0, say), and where neither has one, the lower loss is the better one.
         """
         if watch != "loss" and watch not in self.values:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, ['loss', *self.values])}")
         if loss is None:
             return True
-        if watch != "loss" and not math.isfinite(self.values[watch]):
-            return False
-        if watch == "loss" or values.get(watch, self.values[watch]) == self.values[watch]:
+        now = self.loss if watch == "loss" else self.values[watch]
+        before = loss if watch == "loss" else values.get(watch, now)
+        if math.isfinite(now) != math.isfinite(before):
+            return math.isfinite(now)
+        if watch == "loss" or not math.isfinite(now) or now == before:
             return self.loss < loss
-        return (self.values[watch] > values[watch]) == (self.better.get(watch) == "higher")
+        return (now > before) == (self.better.get(watch) == "higher")
 
 
 class Evaluate(Protocol):

@@ -30,15 +30,16 @@ Facts = dict[str, Any]
 def find_shown(study: Study) -> Result | None:
     """The result whose predictions are shown: the run itself, or of the ways that learnt from most examples the best.
 
-    The best is the one with the highest mean; of its seeds the first is taken, for the best seed would flatter it.
+    The best is the one with the best mean; of its seeds the first is taken, for the best seed would flatter it.
     """
     learnt = [result for result in study.results if result.how != "baseline"]
     if study.kind == "run" or not learnt:
         return learnt[0] if learnt else None
 
     def rank(row: Row) -> tuple[int, float]:
-        value = row.values[study.metric].value
-        return row.examples, -math.inf if value is None else value
+        found = row.values[study.metric]
+        value = -math.inf if found.value is None else found.value if found.better == "higher" else -found.value
+        return row.examples, value
 
     best = key_of(max(rows_of(learnt), key=rank))
     return next(result for result in learnt if key_of(result) == best)

@@ -15,7 +15,7 @@ from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
 from lmlab.tasks.task import HOWS
-from lmlab.transfer.planning import read_origin, usual_epochs
+from lmlab.transfer.planning import measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
 from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan
@@ -144,10 +144,10 @@ def finetune_trial(
         raise ValueError(f"{path} exists and is not a run that was made here; choose another -o")
     others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
     others += [] if alone else beside(trial, data, seeds=seeds)
-    for each in (trial, *others):
-        plan(each, data)
+    planned = [plan(each, data) for each in (trial, *others)]
     results = []
-    for result in () if alone else measure_baselines(data, seeds=(trial.seed,)):
+    measures = measures_of(planned[0].objective)
+    for result in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
         results.append(result)
         told(result)
     main = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=overwrite)

@@ -12,11 +12,13 @@ from typing import Any
 from torch import nn
 
 from lmlab.checkpoint import TASK, read_json
+from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
-from lmlab.metrics.measures import measures_for
+from lmlab.metrics.measure import Measure
 from lmlab.models import load_class, outline
+from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
 from lmlab.tokenizers.frames import FILE
@@ -78,7 +80,7 @@ def plan_finetuning(
         "floor": 0.0,
         "warmup": math.ceil(0.1 * epochs * steps_per_epoch),
         "evaluations": max(1, min(10, round(epochs))),
-        "watch": main_measure(labelled),
+        "watch": next(iter(measures_of({"kind": labelled.task, **objective}))),
         "log_every": max(1, min(10, steps_per_epoch)),
         **_gradual(description, how, epochs * steps_per_epoch),
         **(train or {}),
@@ -144,10 +146,12 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     return found
 
 
-def main_measure(labelled: Labelled) -> str:
-    """The measure by which the best weights are chosen: the official one, or that of the task."""
-    labels, scheme = labels_of(labelled), scheme_of(labelled)
-    return next(iter(measures_for(labelled.task, metric=labelled.metric, labels=labels, scheme=scheme)))
+def measures_of(objective: Mapping[str, Any]) -> dict[str, Measure]:
+    """What a task with these settings, of which `kind` is one, is measured by: the main measure first."""
+    settings = dict(objective)
+    cls = load_objective(str(settings.pop("kind")))
+    found: dict[str, Measure] = cls.measures_of(build(cls.Config, settings, where="objective"))
+    return found
 
 
 def labels_of(labelled: Labelled) -> tuple[str, ...]:

@@ -61,7 +61,10 @@ def _rows(results: Sequence[Result]) -> list[Facts]:
         rows.append(
             {
                 **row.model_dump(),
-                "values": {name: within(found.model_dump(), name) for name, found in row.values.items()},
+                "values": {
+                    name: within(found.model_dump(exclude={"better"}), name) for name, found in row.values.items()
+                },
+                "better": group[0].values[group[0].main].better,
                 "reach": _reach(row, group),
                 "key": key_of(row),
                 "seeds": [None if math.isnan(value) else value for value in row.seeds],

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -22,6 +22,7 @@ class Interval(Config):
     value: float | None
     low: float | None = None
     high: float | None = None
+    better: Literal["higher", "lower"] = "higher"
 
 
 class Result(Config):
@@ -57,13 +58,14 @@ def score_predictions(
     predicted, true = answers(predictions, examples)
     found = {}
     for name, measure in measures.items():
-        found[name] = _interval(estimate(measure, predicted, true))
+        found[name] = _interval(estimate(measure, predicted, true), measure.better)
     return found
 
 
-def _interval(found: Estimate) -> Interval:
+def _interval(found: Estimate, better: Literal["higher", "lower"]) -> Interval:
     """An estimate as it is written; what is no number is none."""
-    return Interval(value=found.value if math.isfinite(found.value) else None, low=found.low, high=found.high)
+    value = found.value if math.isfinite(found.value) else None
+    return Interval(value=value, low=found.low, high=found.high, better=better)
 
 
 class Row(Config):
@@ -77,11 +79,6 @@ class Row(Config):
     values: dict[str, Interval]
     seconds: float
     note: str = ""
-
-    @property
-    def worst(self) -> float:
-        """Its worst seed."""
-        return min(self.seeds)
 
 
 def rows_of(results: Iterable[Result]) -> list[Row]:
@@ -106,9 +103,9 @@ def over_seeds(values: Sequence[Interval]) -> Interval:
     mean, low, high = mean_interval([math.nan if each.value is None else each.value for each in values])
     reaches = [(each.high - each.low) / 2 for each in values if each.low is not None and each.high is not None]
     if not math.isfinite(mean) or low is None or high is None or len(reaches) < len(values):
-        return _interval(Estimate(mean, low, high))
+        return _interval(Estimate(mean, low, high), values[0].better)
     reach = math.hypot((high - low) / 2, math.fsum(reaches) / len(reaches))
-    return Interval(value=mean, low=mean - reach, high=mean + reach)
+    return Interval(value=mean, low=mean - reach, high=mean + reach, better=values[0].better)
 
 
 def _row(group: Sequence[Result]) -> Row:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
 
@@ -14,10 +14,10 @@ from lmlab.checkpoint import write_json
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
 from lmlab.jobs import Reporter
-from lmlab.metrics.measures import measures_for
+from lmlab.metrics.measure import Measure
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
-from lmlab.transfer.planning import labels_of, scheme_of
+from lmlab.transfer.planning import labels_of, measures_of
 from lmlab.transfer.results import Result, score_predictions
 from lmlab.transfer.trials import TaskData, Trial, carry_out_all, plan
 
@@ -49,14 +49,15 @@ class Study(Config):
 
 
 def measure_baselines(
-    data: TaskData, *, sizes: Sequence[int | None] = (None,), seeds: Sequence[int] = (0,)
+    data: TaskData,
+    measures: Mapping[str, Measure],
+    *,
+    sizes: Sequence[int | None] = (None,),
+    seeds: Sequence[int] = (0,),
 ) -> Iterator[Result]:
-    """Majority class and bag of words, learnt from the same examples as the models."""
+    """Majority class and bag of words, learnt from the same examples as the models, by the measures of the task."""
     labelled = data.labelled
     split, held_out = data.held_out
-    measures = measures_for(
-        labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=scheme_of(labelled)
-    )
     for size in sizes:
         for seed in seeds if size is not None else seeds[:1]:
             train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
@@ -91,10 +92,9 @@ def carry_out_study(
     """Carry out trials and baselines in a folder, and write what they came to; None where it was interrupted."""
     sizes = list(dict.fromkeys(trial.take for trial in trials))
     seeds = sorted({trial.seed for trial in trials})
-    for trial in trials:
-        plan(trial, data)
+    planned = [plan(trial, data) for trial in trials]
     results = []
-    for result in measure_baselines(data, sizes=sizes, seeds=seeds):
+    for result in measure_baselines(data, measures_of(planned[0].objective), sizes=sizes, seeds=seeds):
         results.append(result)
         told(result)
     done = 0
