@@ -53,6 +53,38 @@ def test_best_spans_are_those_of_enumeration(seed: int) -> None:
     assert best_spans(begin[:0], end[:0], longest=longest, best=best) == []
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_of_equal_spans_the_first_are_best(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    size, longest, best = (int(number) for number in generator.integers(1, 40, 3))
+    begin, end = generator.integers(0, 3, (2, size)).astype(np.float32)
+    begin[generator.random(size) < 0.2] = -np.inf
+    every = [
+        (float(begin[first] + end[last]), first, last)
+        for first, last in itertools.product(range(size), repeat=2)
+        if first <= last < first + longest and np.isfinite(begin[first])
+    ]
+    expected = sorted(every, key=lambda span: (-span[0], span[1], span[2]))[:best]
+    assert best_spans(begin, end, longest=longest, best=best) == expected
+
+
+def test_a_context_is_read_once_for_all_its_questions(tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
+    task = spans_task(tokenizer, window=24)
+    examples = [Example(f"{QUESTION} {number}", CONTEXT) for number in range(5)] + [Example(QUESTION, "w1 w2")]
+    items = task.items(examples)
+    decoded = [([(1.0, 0, 1)], 0.0) for _ in items]
+    read: list[str] = []
+
+    def note(text: str, own: Tokenizer) -> Any:
+        read.append(text)
+        return read_text(text, own)
+
+    monkeypatch.setattr("lmlab.tasks.spans.read_text", note)
+    found = task.predictions(examples, items, decoded)
+    assert read == [CONTEXT, "w1 w2"]
+    assert [each.value for each in found] == ["w0 w1"] * 5 + ["w1 w2"]
+
+
 @pytest.mark.parametrize(("window", "stride"), [(16, 4), (16, 1), (12, 64), (64, 8)])
 @pytest.mark.parametrize("length", [0, 1, 9, 10, 11, 40])
 def test_windows_cover_the_context(window: int, stride: int, length: int, tokenizer: Tokenizer) -> None:

@@ -114,6 +114,9 @@ def _evaluate_task(
     device: str,
 ) -> None:
     """The measures of a fine-tuned run on a file of examples."""
+    from dataclasses import replace
+
+    from lmlab.cli.bars import counting
     from lmlab.data.reading.roles import parse_columns
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
@@ -125,7 +128,9 @@ def _evaluate_task(
     check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
     predictor = load(run, device=choose_device(device)).predictor
     begin = time.perf_counter()
-    found = evaluate_file(predictor, data, columns=parse_columns(columns) if columns else None)
+    with counting("predicting") as progress:
+        told = replace(predictor, progress=progress)
+        found = evaluate_file(told, data, columns=parse_columns(columns) if columns else None)
     seconds = time.perf_counter() - begin
     if output is not None:
         write_predictions(output, found.predictions, found.examples)
@@ -135,7 +140,8 @@ def _evaluate_task(
 
         values: dict[str, Any] = {name: each.value for name, each in found.values.items()}
         intervals = {name: [each.low, each.high] for name, each in found.values.items()}
-        print(json.dumps({**values, "intervals": intervals, "examples": len(found.examples), "seconds": seconds}))
+        values |= {"intervals": intervals, "examples": len(found.examples), "split": found.split, "seconds": seconds}
+        print(json.dumps(values))
         return
     from rich.console import Console
 
@@ -145,7 +151,8 @@ def _evaluate_task(
     for name, each in found.values.items():
         interval = "" if each.low is None else f"   95% interval {tell_value(each.low)} to {tell_value(each.high)}"
         console.print(f"[bold]{tell_value(each.value)}[/bold] {name.replace('_', ' ')}{interval}")
-    console.print(f"{len(found.examples):,} examples of {data}: {seconds:.1f} s", markup=False)
+    part = "" if found.split is None else f" ({found.split})"
+    console.print(f"{len(found.examples):,} examples of {data}{part}: {seconds:.1f} s", markup=False)
 
 
 def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:

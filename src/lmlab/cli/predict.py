@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,7 +14,7 @@ from lmlab.cli.texts import OVERWRITE, check_outputs, read_lines
 if TYPE_CHECKING:
     from lmlab.data.reading.examples import Example
     from lmlab.tasks.predicting import Predictor
-    from lmlab.tasks.task import Prediction
+    from lmlab.tasks.task import Prediction, Task
 
 
 def predict(
@@ -22,12 +23,15 @@ def predict(
         list[str] | None,
         typer.Argument(
             metavar="[TEXT|FILE]…",
-            help="A text, two texts of a pair, a question with its choices; or a file, one text per line (pairs: with "
-            "a tab between them); '-' reads standard input.",
+            help="A text, two texts of a pair, a question with its choices; or a file: one text per line (pairs: with "
+            "a tab between them), or any format of lmlab finetune; '-' reads standard input.",
         ),
     ] = None,
     context: Annotated[
         Path | None, typer.Option(help="Questions: the file of the text in which the answer stands.")
+    ] = None,
+    columns: Annotated[
+        str | None, typer.Option(help="Which column of a file is what, by name or number: a=review.")
     ] = None,
     top: Annotated[int, typer.Option(min=1, help="Show so many labels or answers, the most probable first.")] = 3,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
@@ -49,17 +53,21 @@ def predict(
 
       lmlab predict runs/ner sentences.txt --json
     """
+    from dataclasses import replace
+
+    from lmlab.cli.bars import counting
     from lmlab.language_model import load
+    from lmlab.tasks.forms import to_json
     from lmlab.training.loop import choose_device
 
     files = [text for text in texts or [] if text == "-" or _is_file(text)]
     check_outputs({"-o": output}, inputs=[run, context, *files], overwrite=overwrite)
     predictor = load(run, device=choose_device(device)).predictor
-    examples = read_examples(predictor, texts or [], context)
-    predictions = predictor.predict(examples)
-    lines = [tell_json(example, found) for example, found in zip(examples, predictions, strict=True)]
-    if not json_:
-        lines = [tell(predictor, each, found, top) for each, found in zip(examples, predictions, strict=True)]
+    examples = read_examples(predictor, texts or [], context, columns=columns)
+    with counting("predicting") as progress:
+        predictions = replace(predictor, progress=progress).predict(examples)
+    pairs = zip(examples, predictions, strict=True)
+    lines = [to_json(*pair) if json_ else tell(predictor, *pair, top) for pair in pairs]
     text = "".join(f"{line}\n" for line in lines)
     if output is None:
         sys.stdout.write(text)
@@ -77,75 +85,66 @@ def _is_file(text: str) -> bool:
         return False
 
 
-def read_examples(predictor: Predictor, texts: list[str], context: Path | None) -> list[Example]:
-    """What is to be predicted, from the arguments or from the lines of a file."""
+def read_examples(
+    predictor: Predictor, texts: list[str], context: Path | None = None, *, columns: str | None = None
+) -> list[Example]:
+    """What is to be predicted, from the arguments or from the rows of a file."""
     from lmlab.data.reading.examples import Example
+    from lmlab.tasks.forms import make_example
 
-    task = predictor.task.name
+    task = predictor.task
     if not texts:
         raise ValueError("there is nothing to predict: give a text, or a file with one text per line")
-    if task == "spans":
-        if context is None:
-            raise ValueError("in which text does the answer stand? give --context FILE")
-        page = context.read_text(encoding="utf-8", errors="strict")
-        questions = read_lines(texts[0]) if len(texts) == 1 and (texts[0] == "-" or _is_file(texts[0])) else texts
-        return [Example(question, page) for question in questions]
+    file = texts[0] if len(texts) == 1 and (texts[0] == "-" or _is_file(texts[0])) else None
     if context is not None:
-        raise ValueError(f"--context is for questions, and this run does {task}")
-    if len(texts) == 1 and (texts[0] == "-" or _is_file(texts[0])):
-        return _read_file(task, texts[0])
-    return [_example(task, texts)]
+        if task.name != "spans":
+            raise ValueError(f"--context is for questions, and this run does {task.name}")
+        page = context.read_text(encoding="utf-8", errors="strict")
+        return [Example(question, page) for question in (texts if file is None else _read_questions(file))]
+    if columns is not None and file is None:
+        raise ValueError("--columns is for a file: give one file of texts")
+    if file is not None:
+        return _read_file(task, file, columns)
+    if task.name == "spans":
+        raise ValueError("in which text does the answer stand? give --context FILE")
+    return [make_example(task, texts)]
 
 
-def _read_file(task: str, file: str) -> list[Example]:
-    """The examples of a file, whose labels are not looked at; else one text per line, pairs with a tab between them."""
-    from lmlab.data.reading.labelled import COLUMN_ENDINGS, JSON_ENDINGS, read_examples
-
-    tagged = task == "tagging" and file != "-" and Path(file).stat().st_size > 0 and _has_columns(Path(file))
-    if tagged or file.endswith((*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv")):
-        found = read_examples(file, task=task)  # type: ignore[arg-type]
-        return [example._replace(label=None) for example in found.train]
-    rows = [line.split("\t") for line in read_lines(file) if line.strip()]
-    if not rows:
-        raise ValueError(f"{file} has no line to predict: give a file with one text per line")
-    return [_example(task, row) for row in rows]
+def _read_questions(file: str) -> list[str]:
+    lines = read_lines(file)
+    kept = [line for line in lines if line.strip()]
+    if not kept:
+        raise ValueError(f"{file} has no line to predict: give a file with one question per line")
+    _tell_left_out(file, {"no text": len(lines) - len(kept)})
+    return kept
 
 
-def _has_columns(path: Path) -> bool:
-    """Whether the words of a sentence stand below each other, with tags beside them."""
-    from lmlab.data.reading.tagged import is_tagged
-    from lmlab.data.reading.whole import read_whole
+def _read_file(task: Task, file: str, columns: str | None) -> list[Example]:
+    """An example for each row of a file, whose labels are not looked at."""
+    from lmlab.data.reading.roles import parse_columns
+    from lmlab.data.reading.unlabelled import TABLE_ENDINGS, read_unlabelled
+    from lmlab.data.reading.whole import read_text
+    from lmlab.tasks.forms import is_pair
 
-    return is_tagged(str(path), read_whole(path))
+    table = file.lower().removesuffix(".gz").endswith(TABLE_ENDINGS)
+    found = read_unlabelled(
+        "standard input" if file == "-" else file,
+        read_text(Path(file)) if table else "\n".join(read_lines(file)),
+        task=task.name,  # type: ignore[arg-type]
+        pair=is_pair(task),
+        columns=parse_columns(columns) if columns else None,
+    )
+    for note in found.notes:
+        print(note, file=sys.stderr)
+    _tell_left_out(file, found.left_out)
+    return list(found.examples)
 
 
-def _example(task: str, row: list[str]) -> Example:
-    from lmlab.data.reading.examples import Example
-
-    if task == "choice":
-        if len(row) < 3:
-            raise ValueError(f"a question with {len(row) - 1} choice(s): give it with two choices or more")
-        return Example(row[0], choices=tuple(row[1:]))
-    if task == "tagging":
-        return Example(tuple(" ".join(row).split()))
-    if len(row) > 2:
-        raise ValueError(f"{len(row)} texts: give one, or the two of a pair; more of them in a file, one per line")
-    return Example(row[0], row[1] if len(row) > 1 else None)
-
-
-def tell_json(example: Example, found: Prediction) -> str:
-    """A prediction as a line of JSON."""
-    import json
-
-    values: dict[str, Any] = {"text": example.a}
-    if example.b is not None:
-        values["second"] = example.b
-    values |= {"predicted": found.value, "probability": found.probability}
-    if found.scores:
-        values["scores"] = dict(found.scores)
-    if found.span is not None:
-        values["span"] = found.span
-    return json.dumps(values, ensure_ascii=False)
+def _tell_left_out(file: str, left_out: Mapping[str, int]) -> None:
+    """One line that says how many rows have no prediction."""
+    why = ", ".join(f"{count:,} with {reason}" for reason, count in left_out.items() if count)
+    if why:
+        print(f"{file}: rows left out: {why}", file=sys.stderr)
 
 
 def tell(predictor: Predictor, example: Example, found: Prediction, top: int) -> str:

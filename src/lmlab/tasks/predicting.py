@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmlab.data.reading.examples import Answer, Example
+from lmlab.data.reading.examples import Example
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
+from lmlab.tasks.forms import check_examples, truth_of
 from lmlab.tasks.task import Item, Prediction, Task, in_batches
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
@@ -29,10 +30,11 @@ class Predictor:
     progress: ReportProgress | None = None
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
-        """What the task says of each example; labels are not looked at."""
+        """What the task says of each example; labels are not looked at. A ValueError names one of another form."""
+        check_examples(self.task, examples)
         items = self.task.items([example._replace(label=None) for example in examples])
         with torch.inference_mode():
-            return self._run(examples, items)[0]
+            return self._run(examples, items, loss=False)[0]
 
     def classify(self, text: Any, second: Any = None) -> Any:
         """The prediction for a text, or for two; a list of them for lists of texts."""
@@ -61,16 +63,19 @@ class Predictor:
         """Which of several choices goes best with a question, by its number from 0."""
         return self.predict([Example(question, choices=tuple(choices))])[0]
 
-    def _run(self, examples: Sequence[Example], items: Sequence[Item]) -> tuple[list[Prediction], float, int]:
-        """Predictions, the loss summed over items that have labels, and how many predictions it counts."""
+    def _run(
+        self, examples: Sequence[Example], items: Sequence[Item], *, loss: bool
+    ) -> tuple[list[Prediction], float, int]:
+        """Predictions; where asked for, the loss summed over items that have labels, and how many it counts."""
         decoded: list[Any] = [None] * len(items)
         total, count, done = 0.0, 0, 0
         for group in in_batches([self.task.tokens_of(item) for item in items], tokens=self.batch_tokens):
             chosen = [items[number] for number in group]
-            batch = self.task.batch(chosen)
-            scores, sums = self.task.verdict(self.model, self.heads, batch.to(self.model.device))
-            total += float(sums["label"])
-            count += batch.counts["label"]
+            batch = self.task.batch(chosen).to(self.model.device)
+            scores = self.task.scores(self.model, self.heads, batch)
+            if loss:
+                total += float(self.task.total(self.heads, scores, batch))
+                count += batch.counts["label"]
             for number, found in zip(group, self.task.decode(self.heads, scores, chosen), strict=True):
                 decoded[number] = found
             done += len(group)
@@ -91,7 +96,7 @@ class TaskValidator:
         heads: Any = self.learner.heads
         predictor = Predictor(task=self.task, model=self.learner.model, heads=heads)
         with evaluating(self.learner):
-            predictions, total, count = predictor._run(self.examples, self.items)
+            predictions, total, count = predictor._run(self.examples, self.items, loss=True)
         values = measure(self.task, predictions, self.examples)
         better = {name: each.better for name, each in self.task.measures.items()}
         return Evaluation(total / max(1, count), values, better, {"": 1})
@@ -107,11 +112,4 @@ def answers(predictions: Sequence[Prediction], examples: Sequence[Example]) -> t
     """What was predicted and what is true, as measures compare them; examples without a label are left out."""
     known = [(prediction, example) for prediction, example in zip(predictions, examples, strict=True)]
     known = [pair for pair in known if pair[1].label is not None]
-    return [prediction.value for prediction, _ in known], [_truth(example) for _, example in known]
-
-
-def _truth(example: Example) -> Any:
-    label = example.label
-    if isinstance(label, tuple) and all(isinstance(each, Answer) for each in label):
-        return [each.text for each in label]
-    return label
+    return [prediction.value for prediction, _ in known], [truth_of(example) for _, example in known]

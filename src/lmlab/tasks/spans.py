@@ -129,12 +129,15 @@ class Spans(Task):
         windows: list[list[Any]] = [[] for _ in examples]
         for item, found in zip(items, decoded, strict=True):
             windows[item.number].append(found)
-        return [self._answer(example, own) for example, own in zip(examples, windows, strict=True)]
+        contexts = [example.b or "" for example in examples]
+        texts = {context: read_text(context, self.tokenizer) for context in dict.fromkeys(contexts)}
+        return [self._answer(context, texts[context], own) for context, own in zip(contexts, windows, strict=True)]
 
-    def _answer(self, example: Example, windows: Sequence[tuple[list[tuple[float, int, int]], float]]) -> Prediction:
+    def _answer(
+        self, context: str, text: Text, windows: Sequence[tuple[list[tuple[float, int, int]], float]]
+    ) -> Prediction:
         """The best spans of all windows of a context, each text once."""
-        context = example.b or ""
-        offsets = read_text(context, self.tokenizer).offsets
+        offsets = text.offsets
         best: dict[str, tuple[float, tuple[int, int]]] = {}
         for score, first, last in sorted((span for found, _ in windows for span in found), reverse=True):
             start, end = offsets[first][0], offsets[last][1]
@@ -162,15 +165,19 @@ def find_pieces(text: Text, answer: Answer) -> tuple[int, int] | None:
 
 
 def best_spans(begin: NDArray[Any], end: NDArray[Any], *, longest: int, best: int) -> list[tuple[float, int, int]]:
-    """The spans with the highest sums of scores, as (score, first, last), the best first."""
+    """The spans with the highest sums of scores, as (score, first, last), the best first; of equal ones the first."""
     if not len(begin):
         return []
-    sums = begin[:, None] + end[None, :]
-    sums = np.where(np.tri(len(begin), k=-1, dtype=bool), -np.inf, sums)  # an answer does not end before it begins
-    sums = np.where(np.tri(len(begin), k=longest - 1, dtype=bool), sums, -np.inf)
-    flat = np.argsort(-sums, axis=None, kind="stable")[:best]
+    longest = min(longest, len(begin))
+    after = np.concatenate([end, np.full(longest - 1, -np.inf, end.dtype)])
+    sums = (begin[:, None] + np.lib.stride_tricks.sliding_window_view(after, longest)).ravel()  # [first, length - 1]
+    places = np.flatnonzero(np.isfinite(sums))
+    if len(places) > best:
+        least = np.partition(sums[places], len(places) - best)[len(places) - best]
+        places = places[sums[places] >= least]
+    places = places[np.argsort(-sums[places], kind="stable")[:best]]
+    firsts, lengths = np.divmod(places, longest)
     return [
-        (float(sums.flat[place]), int(place // len(begin)), int(place % len(begin)))
-        for place in flat
-        if np.isfinite(sums.flat[place])
+        (float(sums[place]), int(first), int(first + length))
+        for place, first, length in zip(places, firsts, lengths, strict=True)
     ]

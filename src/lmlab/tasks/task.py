@@ -284,6 +284,14 @@ class Task:
     ) -> list[Prediction]:
         """A prediction for each example, from what was decoded of its items."""
 
+    def scores(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch) -> Tensor:
+        """The scores of a batch, without its loss."""
+        vectors = batch.inputs.get("vectors")
+        return self._score(heads, self.read(model, batch) if vectors is None else vectors, batch)
+
+    def _score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
+        return self.score(heads, cast(Tensor, heads["mix"](vectors)) if "mix" in heads else vectors, batch)
+
     def verdict(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
         """The scores of a batch, and its loss summed by term."""
         vectors = batch.inputs.get("vectors")
@@ -294,9 +302,7 @@ class Task:
             sums["language"] = self._language(model, hidden, batch)
         elif vectors is None:
             vectors = self.read(model, batch)
-        if "mix" in heads:
-            vectors = cast(Tensor, heads["mix"](vectors))
-        scores = self.score(heads, vectors, batch)
+        scores = self._score(heads, vectors, batch)
         return scores, {"label": self.total(heads, scores, batch), **sums}
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:

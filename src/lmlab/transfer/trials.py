@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,8 @@ from lmlab.data.reading.examples import Example, Labelled
 from lmlab.jobs import Reporter
 from lmlab.language_model import load
 from lmlab.recipe import Recipe, read_record
-from lmlab.tasks.predicting import Predictor, answers
+from lmlab.tasks.forms import to_json_with_truth
+from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
@@ -170,18 +170,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> R
 
 def write_predictions(path: Path, predictions: Sequence[Prediction], examples: Sequence[Example]) -> None:
     """One line for each example: what it is, what was said of it, and what is true."""
-    lines = []
-    for prediction, example in zip(predictions, examples, strict=True):
-        _, true = answers([prediction], [example])
-        line = {
-            "text": example.a,
-            **({"second": example.b} if example.b is not None else {}),
-            **({"choices": example.choices} if example.choices else {}),
-            "predicted": prediction.value,
-            "true": true[0] if true else None,
-            "probability": prediction.probability,
-        }
-        lines.append(json.dumps(line, ensure_ascii=False) + "\n")
+    lines = [f"{to_json_with_truth(*pair)}\n" for pair in zip(examples, predictions, strict=True)]
     write_bytes(path, "".join(lines).encode())
 
 

@@ -127,12 +127,12 @@ def as_cell_number(cell: str) -> bool:
 
 def find_roles(table: Table, *, columns: Columns | None, task: str | None) -> Roles:
     """The column of each role: as said, else as its name tells, else as its values do; or a ValueError."""
-    given = {role: _places(table, value) for role, value in _by_role(columns or {}).items()}
+    given = {role: find_places(table, value) for role, value in by_role(columns or {}).items()}
     names = [normalize(name) for name in table.names or ()]
     taken = {place for places in given.values() for place in places}
     free = {name: place for place, name in reversed([*enumerate(names)]) if place not in taken}
     choices = tuple(given.get("choices", ())) or (
-        _find_choices(table, free) if task in (None, "choice") and "b" not in given else ()
+        find_choices(table, free) if task in (None, "choice") and "b" not in given else ()
     )
     if choices:
         return _find_choice_roles(table, given, free, choices)
@@ -141,7 +141,7 @@ def find_roles(table: Table, *, columns: Columns | None, task: str | None) -> Ro
     label = given["label"][0] if "label" in given else None
     a, b = given.get("a", [None])[0], given.get("b", [None])[0]
     if a is None and b is None and task != "tagging":
-        a, b = _find_texts(free, has_label=label is not None)
+        a, b = find_texts(free, has_label=label is not None)
     rest = {name: place for name, place in free.items() if place not in (a, b)}
     if label is None:
         order = (*SCORES, *LABELS) if task == "regression" else (*LABELS, *SCORES, *LAST_LABELS)
@@ -156,7 +156,7 @@ def is_id(name: str) -> bool:
     return IDS.fullmatch(normalize(name)) is not None
 
 
-def _by_role(columns: Columns) -> dict[str, Any]:
+def by_role(columns: Columns) -> dict[str, Any]:
     """What was said of columns, by role; a ValueError names a role that is none."""
     for role in columns:
         if str(role) not in ROLES:
@@ -164,7 +164,8 @@ def _by_role(columns: Columns) -> dict[str, Any]:
     return {ROLES[str(role)]: value for role, value in columns.items()}
 
 
-def _places(table: Table, value: Any) -> list[int]:
+def find_places(table: Table, value: Any) -> list[int]:
+    """The places, from 0, of one column or of several, joined by +."""
     several = value if isinstance(value, (list, tuple)) else str(value).split("+")
     return [find_place(table, one) for one in several]
 
@@ -194,7 +195,8 @@ def show_row(table: Table) -> str:
     return f"line {table.lines[0]} is {cells}"
 
 
-def _find_choices(table: Table, free: Mapping[str, int]) -> tuple[int, ...]:
+def find_choices(table: Table, free: Mapping[str, int], *, answered: bool = True) -> tuple[int, ...]:
+    """The columns of choices, by their names; `answered`: a column beside them must say which is right."""
     for name in CHOICE_LISTS:
         if name in free and isinstance(table.rows[0][free[name]], list):
             return (free[name],)
@@ -204,7 +206,7 @@ def _find_choices(table: Table, free: Mapping[str, int]) -> tuple[int, ...]:
             families.setdefault(match[1] or "", {})[(match[2] or match[4]).rjust(4)] = place
     stem = any(name in free for name in STEMS)
     for family in families.values():
-        if len(family) > 1 and stem and any(name in free for name in ANSWERS):
+        if len(family) > 1 and stem and (not answered or any(name in free for name in ANSWERS)):
             return tuple(family[suffix] for suffix in sorted(family))
     return ()
 
@@ -225,7 +227,8 @@ def _find_choice_roles(
     return Roles(a, label, b, choices)
 
 
-def _find_texts(free: Mapping[str, int], *, has_label: bool) -> tuple[int | None, int | None]:
+def find_texts(free: Mapping[str, int], *, has_label: bool) -> tuple[int | None, int | None]:
+    """The columns of one text or of two, by their names."""
     for first, second in PAIRS:
         if first in free and second in free:
             others = {*free} - {first, second}
@@ -243,7 +246,7 @@ def _find_by_values(table: Table, a: int | None, b: int | None, label: int | Non
     if len(free) > 1:
         free = [place for place in free if not are_row_numbers(columns[place])] or free
     if label is None:
-        label = _guess_label(columns, free)
+        label = guess_label(columns, free)
     if label is None:
         raise ValueError(_ask(table, columns, a))
     if a is None:
@@ -256,7 +259,8 @@ def _find_by_values(table: Table, a: int | None, b: int | None, label: int | Non
     return a, b, label
 
 
-def _guess_label(columns: Mapping[int, Sequence[Any]], free: Sequence[int]) -> int | None:
+def guess_label(columns: Mapping[int, Sequence[Any]], free: Sequence[int]) -> int | None:
+    """The column of labels, by what stands in it; None where it cannot be told."""
     likely = [
         place
         for place in free

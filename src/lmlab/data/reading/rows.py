@@ -43,7 +43,7 @@ class RowReader(Reader):
             table, uneven = table.drop_uneven()
             self._count("unequal columns", uneven)
         table = table.check_even()
-        if table.names is None and (header if header is not None else _has_header(table, columns, self._glue)):
+        if table.names is None and (header if header is not None else has_header(table, columns, self._glue)):
             table = table.take_header()
         roles = find_roles(table, columns=columns if self._glue is None else self._glue.columns, task=task)
         self._header = table.names if kind != "JSON" else None
@@ -85,7 +85,7 @@ class RowReader(Reader):
         table = table.check_even()
         if table.names is None and self._header is not None:
             return table.take_header()
-        if table.names is None and _has_header(table, None, self._glue):
+        if table.names is None and has_header(table, None, self._glue):
             raise ValueError(
                 f"{source} begins with a header ({shorten(' | '.join(map(str, table.rows[0])))}), and the training "
                 f"file has none; give both files one, or neither"
@@ -220,7 +220,8 @@ def _listed(roles: Roles) -> dict[str, list[int]]:
     return listed | ({"choices": list(roles.choices)} if roles.choices else {})
 
 
-def _has_header(table: Table, columns: Columns | None, glue: Glue | None) -> bool:
+def has_header(table: Table, columns: Columns | None, glue: Glue | None) -> bool:
+    """Whether the first row of a table names its columns."""
     if glue is not None:
         return glue.header
     names = {clean(cell) for cell in table.rows[0]}

@@ -30,6 +30,7 @@ class Table(NamedTuple):
     rows: Sequence[Sequence[Cell]]
     lines: Sequence[int]
     names: tuple[str, ...] | None = None
+    blank: int = 0  # rows without anything in them that stood before the last, and were left out
 
     @property
     def width(self) -> int:
@@ -76,7 +77,9 @@ def parse_tsv(source: str, text: str) -> Table:
         if isinstance(quoted, Table) and _is_even(quoted) and _shows_quoting(text, quoted):
             return quoted
     lines = [(line, number) for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-    return Table(source, "TSV", [line.split("\t") for line, _ in lines], [number for _, number in lines])
+    numbers = [number for _, number in lines]
+    blank = numbers[-1] - len(numbers) if numbers else 0
+    return Table(source, "TSV", [line.split("\t") for line, _ in lines], numbers, blank=blank)
 
 
 def parse_csv(source: str, text: str) -> Table:
@@ -183,18 +186,21 @@ def _read_quoted(source: str, text: str, sign: str, kind: str) -> Table | ValueE
     reader = csv.reader(cleaned, delimiter=sign, strict=True)
     limit = csv.field_size_limit(1 << 30)
     begun = 1
+    blank = left = 0
     try:
         for row in reader:
+            left += 1
             if any(cell.strip() for cell in row):
                 rows.append(row)
                 lines.append(begun)
+                blank, left = blank + left - 1, 0
             begun = reader.line_num + 1
     except csv.Error as error:
         what = "a quotation mark is opened and never closed" if "unexpected end" in str(error) else str(error)
         return ValueError(f'{source}, line {begun}: {what}; inside a quoted text, write "" for each mark')
     finally:
         csv.field_size_limit(limit)
-    return Table(source, kind, rows, lines)
+    return Table(source, kind, rows, lines, blank=blank)
 
 
 def _is_even(table: Table) -> bool:

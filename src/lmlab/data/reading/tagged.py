@@ -169,7 +169,7 @@ def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[S
     return [example._replace(label=convert(example.label, source=scheme, target="IOB2")) for example in examples]
 
 
-def read_sentences(source: str, text: str, *, tabs: bool, comments: bool) -> Iterator[Sentence]:
+def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged: bool = True) -> Iterator[Sentence]:
     """The sentences of a file of columns; a ValueError names a line with more or fewer columns than the first."""
     sentence = Sentence([], [])
     width = first = 0
@@ -188,7 +188,7 @@ def read_sentences(source: str, text: str, *, tabs: bool, comments: bool) -> Ite
             width, first = len(cells), number
             if normalize(cells[0]) in WORDS and normalize(cells[-1]) in (*TAGS, "tag"):
                 continue  # a header
-        if len(cells) != width or width < 2:
+        if len(cells) != width or (tagged and width < 2):
             raise ValueError(
                 f"{source}, line {number}: {len(cells)} column{'s' * (len(cells) != 1)} where line {first} has {width} "
                 f"({shorten(line)}); each line is a word … and its tag, and a blank line ends a sentence"

@@ -1,0 +1,154 @@
+"""lmlab predict and evaluate of fine-tuned runs: files with labels and without, a line for each row, folders."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from lmlab.transfer.finetune import finetune
+from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
+TRAIN = {"budget": "2steps", "evaluations": 1}
+
+
+class Runs(NamedTuple):
+    """Fine-tuned runs."""
+
+    stars: str
+    pairs: str
+    names: str
+    answers: str
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    root = tmp_path_factory.mktemp("runs")
+    bert = write_toy_run(root / "bert", "bert")
+    rows = [f"a cat {i} sat\ta dog {'sat' if i % 3 else 'ran'} {i}\t{('yes', 'no')[i % 2]}" for i in range(30)]
+    (root / "pairs.tsv").write_text("sentence1\tsentence2\tlabel\n" + "\n".join(rows) + "\n")
+    write_reviews(root / "stars.tsv")
+    write_tagged(root / "names.conll")
+    write_squad(root / "answers.json")
+    files = ("stars.tsv", "pairs.tsv", "names.conll", "answers.json")
+    for file in files:
+        finetune(bert, root / file, output=root / Path(file).stem, alone=True, train=TRAIN)
+    return Runs(*(str(root / Path(file).stem) for file in files))
+
+
+@pytest.fixture
+def said(run_command: Callable[..., Any], tmp_path: Path) -> Callable[..., Any]:
+    """The predictions of a command, and what it writes on standard error."""
+
+    def predict(*arguments: str) -> tuple[list[dict[str, Any]], str]:
+        result = run_command("predict", *arguments, "--json", "-o", "out.jsonl", "--overwrite")
+        assert result.code == 0, result.err
+        return [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()], result.err
+
+    return predict
+
+
+def test_a_line_for_each_row(runs: Runs, said: Callable[..., Any], tmp_path: Path) -> None:
+    texts = ["a good film", "bad", "the cat was nice"]
+    for name, text in {
+        "x.tsv": "text\n" + "\n".join(texts),
+        "y.tsv": "text\tlabel\n" + "".join(f"{each}\t\n" for each in texts),
+        "z.csv": "text,label\n" + "".join(f"{each},{'' if i else 'unheard of'}\n" for i, each in enumerate(texts)),
+        "x.jsonl": "".join(json.dumps({"text": each}) + "\n" for each in texts),
+    }.items():
+        (tmp_path / name).write_text(text)
+        lines, _ = said(runs.stars, name)
+        assert [line["text"] for line in lines] == texts, name
+    (tmp_path / "pairs.tsv").write_text("a cat sat\ta dog\na dog\ta cat sat\na cat sat\ta dog\n")
+    lines, _ = said(runs.pairs, "pairs.tsv")
+    pair = ("a cat sat", "a dog")
+    assert [(line["text"], line["second"]) for line in lines] == [pair, pair[::-1], pair]
+    (tmp_path / "x.conll").write_text("Ada\nran\n\nin\nLondon\n")
+    lines, _ = said(runs.names, "x.conll")
+    assert [line["text"] for line in lines] == [["Ada", "ran"], ["in", "London"]]
+    asked = [{"question": "who ?", "context": "Ada ran"}, {"question": "where ?", "context": "in London"}]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(each) + "\n" for each in asked))
+    lines, _ = said(runs.answers, "q.jsonl")
+    assert [(line["text"], line["second"]) for line in lines] == [("who ?", "Ada ran"), ("where ?", "in London")]
+
+
+def test_what_is_left_out_is_said(runs: Runs, said: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "x.tsv").write_text("text\tlabel\na good film\tpos\n\tneg\n\nbad\t\n")
+    lines, error = said(runs.stars, "x.tsv")
+    assert [line["text"] for line in lines] == ["a good film", "bad"]
+    assert "x.tsv: rows left out: 1 with nothing in them, 1 with no text" in error
+    assert "column text read; not read: label" in error
+    (tmp_path / "q.txt").write_text("who ?\n\nwhere ?\n")
+    (tmp_path / "page.txt").write_text("Ada ran in London")
+    lines, error = said(runs.answers, "q.txt", "--context", "page.txt")
+    assert len(lines) == 2
+    assert "1 with no text" in error
+    (tmp_path / "odd.csv").write_text(
+        "words,others\na good film,so it was indeed\nthe film was sad,it was a bad film\n" * 2
+    )
+    lines, _ = said(runs.stars, "odd.csv", "--columns", "text=others")
+    assert lines[0]["text"] == "so it was indeed"
+
+
+def test_one_line_says_how_texts_are_given(runs: Runs, run_command: Callable[..., Any]) -> None:
+    for run, texts, words in (
+        (
+            runs.stars,
+            ["x", "y"],
+            "this run reads one text, and 2 are given: put several texts into a file, one per line",
+        ),
+        (runs.pairs, ["x"], "this run reads the two texts of a pair"),
+        (runs.stars, ["x", "--columns", "a=1"], "--columns is for a file"),
+    ):
+        result = run_command("predict", run, *texts)
+        assert result.code == 2
+        assert words in result.err
+        assert result.err.count("error:") == 1
+
+
+def test_progress_is_told(
+    runs: Runs, run_command: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from contextlib import contextmanager
+
+    told: list[tuple[int, int]] = []
+
+    @contextmanager
+    def counting(what: str) -> Any:
+        yield lambda done, total: told.append((done, total))
+
+    monkeypatch.setattr("lmlab.cli.bars.counting", counting)
+    (tmp_path / "x.txt").write_text("a good film\n" * 5)
+    assert run_command("predict", runs.stars, "x.txt").code == 0
+    assert told[-1] == (5, 5)
+    write_reviews(tmp_path / "test.tsv", count=7)
+    assert run_command("evaluate", runs.stars, "test.tsv").code == 0
+    assert told[-1] == (7, 7)
+
+
+def test_what_was_held_out_is_evaluated(runs: Runs, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "set").mkdir()
+    for name, count in (("train", 40), ("dev", 12), ("test", 8)):
+        write_reviews(tmp_path / "set" / f"{name}.tsv", count=count)
+
+    def told(data: str) -> tuple[str | None, int]:
+        values = json.loads(run_command("evaluate", runs.stars, data, "--json").out)
+        return values["split"], values["examples"]
+
+    assert told("set") == ("test", 8)
+    assert "8 examples of set (test):" in run_command("evaluate", runs.stars, "set").out
+    assert told("set/train.tsv") == (None, 40)
+    (tmp_path / "set" / "test.tsv").write_text("text\nno label at all\n")
+    assert told("set") == ("valid", 12), "a test of GLUE has no labels"
+    (tmp_path / "set" / "dev.tsv").unlink()
+    assert told("set") == ("train", 40)
+    shutil.rmtree(tmp_path / "set")
+    for label in ("pos", "neg"):
+        (tmp_path / "set" / label).mkdir(parents=True)
+        (tmp_path / "set" / label / "1.txt").write_text("a good film")
+    assert told("set") == (None, 2)
