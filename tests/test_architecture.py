@@ -128,6 +128,7 @@ LAYERS = {
         "recipe",
         "jobs",
         "run",
+        "own_files",
         "language_model",
     },
     "compare": {
