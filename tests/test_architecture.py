@@ -129,6 +129,7 @@ LAYERS = {
         "recipe",
         "jobs",
         "run",
+        "own_files",
         "language_model",
     },
     "compare": {

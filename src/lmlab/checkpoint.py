@@ -38,6 +38,11 @@ TASK = "task.json"
 MODEL = "model.safetensors"
 HEADS = "head.safetensors"
 """The weights of what was learnt besides the model, for a task."""
+READ = {
+    *("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", TASK, MODEL, HEADS),
+    *("progress.json", "average.json"),
+}
+"""The files of a run that are read again, whose hashes its manifest keeps; others may come and go."""
 T = TypeVar("T")
 
 
@@ -151,22 +156,28 @@ def digest(path: Path) -> str:
 
 
 def write_manifest(folder: Path, also: Mapping[str, str] | None = None) -> None:
-    """Record the hash of every file in a folder.
+    """Record the hash of every file in a run that is read again.
 
     `also` names hashes that a file may have besides: while a file is being replaced, both the old and the new one count
     as good, so that a crash between the two renames leaves nothing damaged.
     """
-    files = [path for path in sorted(folder.iterdir()) if path.is_file() and path.suffix in (".json", ".safetensors")]
-    hashes = {path.name: [digest(path)] for path in files if path.name != MANIFEST and not path.name.startswith(".")}
+    hashes = {name: [digest(folder / name)] for name in sorted(READ) if (folder / name).is_file()}
     for name, value in (also or {}).items():
         hashes.setdefault(name, []).append(value)
     write_json(folder / MANIFEST, hashes)
+
+
+def digest_weights(run: Path) -> str | None:
+    """The SHA-256 of the weights of a run; None where it has none."""
+    return digest(run / MODEL) if (run / MODEL).is_file() else None
 
 
 def verify(folder: Path) -> None:
     """Compare each file with the manifest; a DamagedError names the first that differs."""
     for name, hashes in read_json(folder / MANIFEST).items():
         path = folder / name
+        if name == "scores.json":  # manifests of 0.4 name it, though nothing reads it
+            continue
         if not path.is_file():
             raise DamagedError(f"{path} is missing")
         if digest(path) not in hashes:
@@ -197,8 +208,9 @@ def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     new.mkdir(parents=True)
     try:
         fill(new)
-        write_manifest(new)
-    except (OSError, FullDiskError):
+        files = [file for file in sorted(new.iterdir()) if file.suffix in (".json", ".safetensors")]
+        write_json(new / MANIFEST, {file.name: [digest(file)] for file in files})
+    except BaseException:  # who presses Ctrl-C wants nothing half written either
         shutil.rmtree(new, ignore_errors=True)
         raise
     if path.exists():

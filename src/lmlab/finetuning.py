@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from lmlab.checkpoint import MODEL, load_weights, read_folder, read_tensors
+from lmlab.checkpoint import MODEL, load_weights, read_folder, read_json, read_tensors
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.batches.examples import ExampleLoader
@@ -26,6 +26,10 @@ from lmlab.tokenizers.frames import Frame
 from lmlab.training.costs import Cost, Meter
 from lmlab.training.loop import plan_steps
 from lmlab.training.progress import Progress
+
+
+class InterruptedReadingError(Exception):
+    """Somebody has asked to stop while a frozen model reads the examples."""
 
 
 class FineTuning(Training):
@@ -78,16 +82,29 @@ class FineTuning(Training):
     def carry_out(
         self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
     ) -> tuple[Progress, Parameters]:
+        if self.task.config.trains_model:
+            return super().carry_out(path, reporter, interrupted, begin)
         meter = Meter(self.learner.device)
-        flops = 0.0 if self.task.config.trains_model else self._read_examples(path, reporter)
+        try:
+            flops = self._read_examples(path, reporter, interrupted)
+        except InterruptedReadingError:
+            last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
+            return Progress.model_validate({**(last or {}), "ended": ""}), self.counted
         reading = meter.lap()
-        progress, parameters = super().carry_out(path, reporter, interrupted, begin)
-        progress.cost = Cost(*progress.cost).plus(reading)
-        progress.flops += flops
-        return progress, parameters
 
-    def _read_examples(self, path: Path, reporter: Reporter) -> float:
-        """Give all items the vectors that the frozen model has for them; the FLOPs of that."""
+        def pay(progress: Progress) -> None:
+            """What was read is paid for before the first step, so that all that is written of the price agrees."""
+            progress.cost = Cost(*progress.cost).plus(reading)
+            progress.flops += flops
+            begin(progress)
+
+        return super().carry_out(path, reporter, interrupted, pay)
+
+    def _read_examples(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
+        """Give all items the vectors that the frozen model has for them; the FLOPs of those that were not in the cache.
+
+        An InterruptedReadingError where somebody has asked to stop: what was not read to its end is read again.
+        """
         model, task = self.learner.model, self.task
 
         def restore(folder: Path) -> None:
@@ -96,14 +113,19 @@ class FineTuning(Training):
         read_folder(path / "last", restore)  # where it goes on, the model is the one that was frozen
         weights, done, total = hash_weights(model), 0, sum(map(len, self.items))
         found: list[list[Item]] = []
+        tokens: list[int] = []
         for items in self.items:
+            computed: list[int] = []
 
-            def report(count: int, _: int, before: int = done) -> None:
+            def report(count: int, _: int, before: int = done, computed: list[int] = computed) -> None:
+                computed.append(count)
+                if interrupted():
+                    raise InterruptedReadingError
                 reporter.stage("reading examples", before + count, total)
 
             found.append(with_vectors(task, model, items, weights=weights, progress=report) if items else [])
+            tokens += [task.tokens_of(item) for item in items] if computed else []
             done += len(items)
-        tokens = [task.tokens_of(item) for items in self.items for item in items]
         self._use(found)
         return model.flops(max(1, sum(tokens) // max(1, len(tokens)))) * sum(tokens)
 

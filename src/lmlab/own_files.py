@@ -1,9 +1,11 @@
-"""The files that lmlab writes into a run directory: nothing else there is ever removed."""
+"""What lmlab writes into the folders of runs and studies: nothing else there is ever removed."""
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 OWN = {
     *(
@@ -20,18 +22,16 @@ OWN = {
     *("scores.json", "predictions.jsonl", "report.html", "beside"),
 }
 """What lmlab writes into a run directory."""
+TRIALS = "trials"
+"""The folder of a study that holds its trials."""
+BESIDE = "beside"
+"""The folder of a fine-tuned run that holds the trials it is compared with."""
+STUDIES = ("curve", "layers", "comparison")
 
 
-def clear(path: Path) -> None:
-    """Remove what lmlab wrote into a run directory, and nothing else that is there."""
-    temporary = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
-    for entry in path.iterdir():
-        if entry.name not in OWN and entry.name not in temporary:
-            continue
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+def is_run(path: Path) -> bool:
+    """Whether a folder holds a run that was begun."""
+    return (path / "recipe.json").is_file()
 
 
 def is_fresh(path: Path) -> bool:
@@ -45,9 +45,101 @@ def is_fresh(path: Path) -> bool:
     return not entries or (".lock" in entries and entries <= {".lock", *begun, *temporary})
 
 
+def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
+    """A ValueError where no new run can be made in a folder; `go_on` is how to go on with one that is there."""
+    if not path.exists() or is_fresh(path):
+        return
+    if not is_run(path):
+        raise ValueError(f"{path} exists and is not a run directory that was made here; choose another -o")
+    if not overwrite:
+        raise ValueError(f"{path} holds a run already; go on with {go_on}, or replace it with --overwrite")
+
+
+def clear(path: Path) -> None:
+    """Remove what lmlab wrote into a run directory, and nothing else that is there."""
+    temporary = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
+    for entry in path.iterdir():
+        if entry.name not in OWN and entry.name not in temporary:
+            continue
+        if entry.name == BESIDE and entry.is_dir() and not entry.is_symlink():
+            clear_trials(entry)
+        else:
+            remove(entry)
+
+
+def remove(path: Path) -> None:
+    """Remove a file or a folder, if it is there; of a link, the link alone."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def remove_begun(path: Path, created: bool) -> None:
     """Remove what was written of a run that cannot be resumed, as nothing of it was learnt."""
     if not (path / "last").exists() and not (path / "model.safetensors").exists():
         clear(path)
         if created and not [entry for entry in path.iterdir() if entry.name != ".lock"]:
             shutil.rmtree(path, ignore_errors=True)
+
+
+def is_trial(path: Path) -> bool:
+    """Whether this is what a trial has left: its folder, or its result."""
+    if path.is_dir():
+        return not path.is_symlink() and (is_run(path) or (is_fresh(path) and (path / ".lock").exists()))
+    return path.suffix == ".json" and {"key", "result"} <= _read(path).keys()
+
+
+def clear_trials(folder: Path) -> None:
+    """Remove all trials in a folder, then the folder where nothing else is in it."""
+    for entry in filter(is_trial, list(folder.iterdir())):
+        if entry.is_dir():
+            clear(entry)
+            (entry / ".lock").unlink(missing_ok=True)
+            _remove_empty(entry)
+        else:
+            entry.unlink()
+    _remove_empty(folder)
+
+
+def is_study(path: Path) -> bool:
+    """Whether a folder holds a study: its scores, or what one of its trials has left."""
+    scores = _read(path / "scores.json")
+    if scores.get("kind") in STUDIES and "results" in scores:
+        return True
+    trials = list((path / TRIALS).iterdir()) if (path / TRIALS).is_dir() else []
+    return any(map(is_trial, trials))
+
+
+def check_study_place(path: Path) -> None:
+    """A ValueError where no study can be made, or gone on with, in a folder."""
+    if not path.exists() or (path.is_dir() and not any(path.iterdir())):
+        return
+    if is_run(path):
+        raise ValueError(f"{path} holds a run, and a study needs a folder of its own; choose another -o")
+    begun = path.is_dir() and {entry.name for entry in path.iterdir()} == {TRIALS}
+    if not is_study(path) and not (begun and not any((path / TRIALS).iterdir())):
+        raise ValueError(f"{path} exists and was not made by lmlab finetune or compare; choose another -o")
+
+
+def clear_study(path: Path) -> None:
+    """Remove what lmlab wrote of a study, and nothing else that is there."""
+    if (path / TRIALS).is_dir():
+        clear_trials(path / TRIALS)
+    if _read(path / "scores.json").get("kind") in STUDIES:
+        for name in ("scores.json", "report.html"):
+            remove(path / name)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """The content of a JSON file that is a table; an empty one where it is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _remove_empty(folder: Path) -> None:
+    if not any(folder.iterdir()):
+        folder.rmdir()

@@ -18,6 +18,8 @@ from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
 from lmlab.upgrade import upgrade
 
+HASHED = ("text", "encoder", "origin")
+"""What a run keeps the SHA-256 of, in its `recipe.json`."""
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
 
@@ -162,6 +164,7 @@ class Record(NamedTuple):
     encoder_sha256: str | None  # of the tokenizer that encoded it, before special tokens were added
     begun: TrainConfig | None = None  # the settings of training with which it was begun, where some were changed
     changes: tuple[Change, ...] = ()
+    origin_sha256: str | None = None  # of the weights that it began with
 
     def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
         """The same with settings of training that are others from a step on; those that stay the same are no change."""
@@ -189,16 +192,18 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
     """What a run says of itself, with other places of its `texts`."""
     where = run / "recipe.json"
     values = upgrade(read_json(where))
-    text_sha256, encoder_sha256 = (values.pop(name, None) for name in ("text_sha256", "encoder_sha256"))
+    text_sha256, encoder_sha256, origin_sha256 = (values.pop(f"{name}_sha256", None) for name in HASHED)
     changes = [build(Change, each, where=f"{where}: changes") for each in values.pop("changes", [])]
     begun = build(TrainConfig, values["train"], where="train")
     for each in changes:
         values["train"] = {**values["train"], **each.train}
     data = make_config(values["data"], where=f"{where}: data")
     if texts:
+        if "text" in texts and "text" not in data.PATHS and data.LEARNT == 1:
+            texts = {data.PATHS[0]: texts["text"], **{name: value for name, value in texts.items() if name != "text"}}
         data = make_config({**dict(data), "given": None, **texts}).absolute()
     recipe = build(Recipe, {**values, "data": data}, where=str(where))
-    return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes))
+    return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
 
 
 def read_groups(path: Path) -> dict[str, Any]:
@@ -220,7 +225,8 @@ def read_groups(path: Path) -> dict[str, Any]:
 def write_recipe(run: Path, record: Record) -> None:
     """Write down what a run does, so that it can be made again, and what it was done with."""
     values = {**record.recipe.model_dump(), "train": (record.begun or record.recipe.train).model_dump()}
-    values |= {"text_sha256": record.text_sha256, "encoder_sha256": record.encoder_sha256}
+    hashes = (record.text_sha256, record.encoder_sha256, record.origin_sha256)
+    values |= {f"{name}_sha256": value for name, value in zip(HASHED, hashes, strict=True)}
     if record.changes:
         values["changes"] = [change.model_dump() for change in record.changes]
     write_json(run / "recipe.json", values)

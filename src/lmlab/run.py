@@ -13,6 +13,7 @@ from lmlab.checkpoint import (
     MANIFEST,
     TASK,
     FullDiskError,
+    digest_weights,
     load_source_tokenizer,
     load_tokenizer,
     read_json,
@@ -30,7 +31,7 @@ from lmlab.finetuning import FineTuning
 from lmlab.jobs import Counting, Job, Plan, Reporter, Silent, Training
 from lmlab.models import load_class
 from lmlab.objectives import TASKS, load_objective
-from lmlab.own_files import clear, is_fresh, remove_begun
+from lmlab.own_files import check_place, clear, remove_begun
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
@@ -83,11 +84,7 @@ def start(
     if not isinstance(recipe, Recipe):
         raise ValueError(f"recipe = {recipe!r} is no recipe; make one with lmlab.recipe.make_recipe")
     path = _as_path(path)
-    if path.exists() and not is_fresh(path):
-        if not (path.is_dir() and (path / "recipe.json").is_file()):
-            raise ValueError(f"{path} exists and is not a run directory that was trained here; choose another -o")
-        if not overwrite:
-            raise ValueError(f"{path} holds a run already; go on with --resume {path}, or replace it with --overwrite")
+    check_place(path, overwrite=overwrite, go_on=f"--resume {path}")
     reporter = reporter or Silent()
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = prepare(
@@ -100,6 +97,7 @@ def start(
     config = model_config(recipe, corpus)
     frame = _frame(recipe, corpus, config)
     job = create_job(recipe, corpus, config, frame=frame, origin=recipe.origin)
+    origin_sha256 = None if recipe.origin is None else digest_weights(Path(recipe.origin))
     created = not path.exists()
     path.mkdir(parents=True, exist_ok=True)
     with hold(path):
@@ -113,7 +111,12 @@ def start(
                 frame.save(path / FILE)
             write_config(path, recipe.kind, config.model_dump())
             encoder = corpus.encoder
-            record = Record(recipe, corpus.text_fingerprint, None if encoder is None else encoder.fingerprint)
+            record = Record(
+                recipe,
+                corpus.text_fingerprint,
+                None if encoder is None else encoder.fingerprint,
+                origin_sha256=origin_sha256,
+            )
             write_recipe(path, record)
             if recipe.objective["kind"] in TASKS:
                 write_json(path / TASK, recipe.objective)
@@ -123,7 +126,7 @@ def start(
             )
         except NotFiniteError:
             raise
-        except Exception:
+        except (Exception, KeyboardInterrupt):
             remove_begun(path, created)
             raise
         if outcome.interrupted:
@@ -191,6 +194,10 @@ def resume(
         _check_unchanged(path, record.recipe, recipe)
         corpus = reopen_corpus(record, path, reporter)
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
+        if not begun and differs_from_origin(record, recipe.origin):
+            raise ValueError(
+                f"{path} was to begin with the weights of {recipe.origin}, which are others now; start it again"
+            )
         config = model_config(recipe, corpus)
         frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
         job = create_job(recipe, corpus, config, frame=frame, origin=None if begun else recipe.origin)
@@ -203,6 +210,13 @@ def resume(
             return changed
 
         return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted, begin)
+
+
+def differs_from_origin(record: Record, origin: str | None) -> bool:
+    """Whether the weights of a run are known to be others than those that a run began with."""
+    if origin is None or record.origin_sha256 is None:
+        return False
+    return digest_weights(Path(origin)) not in (None, record.origin_sha256)
 
 
 def _check_unchanged(path: Path, begun: Recipe, wanted: Recipe) -> None:
@@ -235,6 +249,8 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
         raise ValueError(f"{path} learnt from standard input, which is not there any more")
     if missing := recipe.data.missing():
         option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "--text NEW"
+        if recipe.data.kind == "examples":
+            option += " (--valid NEW and --test NEW, if they are files of their own)"
         raise ValueError(
             f"{path} learns from {', '.join(missing)}, which is not there any more; "
             f"say where it is now: lmlab train --resume {shlex.quote(str(path))} {option}"

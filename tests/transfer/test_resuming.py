@@ -52,7 +52,9 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.skipif(os.name == "nt", reason="there is no kill -9")
 @pytest.mark.parametrize("how", WAYS)
-def test_killed_and_resumed_is_bit_identical(how: str, place: Path, tmp_path: Path) -> None:
+def test_killed_and_resumed_is_bit_identical(
+    how: str, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     kind, data, task = WAYS[how]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     trial = Trial(origin=place / kind, how=how, task=task, train=SETTINGS)
@@ -60,7 +62,9 @@ def test_killed_and_resumed_is_bit_identical(how: str, place: Path, tmp_path: Pa
     command = [sys.executable, "-c", "from lmlab.cli import main; main()", "finetune", str(place / kind)]
     command += [str(place / data), "--how", how, "--alone", *(["--crf"] if task else []), "-o", str(killed)]
     command += [f"--set=train.{name}={value}" for name, value in SETTINGS.items()]
+    monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the whole"))
     finetune_trial(trial, opened, whole, alone=True)
+    monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the killed"))  # each reads the examples, and pays for it, once
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     deadline = time.monotonic() + 120
     while not (killed / "last" / "progress.json").is_file():

@@ -198,13 +198,24 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
         raise ValueError("which examples? name one file: lmlab compare reviews.tsv --runs runs/a,runs/b -o report")
     if output is None:
         raise ValueError("where should the comparison go? give -o DIR, for instance -o report")
+    if given.get("resume") and given.get("overwrite"):
+        raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
     paths = [Path(part.strip()) for part in runs.split(",") if part.strip()]
+    hows = [part.strip() for part in how.split(",") if part.strip()]
+    for option, value, parts, example in (
+        ("--runs", runs, paths, "runs/a,runs/b"),
+        ("--how", how, hows, "frozen,full"),
+    ):
+        if not parts:
+            raise ValueError(f"{option} {value} names nothing: separate what is meant by commas, {option} {example}")
     first = Trial(
         origin=paths[0], seed=given.get("seed", 0), epochs=given.get("epochs"), train=_training(given.get("settings"))
     )
-    hows = [part.strip() for part in how.split(",") if part.strip()]
     trials = plan_comparison(paths, hows, seeds=given.get("seeds", 1), trial=first)
     columns = given.get("columns")
+    for name in ("valid", "test"):
+        if len(given.get(name) or ()) > 1:
+            raise ValueError(f"--{name} {f' --{name} '.join(given[name])}: of labelled examples, give one file")
     valid, test = ((given.get(name) or [None])[0] for name in ("valid", "test"))
     data, found = open_data(texts[0], valid=valid, test=test, columns=parse_columns(columns) if columns else None)
     told = check_data(paths[0], found).lines()
@@ -292,13 +303,14 @@ def _folder(text: list[str] | None, output: Path | None) -> Path:
 def run(conditions: Conditions, folder: Path, *, csv: bool = False, overwrite: bool = False) -> None:
     """Carry out a comparison with the live table, and show its leaderboard."""
     from lmlab.cli.leaderboard import LiveTable
-    from lmlab.cli.train import _interrupts
+    from lmlab.cli.stopping import catch_interrupts
     from lmlab.compare.arena import Interruption
     from lmlab.compare.comparison import compare
 
     try:
         with LiveTable() as table:
-            done = compare(conditions, folder, overwrite=overwrite, csv=csv, watcher=table, interrupted=_interrupts())
+            interrupted = catch_interrupts()
+            done = compare(conditions, folder, overwrite=overwrite, csv=csv, watcher=table, interrupted=interrupted)
     except Interruption:
         print(f"Interrupted; what is done is saved. Go on with: lmlab compare --resume {folder}")
         sys.exit(130)

@@ -10,6 +10,7 @@ import typer
 
 if TYPE_CHECKING:
     from lmlab.transfer.finetune import Finetuned
+    from lmlab.transfer.results import Result
     from lmlab.transfer.study import Study
     from lmlab.transfer.trials import TaskData, Trial
 
@@ -98,6 +99,8 @@ def finetune(
             raise ValueError(f"--set {group}.{name}: give --{name} {groups[group][name]} instead")
     if how not in HOWS:
         raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
+    if resume and overwrite:
+        raise ValueError("--resume goes on with what is there and --overwrite replaces it: give one of them")
     read_origin(run)
     opened, found = open_data(
         data, valid=valid, test=test, task=task, columns=parse_columns(columns) if columns else None
@@ -162,12 +165,15 @@ def _tell_check(told: Any, *, json_: bool) -> None:
 
 def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetuned:
     from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.train import _interrupts
+    from lmlab.cli.stopping import catch_interrupts
     from lmlab.transfer.finetune import finetune_trial
 
-    interrupted = _interrupts()
-    with TrainingDisplay() as display:
-        found = finetune_trial(trial, data, output, reporter=display, interrupted=interrupted, **options)
+    interrupted = catch_interrupts()
+    try:
+        with TrainingDisplay() as display:
+            found = finetune_trial(trial, data, output, reporter=display, interrupted=interrupted, **options)
+    except KeyboardInterrupt:
+        found = None
     if found is None:
         _stop(output)
     return found
@@ -198,28 +204,51 @@ def carry_out(
     trials: list[Trial], data: TaskData, output: Path, *, kind: Any, check: list[str], overwrite: bool
 ) -> Study:
     """Carry out trials with bars on the screen."""
-    import shutil
-
     from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.train import _interrupts
-    from lmlab.transfer.study import SCORES, carry_out_study
+    from lmlab.cli.stopping import catch_interrupts
+    from lmlab.own_files import check_study_place, clear_study
+    from lmlab.transfer.study import carry_out_study
 
-    if output.is_file() or (output.is_dir() and any(output.iterdir())):
-        ours = (output / SCORES).is_file() or (output / "trials").is_dir()
-        if not ours or (output / "recipe.json").is_file():
-            raise ValueError(f"{output} exists and was not made by lmlab finetune or compare; choose another -o")
-        if overwrite:
-            shutil.rmtree(output / "trials", ignore_errors=True)
-    interrupted = _interrupts()
-    with TrainingDisplay() as display:
-        study = carry_out_study(kind, trials, data, output, check=check, reporter=display, interrupted=interrupted)
+    check_study_place(output)
+    if overwrite and output.exists():
+        clear_study(output)
+    interrupted = catch_interrupts()
+
+    def stop_between(result: Result) -> None:
+        """A baseline or a trial is done and, if it is kept, written."""
+        if interrupted():
+            raise KeyboardInterrupt
+
+    study = None
+    try:
+        with TrainingDisplay() as display:
+            study = carry_out_study(
+                kind,
+                trials,
+                data,
+                output,
+                check=check,
+                reporter=display,
+                interrupted=interrupted,
+                told=stop_between,
+            )
+    except KeyboardInterrupt:
+        pass
     if study is None:
         _stop(output)
     return study
 
 
 def _stop(output: Path) -> NoReturn:
-    print(f"Interrupted; what is done is saved in {output}. Go on with the same command and --resume.")
+    """Say what is left of the work that somebody has ended, and how to go on with it."""
+    from lmlab.own_files import is_run, is_study
+
+    said = "nothing was written yet, and the same command begins again"
+    if is_run(output):
+        said = f"what is done is saved in {output}. Go on with the same command and --resume (without --overwrite)"
+    elif is_study(output):
+        said = f"what is done is saved in {output}. Go on with the same command (without --overwrite)"
+    print(f"Interrupted; {said}.")
     sys.exit(130)
 
 

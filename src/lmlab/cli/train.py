@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 if TYPE_CHECKING:
-    from lmlab.cli.progress import TrainingDisplay
     from lmlab.run import Outcome
 
 
@@ -33,7 +30,8 @@ def train(
     ] = None,
     resume: Annotated[Path | None, typer.Option(help="Resume this run from its last checkpoint.")] = None,
     texts: Annotated[
-        list[str] | None, typer.Option("--text", help="With --resume: where the text is now, if it has moved.")
+        list[str] | None,
+        typer.Option("--text", help="With --resume: where the text (or the examples) is now, if it has moved."),
     ] = None,
     origin: Annotated[
         Path | None, typer.Option("--from", help="Begin with the weights and the tokenizer of this run (fine-tuning).")
@@ -218,6 +216,7 @@ def _start(
 ) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
+    from lmlab.cli.stopping import Stopping, catch_interrupts
     from lmlab.config import apply_settings, read_toml
     from lmlab.recipe import make_recipe, read_groups
 
@@ -231,46 +230,21 @@ def _start(
         groups["origin"] = str(origin)
     resolved = make_recipe(apply_settings(groups, settings))
 
-    interrupted = _interrupts()
+    interrupted = catch_interrupts()
     with TrainingDisplay() as display:
-        reporter = _Stopping(display, interrupted)
+        reporter = Stopping(display, interrupted)
         return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
 
 
 def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:
     from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
+    from lmlab.cli.stopping import Stopping, catch_interrupts
 
-    interrupted = _interrupts()
+    interrupted = catch_interrupts()
     with TrainingDisplay() as display:
-        reporter = _Stopping(display, interrupted)
+        reporter = Stopping(display, interrupted)
         return run.resume(path, settings=settings, texts=texts, reporter=reporter, interrupted=interrupted)
-
-
-class _Stopping:
-    """Passes on what a run reports; where somebody wants to stop while the text is prepared, that ends it."""
-
-    def __init__(self, display: TrainingDisplay, interrupted: Callable[[], bool]) -> None:
-        self.display, self.interrupted = display, interrupted
-        self.begin, self.log = display.begin, display.log
-
-    def stage(self, name: str, done: int, total: int) -> None:
-        if self.interrupted():
-            raise KeyboardInterrupt("Interrupted while the text was being prepared: nothing was written.")
-        self.display.stage(name, done, total)
-
-
-def _interrupts() -> Any:
-    """Ctrl-C or a request to end finishes the step and saves; a second one ends at once."""
-    caught: list[int] = []
-
-    def catch(number: int, frame: FrameType | None) -> None:
-        caught.append(number)
-        signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)
-
-    signal.signal(signal.SIGINT, catch)
-    signal.signal(signal.SIGTERM, catch)
-    return lambda: bool(caught)
 
 
 def _report(outcome: Outcome) -> None:
@@ -287,7 +261,8 @@ def _report(outcome: Outcome) -> None:
                 f"Interrupted at step {outcome.progress.step}; saved. Go on with: lmlab train --resume {path}"
             )
         else:
-            console.print("Interrupted while counting: nothing was written, and the next run starts over.")
+            doing = "reading examples" if outcome.parameters else "counting"
+            console.print(f"Interrupted while {doing}: nothing was written, and the next run starts over.")
         sys.exit(130)
     cost = Cost(*outcome.progress.cost)
     quality = f"{outcome.quality}, " if outcome.progress.best is not None else ""

@@ -8,20 +8,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.checkpoint import load_tokenizer, write_manifest
+from lmlab.checkpoint import load_tokenizer
 from lmlab.data import make_config
 from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
+from lmlab.own_files import BESIDE, check_place
 from lmlab.tasks.task import HOWS
 from lmlab.transfer.planning import measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
 from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan
 
-BESIDE = "beside"
-"""The folder of a fine-tuned run that holds what it is compared with."""
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
 
@@ -109,13 +108,20 @@ def finetune(
 ) -> Finetuned:
     """Let a run learn the task of labelled examples, in the new run directory `output`.
 
-    `settings` are further ones of the task (crf, pool …), `train` of training (rate, batch …). `seeds` runs are made,
-    of which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
-    words, the frozen model and the same net from scratch.
+    `settings` are further ones of the task (crf, pool …; layers: what is read of a frozen model), `train` of training
+    (rate, batch …). `seeds` runs are made, of which the first is kept. Unless it is to be done `alone`, the run is
+    compared with the majority class, a bag of words, the frozen model and the same net from scratch.
     """
     data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns)
     told = check_data(Path(run), found)
-    trial = Trial(origin=Path(run), how=how, seed=seed, epochs=epochs, task=settings or {}, train=train or {})
+    further, training = dict(settings or {}), dict(train or {})
+    for table, group, name in ((further, "settings", "how"), (training, "train", "seed")):
+        if name in table:
+            raise ValueError(f"{group} = {{{name!r}: {table[name]!r}}}: give {name}={table[name]!r} instead")
+    if "layers" in further and how != "frozen":
+        raise ValueError("settings['layers'] chooses what is read of a frozen model: give how='frozen' too")
+    layers = str(further.pop("layers", "last"))
+    trial = Trial(origin=Path(run), how=how, seed=seed, layers=layers, epochs=epochs, task=further, train=training)
     done = finetune_trial(
         trial, data, Path(output), seeds=seeds, alone=alone, check=told.lines(), overwrite=overwrite, resume=resume
     )
@@ -138,10 +144,7 @@ def finetune_trial(
     told: Callable[[Result], None] = lambda result: None,
 ) -> Finetuned | None:
     """As `finetune`, with the data read already; None where it was interrupted."""
-    if (path / "recipe.json").is_file() and not (overwrite or resume):
-        raise ValueError(f"{path} holds a run already; go on with --resume, or replace it with --overwrite")
-    if path.exists() and not (path / "recipe.json").is_file() and (path.is_file() or any(path.iterdir())):
-        raise ValueError(f"{path} exists and is not a run that was made here; choose another -o")
+    check_place(path, overwrite=overwrite or resume, go_on="--resume")
     others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
     others += [] if alone else beside(trial, data, seeds=seeds)
     planned = [plan(each, data) for each in (trial, *others)]
@@ -150,6 +153,8 @@ def finetune_trial(
     for result in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
         results.append(result)
         told(result)
+        if interrupted():
+            return None
     main = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=overwrite)
     if main is None:
         return None
@@ -162,7 +167,6 @@ def finetune_trial(
         done += 1
     study = describe("run", data, results, check=check)
     study.write(path)
-    write_manifest(path)
     return Finetuned(path, study) if done == len(others) else None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,11 +15,12 @@ from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.jobs import Reporter
 from lmlab.language_model import load
+from lmlab.own_files import is_run, remove
 from lmlab.recipe import Recipe, read_record
 from lmlab.tasks.forms import to_json_with_truth
-from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
+from lmlab.training.loop import choose_device
 from lmlab.training.progress import Progress
 from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
@@ -74,11 +74,7 @@ class TaskData:
             return self
         config = self.config.model_copy(update={"take": trial.take, "draw": trial.seed})
         train = draw(self.labelled.train, trial.take, seed=trial.seed)
-        return TaskData(config=config, labelled=_with_train(self.labelled, train))
-
-
-def _with_train(labelled: Labelled, train: Sequence[Example]) -> Labelled:
-    return replace(labelled, train=train)
+        return TaskData(config=config, labelled=replace(self.labelled, train=train))
 
 
 def carry_out(
@@ -92,7 +88,7 @@ def carry_out(
 ) -> Result | None:
     """Learn in the folder `path`, or go on there, and score what was learnt; None where it was interrupted."""
     own, recipe = data.taken(trial), plan(trial, data)
-    if (path / "recipe.json").is_file() and not overwrite:
+    if is_run(path) and not overwrite:
         if changed := find_changes(path, recipe, own):
             raise ValueError(
                 f"{path} was begun with other settings ({', '.join(changed)}): go on with the same ones, or replace it "
@@ -128,10 +124,11 @@ def plan(trial: Trial, data: TaskData) -> Recipe:
 
 
 def find_changes(path: Path, recipe: Recipe, data: TaskData) -> list[str]:
-    """In what a run that was begun differs from a recipe: settings by name, or `examples`."""
+    """In what a run that was begun differs from a recipe: settings by name, `examples`, or `RUN`, its origin."""
     record = read_record(path)
     found = [] if record.text_sha256 in (None, fingerprint_of(data.labelled)) else ["examples"]
-    found += ["RUN"] if record.recipe.kind != recipe.kind or record.recipe.model != recipe.model else []
+    other = record.recipe.kind != recipe.kind or record.recipe.model != recipe.model
+    found += ["RUN"] if other or runs.differs_from_origin(record, recipe.origin) else []
     for group, begun, wanted in (
         ("objective", record.recipe.objective, recipe.objective),
         ("train", (record.begun or record.recipe.train).model_dump(), recipe.train.model_dump()),
@@ -143,7 +140,8 @@ def find_changes(path: Path, recipe: Recipe, data: TaskData) -> list[str]:
 def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> Result:
     """The result of a finished trial; its predictions are written beside it."""
     split, examples = data.held_out
-    predictor = load(path).predictor
+    device = choose_device(read_record(path).recipe.train.device)
+    predictor = load(path, device=device).predictor
     predictions = predictor.predict(examples)
     write_predictions(path / PREDICTIONS, predictions, examples)
     mix: Any = dict(predictor.heads).get("mix")
@@ -181,11 +179,10 @@ def carry_out_all(
     *,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    keep: bool = False,
 ) -> Iterator[tuple[Trial, Result]]:
     """Each trial with its result, in order; those that were done in this folder before are read from it.
 
-    The weights of a trial are removed once it is scored, unless they are to be kept; its predictions stay.
+    The weights of a trial are removed once it is scored; its predictions stay.
     """
     for trial in trials:
         plan(trial, data)  # before anything is written
@@ -197,30 +194,22 @@ def carry_out_all(
             if found.get("key") == key:
                 yield trial, build(Result, found["result"], where=str(result_path))
                 continue
-        if path.exists() and not _may_go_on(path, result_path, trial, data):
-            shutil.rmtree(path)
-        result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted)
+        if interrupted():
+            return
+        anew = is_run(path) and not _may_go_on(path, result_path, trial, data)
+        result_path.unlink(missing_ok=True)
+        result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=anew)
         if result is None:
             return
         write_json(result_path, {"key": key, "result": result.model_dump()})
-        if not keep:
-            for name in ("model.safetensors", "head.safetensors", "last", "previous", "checkpoints"):
-                _remove(path / name)
+        for name in ("model.safetensors", "head.safetensors", "last", "previous", "checkpoints"):
+            remove(path / name)
         yield trial, result
 
 
 def _may_go_on(path: Path, result_path: Path, trial: Trial, data: TaskData) -> bool:
     """Whether a trial that was begun is this very one; of one that was scored the weights are gone."""
-    if result_path.is_file() or not (path / "recipe.json").is_file():
-        return False
-    return not find_changes(path, plan(trial, data), data.taken(trial))
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    return not result_path.is_file() and not find_changes(path, plan(trial, data), data.taken(trial))
 
 
 def _key(trial: Trial, data: TaskData) -> str:
@@ -233,8 +222,3 @@ def _key(trial: Trial, data: TaskData) -> str:
 def fingerprint_of(labelled: Labelled) -> str:
     """The fingerprint of all examples."""
     return fingerprint((labelled.train, labelled.valid, labelled.test))
-
-
-def predictor_of(path: Path, *, device: str = "cpu") -> Predictor:
-    """The fine-tuned model in a run directory, ready to predict."""
-    return load(path, device=device).predictor

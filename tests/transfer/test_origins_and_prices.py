@@ -1,0 +1,171 @@
+"""A fine-tuned run knows with which weights it began, what reading cost, and where it is on its way to be told so."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmlab import run
+from lmlab.checkpoint import DamagedError, digest, read_json, write_json
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.language_model import load
+from lmlab.recipe import read_record
+from lmlab.transfer import trials
+from lmlab.transfer.finetune import finetune, finetune_trial, open_data
+from lmlab.transfer.study import prices
+from lmlab.transfer.trials import TaskData, Trial, carry_out_all, find_changes, plan
+from toy_tasks import write_reviews, write_toy_run
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+TRAIN = {"budget": "6steps", "evaluations": 1, "save_seconds": 0}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def bert(tmp_path: Path) -> Path:
+    return write_toy_run(tmp_path / "bert", "bert")
+
+
+@pytest.fixture
+def reviews(tmp_path: Path) -> TaskData:
+    return open_data(write_reviews(tmp_path / "reviews.tsv"))[0]
+
+
+def after(count: int) -> Callable[[], bool]:
+    """Interrupts when asked for the n-th time."""
+    calls = iter(range(10_000))
+    return lambda: next(calls) >= count
+
+
+def test_another_run_of_the_same_shape_is_refused(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    twin = write_toy_run(tmp_path / "twin", "bert", seed=1)
+    trial, path = Trial(origin=bert, train=TRAIN), tmp_path / "run"
+    assert finetune_trial(trial, reviews, path, alone=True, interrupted=after(3)) is None
+    assert read_record(path).origin_sha256 == digest(bert / "model.safetensors")
+    before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
+    with pytest.raises(ValueError, match=r"begun with other settings \(RUN\)"):
+        finetune_trial(replace(trial, origin=twin), reviews, path, alone=True, resume=True)
+    assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
+    copy = shutil.copytree(bert, tmp_path / "copy")
+    assert find_changes(path, plan(replace(trial, origin=copy), reviews), reviews) == [], "the same weights elsewhere"
+    values = read_json(path / "recipe.json")
+    del values["origin_sha256"]
+    write_json(path / "recipe.json", values)
+    assert find_changes(path, plan(replace(trial, origin=twin), reviews), reviews) == [], "an older run does not know"
+
+
+def test_a_begun_trial_notices_that_its_origin_was_trained_again(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    trial, folder = Trial(origin=bert, train=TRAIN), tmp_path / "trials"
+    assert list(carry_out_all([trial], reviews, folder, interrupted=after(3))) == []
+    assert (folder / trial.name / "last").is_dir()
+    (folder / trial.name / "mine.txt").write_text("kept")
+    write_toy_run(bert, "bert", seed=1)
+    ((_, resumed),) = carry_out_all([trial], reviews, folder)
+    ((_, anew),) = carry_out_all([trial], reviews, tmp_path / "anew")
+    assert resumed.values == anew.values
+    predictions = [path / trial.name / "predictions.jsonl" for path in (folder, tmp_path / "anew")]
+    assert predictions[0].read_bytes() == predictions[1].read_bytes()
+    assert (folder / trial.name / "mine.txt").read_text() == "kept"
+
+
+def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
+    bert: Path, reviews: TaskData, tmp_path: Path
+) -> None:
+    path = tmp_path / "run"
+    assert finetune_trial(Trial(origin=bert, train=TRAIN), reviews, path, alone=True, interrupted=after(3)) is None
+    for name in ("last", "previous"):
+        shutil.rmtree(path / name)
+    write_toy_run(bert, "bert", seed=1)
+    with pytest.raises(ValueError, match="which are others now"):
+        run.resume(path)
+
+
+def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    trial, path = Trial(origin=bert, how="frozen", train=TRAIN), tmp_path / "run"
+    assert finetune_trial(trial, reviews, path, alone=True, interrupted=lambda: True) is None
+    assert not path.exists()
+    assert not [file for file in cache_folder().rglob("*.f32") if file.is_file()], "nothing half read is left"
+    assert list(carry_out_all([trial], reviews, tmp_path / "trials", interrupted=after(1))) == []
+    assert not list((tmp_path / "trials").iterdir())
+    assert finetune_trial(trial, reviews, path, interrupted=lambda: True) is None, "a baseline was the first thing"
+    assert not path.exists()
+
+
+def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    """Reading costs what it did, and nothing where the vectors were there; the run, its card and the scores agree."""
+    trial = Trial(origin=bert, how="frozen", train=TRAIN)
+    flops = []
+    for name in ("first", "second"):
+        done = finetune_trial(trial, reviews, tmp_path / name, alone=True)
+        assert done is not None
+        (result,) = done.study.results
+        told = prices({str(done.path)})[str(done.path)]
+        assert told == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
+        assert f"{result.seconds:.1f} s" in (done.path / "README.md").read_text()
+        again = finetune_trial(trial, reviews, tmp_path / name, alone=True, resume=True)
+        assert again is not None
+        assert again.study.results[0].model_dump() == result.model_dump(), "nothing was done, so nothing is paid"
+        flops.append(result.flops)
+    assert flops[0] > flops[1]
+
+
+def test_scores_may_come_and_go(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    done = finetune_trial(Trial(origin=bert, train=TRAIN), reviews, tmp_path / "run", alone=True)
+    assert done is not None
+    manifest = read_json(done.path / "manifest.json")
+    assert manifest.keys() == {
+        *("config.json", "frame.json", "head.safetensors", "model.safetensors"),
+        *("recipe.json", "task.json", "tokenizer.json"),
+    }
+    before = load(done.path).classify("a good film")
+    (done.path / "scores.json").write_text("{}")
+    assert load(done.path).classify("a good film") == before
+    write_json(done.path / "manifest.json", {**manifest, "scores.json": ["of an older version"]})
+    (done.path / "scores.json").unlink()
+    assert load(done.path).classify("a good film") == before
+    (done.path / "task.json").write_text("{}")
+    with pytest.raises(DamagedError, match=r"task\.json is damaged"):
+        load(done.path)
+
+
+def test_scored_where_it_was_trained(
+    bert: Path, reviews: TaskData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def note(path: Path, *, device: Any = "never said") -> Any:
+        asked.append(str(device))
+        return load(path)
+
+    monkeypatch.setattr(trials, "choose_device", lambda name: f"best for {name}")
+    monkeypatch.setattr(trials, "load", note)
+    train = {**TRAIN, "device": "cpu"}
+    assert finetune_trial(Trial(origin=bert, train=train), reviews, tmp_path / "run", alone=True) is not None
+    assert asked == ["best for cpu"]
+
+
+def test_layers_among_the_settings_are_recorded(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
+    data = tmp_path / "reviews.tsv"
+    settings = {"layers": "first"}
+    done = finetune(bert, data, output=tmp_path / "run", how="frozen", alone=True, settings=settings, train=TRAIN)
+    assert done.study.results[0].layers == "first"
+    assert json.loads((done.path / "task.json").read_text())["layers"] == "first"
+    wrong: list[tuple[dict[str, Any], str]] = [
+        ({"settings": settings}, "how='frozen'"),
+        ({"settings": {"how": "mix"}}, "give how='mix' instead"),
+        ({"train": {"seed": 3}}, "give seed=3 instead"),
+    ]
+    for options, words in wrong:
+        with pytest.raises(ValueError, match=words):
+            finetune(bert, data, output=tmp_path / "new", **options)
+    assert not (tmp_path / "new").exists()
