@@ -53,7 +53,7 @@ def test_no_number_is_cut_or_broken(kind: Kind, seeds: int, width: int, name: st
     lines = show(make_study(kind=kind, seeds=seeds, name=name), width)
     assert max(map(len, lines)) <= width
     assert not any("…" in line for line in lines)
-    score = "72.1 [72.1, 72.1]" if seeds > 1 else "72.1 [67.1, 77.1]"
+    score = "72.1 [67.1, 77.1]"  # seeds that agree do not make the test set larger
     assert sum(score in line for line in lines) >= 3
 
 
