@@ -188,10 +188,13 @@ def test_a_curve_goes_on_where_it_was(
 
     with monkeypatch.context() as patched:
         patched.setattr(run, "start", fail)
-        again = json.loads(run_command(*command, "--json", *QUICK).out)["results"]
+        refused = run_command(*command, "--json", *QUICK)
+        assert refused.code == 2
+        assert "curve holds a study already; go on with --resume, or replace it with --overwrite" in refused.err
+        again = json.loads(run_command(*command, "--resume", "--json", *QUICK).out)["results"]
     trained = [each for each in results if each["how"] == "full"]
     assert [each for each in again if each["how"] == "full"] == trained
-    other = run_command(*command, "--json", "--set", "train.budget=3steps")
+    other = run_command(*command, "--overwrite", "--json", "--set", "train.budget=3steps")
     steps = [each["steps"] for each in json.loads(other.out)["results"] if each["how"] == "full"]
     assert steps == [3] * 4, "other settings are another study"
     only = json.loads(run_command(*command[:3], "--examples", "all", "-o", "all", "--json", *QUICK).out)
@@ -371,3 +374,40 @@ def test_the_encoder_of_a_translator_learns_a_task(place: Place, tmp_path: Path)
     run = write_translator(tmp_path / "both")
     done = finetune(run, place.reviews, output=tmp_path / "stars", alone=True, train=TRAIN)
     assert load(done.path).classify("the cat sat").value in ("neg", "pos")
+
+
+def test_what_is_read_is_not_written_over(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    for output in (str(place.bert), str(place.root)):
+        said = run_command("finetune", str(place.bert), str(place.reviews), "-o", output, "--overwrite", *QUICK)
+        assert said.code == 2
+        assert "which is read: choose another folder" in said.err
+    said = run_command("finetune", str(place.bert), str(place.reviews), "-o", "nowhere", "--resume", *QUICK)
+    assert "there is nothing to resume" in said.err
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_names_of_files_that_are_not_there_are_no_texts(stars: Finetuned, run_command: Callable[..., Any]) -> None:
+    assert "does not exist, and looks like the name of a file" in run_command("predict", str(stars.path), "no.txt").err
+    assert "the text is empty" in run_command("predict", str(stars.path), "  ").err
+
+
+def test_the_page_of_a_fine_tuned_run_is_made_again(stars: Finetuned, run_command: Callable[..., Any]) -> None:
+    stars.study.write(stars.path)
+    said = run_command("report", str(stars.path))
+    assert said.code == 0, said.err
+    assert "Scores and baselines" in (stars.path / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"seeds": 0}, "seeds = 0"),
+        ({"epochs": 0}, "epochs = 0"),
+        ({"epochs": "3"}, "epochs = '3'"),
+        ({"columns": "a=text"}, "columns = 'a=text'"),
+    ],
+)
+def test_python_checks_as_the_command_line_does(place: Place, tmp_path: Path, wrong: Any, told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        finetune(place.bert, place.reviews, output=tmp_path / "x", **wrong)
+    assert not (tmp_path / "x").exists()

@@ -115,7 +115,7 @@ def test_leaks_are_moved_out_of_what_is_held_out() -> None:
     assert "examples: train 4, valid 2, test 3" in said
     assert "duplicates: 2 within train" in said
     assert "label noise: 1 text with two labels, as x and y: a b" in said
-    assert any(line.startswith("leaks: 1 moved out of valid, 2 moved out of test") for line in said)
+    assert any(line.startswith("leaks: 1 removed from valid, 2 removed from test") for line in said)
     assert remove_leaks(clean) == (clean, {"valid": 0, "test": 0})
     pair = Labelled(task="classification", train=[Example("a", "b", label="x")], valid=[Example("a", "c", label="x")])
     assert remove_leaks(pair)[1] == {"valid": 0}

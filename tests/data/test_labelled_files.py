@@ -118,7 +118,7 @@ def test_a_folder_for_each_class(tmp_path: Path) -> None:
     assert labelled.valid is None
     assert read_labelled(tmp_path / "train", valid=tmp_path / "test").valid == labelled.test
     write(tmp_path / "test" / "mixed" / "1.txt", "so so")
-    with pytest.raises(ValueError, match=r"1.txt: the class 'mixed' of test does not occur in train"):
+    with pytest.raises(ValueError, match=r"1.txt: the class 'mixed' of test is not known from training"):
         read_labelled(tmp_path)
     write(tmp_path / "other" / "pos" / "1.txt", "so so")
     with pytest.raises(ValueError, match="neither a file named train nor a folder of texts for each class"):

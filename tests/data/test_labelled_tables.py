@@ -268,7 +268,7 @@ def test_examples_to_score_need_not_be_fit_to_learn_from(tmp_path: Path) -> None
     assert len(read_examples(path, columns={"a": "text", "label": "label"}).train) == 2
     with pytest.raises(ValueError, match="one class only"):
         read_labelled(path)
-    with pytest.raises(ValueError, match=r"line 2: the class 'pos' of test does not occur in train"):
+    with pytest.raises(ValueError, match=r"line 2: the class 'pos' of test is not known from training"):
         check_known(read_examples(path).train, ("neg", "mixed"), split="test")
 
 
@@ -344,7 +344,7 @@ def test_other_mistakes(tmp_path: Path) -> None:
         read_labelled(train, valid=tmp_path / "nowhere" / "x.tsv")
     strange = write(tmp_path / "dev.tsv", "text\tlabel\nfine\tpos\nwhat\tpso\n")
     with pytest.raises(
-        ValueError, match=r"dev.tsv, line 3: the class 'pso' of valid does not occur in train; did you mean 'pos'"
+        ValueError, match=r"dev.tsv, line 3: the class 'pso' of valid is not known from training \(known: neg, pos\)"
     ):
         read_labelled(train, valid=strange)
     with pytest.raises(ValueError, match="unknown task 'taging'; did you mean 'tagging'"):
@@ -354,3 +354,16 @@ def test_other_mistakes(tmp_path: Path) -> None:
         read_labelled(each)
     with pytest.raises(ValueError, match="a table without questions with answers"):
         read_labelled(train, task="spans")
+
+
+def test_a_header_in_any_language_is_one(tmp_path: Path) -> None:
+    """A first row above a column of a few labels, of which it is none, names the columns."""
+    rows = [
+        f"Das war {word} {number};{'gut' if number % 2 else 'schlecht'}"
+        for number, word in enumerate("abcdefghijklmnopqrstuvwxyz")
+    ]
+    path = tmp_path / "excel.csv"
+    path.write_text("\n".join(["Kommentar;Bewertung", *rows]) + "\n", encoding="utf-8-sig")
+    found = read_labelled(path)
+    assert {example.label for example in found.train} == {"gut", "schlecht"}
+    assert found.columns["label"] == "Bewertung"

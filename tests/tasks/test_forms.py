@@ -107,3 +107,12 @@ def test_predicting_computes_no_loss(kind: str, settings: dict[str, Any], monkey
     monkeypatch.setattr(task, "total", fail)
     monkeypatch.setattr(task, "_language", fail)
     assert len(predictor.predict(EXAMPLES[kind])) == len(EXAMPLES[kind])
+
+
+def test_punctuation_is_a_word_of_its_own() -> None:
+    from lmlab.tasks.forms import split_words
+
+    assert split_words('Ada saw "Venus" (twice), in the U.S. today.') == (
+        *("Ada", "saw", '"', "Venus", '"', "(", "twice", ")", ",", "in", "the", "U.S.", "today", "."),
+    )
+    assert split_words("... ! a-b don't") == ("...", "!", "a-b", "don't")

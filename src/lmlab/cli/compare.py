@@ -221,7 +221,15 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     told = check_data(paths[0], found).lines()
     if not given.get("json_"):
         print("\n".join(told), file=sys.stderr)
-    study = carry_out(trials, data, output, kind="comparison", check=told, overwrite=given.get("overwrite", False))
+    study = carry_out(
+        trials,
+        data,
+        output,
+        kind="comparison",
+        check=told,
+        overwrite=given.get("overwrite", False),
+        resume=given.get("resume", False),
+    )
     tell_study(study, output, json_=given.get("json_", False))
 
 

@@ -135,7 +135,9 @@ def finetune(
             print(line, file=sys.stderr)
     if examples is not None or layers == "all":
         sizes = None if examples is None else _sizes(examples)
-        study = run_study(trial, opened, output, sizes=sizes, seeds=seeds, check=told.lines(), overwrite=overwrite)
+        study = run_study(
+            trial, opened, output, sizes=sizes, seeds=seeds, check=told.lines(), overwrite=overwrite, resume=resume
+        )
         tell_study(study, output, json_=json_)
         return
     done = _run(trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite)
@@ -188,6 +190,7 @@ def run_study(
     seeds: int,
     check: list[str],
     overwrite: bool,
+    resume: bool,
 ) -> Study:
     """A learning curve over numbers of examples, or a comparison of layers, in a folder of its own."""
     from lmlab.transfer.finetune import plan_curve, plan_layers
@@ -197,19 +200,30 @@ def run_study(
     else:
         trials = plan_curve(trial, sizes, seeds=seeds, most=len(data.labelled.train))
     kind = "layers" if sizes is None else "curve"
-    return carry_out(trials, data, output, kind=kind, check=check, overwrite=overwrite)
+    return carry_out(trials, data, output, kind=kind, check=check, overwrite=overwrite, resume=resume)
 
 
 def carry_out(
-    trials: list[Trial], data: TaskData, output: Path, *, kind: Any, check: list[str], overwrite: bool
+    trials: list[Trial],
+    data: TaskData,
+    output: Path,
+    *,
+    kind: Any,
+    check: list[str],
+    overwrite: bool,
+    resume: bool,
 ) -> Study:
     """Carry out trials with bars on the screen."""
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import catch_interrupts
     from lmlab.own_files import check_study_place, clear_study
-    from lmlab.transfer.study import carry_out_study
+    from lmlab.transfer.finetune import check_not_read
+    from lmlab.transfer.study import SCORES, carry_out_study
 
     check_study_place(output)
+    check_not_read(output, trials[0], data)
+    if (output / SCORES).is_file() and not (overwrite or resume):
+        raise ValueError(f"{output} holds a study already; go on with --resume, or replace it with --overwrite")
     if overwrite and output.exists():
         clear_study(output)
     interrupted = catch_interrupts()
@@ -277,4 +291,6 @@ def _next_step(found: Finetuned) -> str:
     from lmlab.training.first_commands import task_commands
 
     path = shlex.quote(str(found.path))
-    return "   or: ".join(command.replace("{run}", path) for command in task_commands(found.study.task))
+    return "   or: ".join(
+        command.replace("{run}", path) for command in task_commands(found.study.task, pair=found.pair)
+    )

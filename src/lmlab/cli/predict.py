@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -93,6 +94,14 @@ def read_examples(
     from lmlab.tasks.forms import make_example
 
     task = predictor.task
+    if (
+        len(texts) == 1
+        and not _is_file(texts[0])
+        and re.fullmatch(r"\S+\.(txt|tsv|csv|json|jsonl|conll|conllu)", texts[0])
+    ):
+        raise ValueError(f"{texts[0]} does not exist, and looks like the name of a file; a text goes between quotes")
+    if texts and not "".join(texts).strip():
+        raise ValueError("the text is empty: give some words")
     if not texts:
         raise ValueError("there is nothing to predict: give a text, or a file with one text per line")
     file = texts[0] if len(texts) == 1 and (texts[0] == "-" or _is_file(texts[0])) else None

@@ -35,6 +35,9 @@ def report(
 
     The page is one file that needs nothing else. What a run does not have is left out, and the page says so.
     """
+    if (run / "scores.json").is_file() and output is None and not file and not json_:
+        _report_task(run, open_=open_)
+        return
     from lmlab.cli.texts import documents_of, read_documents
     from lmlab.report import gather_facts
     from lmlab.training.loop import choose_device
@@ -56,6 +59,21 @@ def report(
     print(f"wrote {path}")
     for part, reason in facts["left_out"].items():
         print(f"  without {part}: {reason}")
+    if open_:
+        import webbrowser
+
+        webbrowser.open(path.resolve().as_uri())
+
+
+def _report_task(run: Path, *, open_: bool) -> None:
+    """The page of a fine-tuned run, a learning curve or a comparison, made again from its scores."""
+    from lmlab.checkpoint import read_json
+    from lmlab.config import build
+    from lmlab.transfer.report import write_report
+    from lmlab.transfer.study import Study
+
+    path = write_report(build(Study, read_json(run / "scores.json"), where=str(run / "scores.json")), run)
+    print(f"wrote {path}")
     if open_:
         import webbrowser
 

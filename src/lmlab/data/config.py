@@ -68,10 +68,13 @@ class DataConfig(Config):
         paths = {name: _map(getattr(self, name), _absolute) for name in self.PATHS}
         return self.model_copy(update={**paths, "given": self.named})
 
+    def paths(self) -> list[str]:
+        """All texts that are read."""
+        return [path for name in self.PATHS for path in _each(getattr(self, name))]
+
     def missing(self) -> list[str]:
         """The texts that are not where they were."""
-        paths = (path for name in self.PATHS for path in _each(getattr(self, name)))
-        return [path for path in paths if path not in (BUILTIN, STANDARD_INPUT) and not _is_there(path)]
+        return [path for path in self.paths() if path not in (BUILTIN, STANDARD_INPUT) and not _is_there(path)]
 
 
 def _read(value: Any) -> Any:

@@ -16,6 +16,8 @@ import numpy as np
 from lmlab.metrics.measure import Floats, Measure
 
 RESAMPLES = 1000
+NORMAL = 1.959964
+"""Standard deviations within which 95% of the normal law lie."""
 FEWEST_UNITS = 5
 AT_ONCE = 2_000_000
 """Numbers that are held at once: 16 MB in double precision."""
@@ -78,7 +80,14 @@ def bootstrap(
         return Interval(None, None)
     again = measure.resampler(predicted, true)
     drawn = drawn_counts(np.random.default_rng(seed), units=len(true), draws=resamples)
-    return middle(np.concatenate([again(counts) for counts in drawn]))
+    found = middle(np.concatenate([again(counts) for counts in drawn]))
+    return of_all_or_none(found.low, len(true)) if found.low == found.high and found.low in (0.0, 1.0) else found
+
+
+def of_all_or_none(share: float, units: int) -> Interval:
+    """The interval of a share of 0 or 1, where every draw is the same and the bootstrap says nothing (Wilson 1927)."""
+    beyond = NORMAL**2 / (units + NORMAL**2)
+    return Interval(1 - beyond, 1.0) if share else Interval(0.0, beyond)
 
 
 def estimate(

@@ -28,10 +28,10 @@ def show_confusion(facts: Facts) -> str:
     if found := evidence.get("confusion"):
         units = "words" if facts["task"] == "tagging" else "examples"
         how = f"{_of(facts)} Each row shows what became of the {units} of a class."
-        return parts.section("What is taken for what", how, draw_confusion(found["labels"], found["counts"]))
+        return parts.section("Confusion matrix", how, draw_confusion(found["labels"], found["counts"]))
     if pairs := evidence.get("confusions"):
         how = f"{_of(facts)} The most frequent confusions among {len(facts['labels'])} classes."
-        return parts.section("What is taken for what", how, list_confusions(pairs))
+        return parts.section("Most frequent confusions", how, list_confusions(pairs))
     if types := evidence.get("types"):
         how = f"{_of(facts)} A span is right where its type, its first and its last word are, as conlleval counts."
         return parts.section("How well each type is found", how, list_types(types))
@@ -83,7 +83,7 @@ def show_calibration(facts: Facts) -> str:
     gap, chance = found["confidence"] - right, 1.96 * math.sqrt(right * (1 - right) / max(1, count))
     verdict = "as sure as it is right, as far as so few examples tell"
     if abs(gap) > max(0.02, chance):
-        verdict = "too sure of itself" if gap > 0 else "less sure than it could be"
+        verdict = "overconfident" if gap > 0 else "underconfident"
     elif chance <= 0.02:
         verdict = "about as sure as it is right"
     told = parts.facts(

@@ -101,10 +101,7 @@ def draw_curves(curves: Sequence[Curve], *, title: str, x_label: str, y_label: s
     ys = [point.y for point in points] + [seed for point in points for seed in point.seeds]
     if not ys:
         return ""
-    middle = (min(ys) + max(ys)) / 2
-    reach = max(1.0, max(ys) - min(ys))
-    for point in points:  # a whisker of two seeds may be wider than the whole scale: it is cut at the edge
-        ys += [min(max(end, middle - reach), middle + reach) for end in (point.low, point.high) if end is not None]
+    ys += [end for point in points for end in (point.low, point.high) if end is not None]
     names = {id(curve): _cut(curve.name) for curve in curves}
     right = round(24 + LETTER * max(map(len, names.values())))
     margin = 0.05 * max(max(ys) - min(ys), 1.0)

@@ -15,7 +15,7 @@ from lmlab.pages.verdict import tell_figures, tell_headline, tell_lead
 
 Facts = Mapping[str, Any]
 KINDS = {
-    "run": "lmlab · a task learnt",
+    "run": "lmlab · fine-tuning",
     "curve": "lmlab · learning curve of a task",
     "layers": "lmlab · which layers are worth most",
     "comparison": "lmlab · models compared on a task",
@@ -73,7 +73,7 @@ def _value(row: Facts, metric: str) -> float:
 def _scores(facts: Facts) -> str:
     """All ways of learning; of a curve those with most examples, of layers the baselines alone."""
     rows, metric = list(facts["rows"]), facts["metric"]
-    title = "Scores, beside what they have to beat"
+    title = "Scores and baselines"
     if facts["kind"] == "layers":
         rows = [row for row in rows if row["how"] == "baseline"]
         title = "What they have to beat"

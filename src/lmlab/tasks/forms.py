@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -21,13 +22,24 @@ def is_pair(task: Task) -> bool | None:
     return task.name == "spans"
 
 
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of a sentence with punctuation apart, as tagged corpora have them; abbreviations stay whole (U.S.)."""
+    found: list[str] = []
+    for word in text.split():
+        before, core, after = re.fullmatch(r"([(\[{\"“‘]*)(.*?)([.,;:!?)\]}\"”’…]*)", word, re.S).groups()  # type: ignore[union-attr]
+        if not core or "." in core:
+            before, core, after = "", word, ""
+        found += [*before, core, *after]
+    return tuple(found)
+
+
 def make_example(task: Task, texts: Sequence[str]) -> Example:
     """The texts that a user gave for one example, in their order; a ValueError says what is needed instead."""
     texts, count = list(texts), len(texts)
     if not count:
         raise ValueError("there is nothing to predict: give a text")
     if task.name == "tagging":
-        return Example(tuple(" ".join(texts).split()))
+        return Example(split_words(" ".join(texts)))
     if task.name == "choice":
         if count < 3:
             raise ValueError(f"a question with {count - 1} choice(s): give it with two choices or more")

@@ -40,8 +40,10 @@ class Predictor:
         """The prediction for a text, or for two; a list of them for lists of texts."""
         if self.task.name not in ("classification", "regression"):
             raise ValueError(f"this run does {self.task.name}, not classification: use predict with examples")
+        if not isinstance(text, (str, Sequence)):
+            raise ValueError(f"text = {text!r}: give a str, or a list of them")
         several = not isinstance(text, str)
-        texts = list(text) if several else [text]
+        texts: list[Any] = list(text) if several else [text]
         others = [None] * len(texts) if second is None else list(second) if several else [second]
         if len(others) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(others)} second ones: give as many of both")
@@ -61,6 +63,8 @@ class Predictor:
 
     def choose(self, question: str, choices: Sequence[str]) -> Prediction:
         """Which of several choices goes best with a question, by its number from 0."""
+        if isinstance(choices, str) or len(choices) < 2:
+            raise ValueError(f"choices = {choices!r}: give two or more")
         return self.predict([Example(question, choices=tuple(choices))])[0]
 
     def _run(

@@ -120,7 +120,7 @@ def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
     """What a run was fine-tuned for, in a sentence."""
     labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
     begun = f" from `{origin}`" if origin and task["how"] != "scratch" else " from scratch" if origin else ""
-    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun}, in the way `{task['how']}`."
+    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['how']}`)."
 
 
 def describe_quality(progress: Progress, bits: float | None) -> str:

@@ -22,13 +22,13 @@ TASK_COMMANDS = {
 }
 
 
-def next_commands(kind: str, corpus: Corpus, task: str | None = None) -> tuple[str, ...]:
+def next_commands(kind: str, corpus: Corpus, task: str | None = None, *, pair: bool = False) -> tuple[str, ...]:
     """Commands to try with a model, in the language of its text; {run} stands for its folder.
 
-    `task` is what it was fine-tuned for, if it was.
+    `task` is what it was fine-tuned for, if it was, and `pair` whether that is about two texts.
     """
     if task is not None:
-        return task_commands(task)
+        return task_commands(task, pair=pair)
     commands = DESCRIPTIONS[find(kind).does[0]].commands
     if not any("{prompt}" in command or "{blank}" in command for command in commands):
         return commands
@@ -43,9 +43,10 @@ def next_commands(kind: str, corpus: Corpus, task: str | None = None) -> tuple[s
     return commands
 
 
-def task_commands(task: str) -> tuple[str, ...]:
-    """Commands to try with a model that was fine-tuned for a task."""
-    return TASK_COMMANDS.get(task, 'lmlab predict {run} "a text"'), "lmlab evaluate {run} more.tsv"
+def task_commands(task: str, *, pair: bool = False) -> tuple[str, ...]:
+    """Commands to try with a model that was fine-tuned for a task, about one text or a pair of them."""
+    usual = 'lmlab predict {run} "a text" "another text"' if pair else 'lmlab predict {run} "a text"'
+    return TASK_COMMANDS.get(task, usual), "lmlab evaluate {run} more.tsv"
 
 
 def _beginning(corpus: Corpus) -> str:

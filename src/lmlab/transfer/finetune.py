@@ -36,6 +36,7 @@ class Finetuned(NamedTuple):
 
     path: Path
     study: Study
+    pair: bool  # whether an example is two texts
 
 
 def open_data(
@@ -77,8 +78,9 @@ def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
     epochs = trial.epochs or usual_epochs(trial.how, steps)
     task = {name: value for name, value in trial.task.items() if name not in UNSHARED_TASK}
     train = {name: value for name, value in trial.train.items() if name in SHARED_TRAIN}
-    frozen = Trial(origin=trial.origin, how="frozen", task=task, train=train)
-    share = max(0.2, 1 - 2 * FORWARD / epochs)
+    mixed = trial.epochs if trial.how == "mix" else None  # as many epochs as what it is compared with
+    frozen = Trial(origin=trial.origin, how="frozen", epochs=mixed, task=task, train=train)
+    share = max(0.2, 1 - FORWARD / epochs)
     if "budget" in trial.train:
         train, share = {**train, "budget": trial.train["budget"]}, 1.0
     note = f"{share:.0%} of the steps" if share < 1 else ""
@@ -112,6 +114,15 @@ def finetune(
     (rate, batch …). `seeds` runs are made, of which the first is kept. Unless it is to be done `alone`, the run is
     compared with the majority class, a bag of words, the frozen model and the same net from scratch.
     """
+    if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
+        raise ValueError(f"seeds = {seeds!r}: give a whole number of 1 or more")
+    if epochs is not None and (isinstance(epochs, bool) or not isinstance(epochs, (int, float)) or epochs <= 0):
+        raise ValueError(f"epochs = {epochs!r}: give a number above 0, or None for the usual one")
+    if columns is not None and not isinstance(columns, Mapping):
+        raise ValueError(f"columns = {columns!r}: give a table, for instance {{'a': 'review', 'label': 'stars'}}")
+    for name, value in (("run", run), ("examples", examples), ("output", output)):
+        if not isinstance(value, (str, Path)):
+            raise ValueError(f"{name} = {value!r}: give a path as a str or a Path")
     data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns)
     told = check_data(Path(run), found)
     further, training = dict(settings or {}), dict(train or {})
@@ -144,6 +155,9 @@ def finetune_trial(
     told: Callable[[Result], None] = lambda result: None,
 ) -> Finetuned | None:
     """As `finetune`, with the data read already; None where it was interrupted."""
+    check_not_read(path, trial, data)
+    if resume and not path.exists():
+        raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to begin it")
     check_place(path, overwrite=overwrite or resume, go_on="--resume")
     others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
     others += [] if alone else beside(trial, data, seeds=seeds)
@@ -167,7 +181,15 @@ def finetune_trial(
         done += 1
     study = describe("run", data, results, check=check)
     study.write(path)
-    return Finetuned(path, study) if done == len(others) else None
+    return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
+
+
+def check_not_read(path: Path, trial: Trial, data: TaskData) -> None:
+    """A ValueError where the run or the examples that are read would be written over."""
+    for given in (str(trial.origin), *data.config.paths()):
+        source, target = Path(given).resolve(), path.resolve()
+        if target == source or target in source.parents:
+            raise ValueError(f"-o {path} is, or holds, {given}, which is read: choose another folder")
 
 
 def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:

@@ -28,6 +28,7 @@ class Check:
     task: str
     format: str
     scheme: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, int]
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each class, tag or kind of span occurs in train."""
@@ -55,14 +56,18 @@ class Check:
     def lines(self) -> list[str]:
         """What a user should see before training, in a few lines of plain text."""
         sizes = ", ".join(f"{name} {number:,}" for name, number in self.examples.items())
-        said = [f"{self.task}: {self.format}", f"examples: {sizes}{self._left_out()}"]
+        said = [f"{self.task}: {self.format}"]
+        if self.columns:
+            names = {"a": "text", "b": "second text"}
+            said.append(
+                f"columns: {', '.join(f'{names.get(role, role)} = {name}' for role, name in self.columns.items())}"
+            )
+        said.append(f"examples: {sizes}{self._left_out()}")
         said += self._label_lines()
         if repeated := {name: number for name, number in self.duplicates.items() if number}:
             said.append(f"duplicates: {_listed(repeated, 'within')}")
         if leaked := {name: number for name, number in self.leaks.items() if number}:
-            said.append(
-                f"leaks: {_listed(leaked, 'moved out of')} (they also stand in what is trained on or chosen by)"
-            )
+            said.append(f"leaks: {_listed(leaked, 'removed from')} (they occur in train, or of test in valid, too)")
         if self.noisy:
             said.append(
                 f"label noise: {self.noisy:,} text{'s' * (self.noisy != 1)} with two labels, as {self.noisy_example}"
@@ -105,7 +110,9 @@ class Check:
         of = f" (of {self.looked_at:,} that were looked at)" if self.looked_at < number else ""
         said = []
         if self.window is not None and self.too_long:
-            happens = "are read in overlapping windows" if self.task == "spans" else "are cut"
+            happens = {"spans": "are read in overlapping windows", "tagging": "are read in parts"}.get(
+                self.task, "are cut"
+            )
             said.append(
                 f"lengths: {self.too_long:,} examples ({_share(self.too_long, self.looked_at)}) are longer than the "
                 f"window of {self.window:,} tokens and {happens}; the longest has {self.longest:,}{of}"
@@ -136,6 +143,7 @@ def check(
         task=labelled.task,
         format=labelled.format,
         scheme=labelled.scheme,
+        columns=dict(labelled.columns),
         examples={split: len(examples) for split, examples in splits.items()},
         labels=_count_labels(labelled),
         scores=(min(scores), sum(scores) / len(scores), max(scores)) if scores else None,

@@ -163,8 +163,8 @@ def check_known(examples: Sequence[Example], known: Sequence[str], *, split: str
         if strange:
             what = "tag" if isinstance(example.label, tuple) else "class"
             raise ValueError(
-                f"{example.where}: the {what} {strange[0]!r} of {split} does not occur in train"
-                f"{suggest(strange[0], known[:20])}; leave the example out, or add some like it to train"
+                f"{example.where}: the {what} {strange[0]!r} of {split} is not known from training (known: "
+                f"{', '.join(known[:10])}{', …' * (len(known) > 10)}); leave it out, or train with some like it"
             )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -115,9 +116,20 @@ def is_header(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
         return False  # it comes again below, as a label does
     if known:
         return True
-    return bool(rows) and any(
+    if bool(rows) and any(
         are_numbers(other[place] for other in rows if len(other) > place) for place in range(len(cells))
+    ):
+        return True
+    return any(
+        _names_labels(cell, [clean(other[place]) for other in rows if len(other) > place])
+        for place, cell in enumerate(cells)
     )
+
+
+def _names_labels(cell: str, below: Sequence[str]) -> bool:
+    """Whether a first cell stands above a column of labels and is none: each of a few comes often, and it never."""
+    counts = Counter(below)
+    return len(below) >= 20 and 2 <= len(counts) <= len(below) // 5 and cell not in counts and min(counts.values()) > 1
 
 
 def as_cell_number(cell: str) -> bool:

@@ -165,7 +165,7 @@ class RowReader(Reader):
             if (score := as_number(value)) is None:
                 raise ValueError(
                     f"{table.source}, line {line}: {shorten(value)} in {self.columns['label']} is no number; "
-                    f"mend it, or give --task classification"
+                    f"correct it, or give --task classification"
                 )
             examples.append(Example(texts[0], texts[1], label=score, source=table.source, line=line))
         return examples

@@ -115,7 +115,7 @@ def _read_records(source: str, text: str) -> Iterator[tuple[dict[str, Any], int]
     except json.JSONDecodeError as error:
         whole = None
         if text.lstrip().startswith("["):
-            raise ValueError(f"{source}, line {error.lineno}: not JSON ({error.msg}); mend it there") from None
+            raise ValueError(f"{source}, line {error.lineno}: not JSON ({error.msg}); correct it there") from None
     if (opened := _find_list(text, whole)) is not None:
         yield from _read_list(source, text, opened)
         return

@@ -164,7 +164,7 @@ def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[S
             word = f"word {fault.place + 1}: " if lines is None else ""
             raise ValueError(
                 f"{example.source}, line {line}: {word}the tag {example.label[fault.place]!r} is not legal in "
-                f"{scheme}: {fault.why}; mend it"
+                f"{scheme}: {fault.why}; correct it"
             )
     return [example._replace(label=convert(example.label, source=scheme, target="IOB2")) for example in examples]
 
@@ -195,7 +195,7 @@ def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged
             )
         if comments and not cells[0].isdigit():  # a multiword range 1-2, or an empty node 1.1
             if WORD_ID.fullmatch(cells[0]) is None:
-                raise ValueError(f"{source}, line {number}: {cells[0]!r} is no number of a word in CoNLL-U; mend it")
+                raise ValueError(f"{source}, line {number}: {cells[0]!r} is no number of a word in CoNLL-U; correct it")
             continue
         sentence.rows.append(cells)
         sentence.lines.append(number)
