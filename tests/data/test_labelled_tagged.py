@@ -85,7 +85,7 @@ def test_a_kind_of_span_has_both_tags(tmp_path: Path) -> None:
     train = write(tmp_path / "a.iob", "x B-LST\ny O\n\nz O\n")
     labelled = read_labelled(train, valid=write(tmp_path / "b.iob", "x B-LST\ny I-LST\n\nz O\n"))
     assert find_labels(labelled.train, scheme=labelled.scheme) == ("O", "B-LST", "I-LST")
-    with pytest.raises(ValueError, match=r"line 1: the tag 'B-NP' of valid does not occur in train"):
+    with pytest.raises(ValueError, match=r"line 1: the tag 'B-NP' of valid is not known from training"):
         read_labelled(train, valid=write(tmp_path / "c.iob", "x B-NP\ny O\n\nz O\n"))
 
 
