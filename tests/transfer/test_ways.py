@@ -168,7 +168,7 @@ def test_what_stands_beside_has_the_settings_that_suit_it(place: Path, reviews: 
     assert scratch.task == trial.task
     assert scratch.epochs is not None
     assert 2 < scratch.epochs < 4, "both together cost as much as the run"
-    assert "83% of the steps" in scratch.note
+    assert "92% of the steps" in scratch.note
     assert beside(replace(trial, how="frozen"), reviews, seeds=3) == []
     assert [each.how for each in beside(replace(trial, how="mix"), reviews, seeds=2)] == ["frozen", "frozen"]
 
