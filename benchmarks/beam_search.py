@@ -48,7 +48,7 @@ def contestants(row: str, beams: int) -> dict[str, Callable[[], Tensor]]:
 
     def our_texts() -> Tensor:
         with torch.inference_mode():
-            state = ours.begin(ours.encode(source))
+            state = ours.begin(ours.encode(source=source))
             found = beam_search(ours, start, tokens=LENGTH, beams=beams, boundary=None, state=state)
         return torch.tensor([hypotheses[0].tokens for hypotheses in found])
 
