@@ -138,7 +138,11 @@ def _curve(facts: Facts) -> str:
         "intervals"
     )
     several = any(len(row["seeds"]) > 1 for row in facts["rows"])
-    how += " over seeds, which draw other examples; rings are single seeds." if several else "."
+    how += (
+        " for other seeds, which draw other training examples, and other held-out examples; rings are single seeds."
+        if several
+        else "."
+    )
     shown = [row for row in facts["rows"] if row["how"] != "baseline"]
     cells = [
         f"<tr><td>{escape(tell_way(row))}</td><td>{row['examples']:,}</td><td><b>{tell_score(row['values'][metric]['value'])}</b>"
