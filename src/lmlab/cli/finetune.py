@@ -10,7 +10,6 @@ import typer
 
 if TYPE_CHECKING:
     from lmlab.transfer.finetune import Finetuned
-    from lmlab.transfer.results import Result
     from lmlab.transfer.study import Study
     from lmlab.transfer.trials import TaskData, Trial
 
@@ -228,24 +227,10 @@ def carry_out(
         clear_study(output)
     interrupted = catch_interrupts()
 
-    def stop_between(result: Result) -> None:
-        """A baseline or a trial is done and, if it is kept, written."""
-        if interrupted():
-            raise KeyboardInterrupt
-
     study = None
     try:
         with TrainingDisplay() as display:
-            study = carry_out_study(
-                kind,
-                trials,
-                data,
-                output,
-                check=check,
-                reporter=display,
-                interrupted=interrupted,
-                told=stop_between,
-            )
+            study = carry_out_study(kind, trials, data, output, check=check, reporter=display, interrupted=interrupted)
     except KeyboardInterrupt:
         pass
     if study is None:

@@ -15,6 +15,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
 from lmlab.jobs import Reporter
 from lmlab.metrics.measure import Measure
+from lmlab.own_files import TRIALS
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.planning import labels_of, measures_of
@@ -97,8 +98,10 @@ def carry_out_study(
     for result in measure_baselines(data, measures_of(planned[0].objective), sizes=sizes, seeds=seeds):
         results.append(result)
         told(result)
+        if interrupted():
+            return None
     done = 0
-    for _, result in carry_out_all(trials, data, folder / "trials", reporter=reporter, interrupted=interrupted):
+    for _, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
         results.append(result)
         told(result)
         done += 1
