@@ -131,6 +131,18 @@ def test_progress_is_told(
     assert told[-1] == (7, 7)
 
 
+def test_a_score_on_what_was_trained_on_is_called_too_good(
+    runs: Runs, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    trained = json.loads(Path(runs.stars, "recipe.json").read_text())["data"]["examples"][0]
+    said = run_command("evaluate", runs.stars, trained)
+    assert f"{runs.stars} was trained on" in said.err
+    assert "the score is too good" in said.err
+    assert json.loads(run_command("evaluate", runs.stars, trained, "--json").out)["trained_on"] > 0
+    (tmp_path / "other.tsv").write_text("text\tlabel\nquite another film\tgood\nand one more\tbad\n")
+    assert "too good" not in run_command("evaluate", runs.stars, "other.tsv").err
+
+
 def test_what_was_held_out_is_evaluated(runs: Runs, run_command: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     for name, count in (("train", 40), ("dev", 12), ("test", 8)):

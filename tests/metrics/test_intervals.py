@@ -68,7 +68,7 @@ def test_too_few_examples_or_a_constant_have_no_interval_and_no_warning() -> Non
         warnings.simplefilter("error")
         assert bootstrap(Accuracy(), ["a"] * 4, ["a"] * 4) == (None, None)
         assert bootstrap(Pearson(), [1.0] * 9, list(range(9))) == (None, None)
-        result = compare(Pearson(), [1.0] * 9, list(range(9)), list(range(9)))
+        result = compare(Pearson(), [[1.0] * 9], [list(range(9))], list(range(9)))
         assert result.low is None
         assert result.p == 1
 
@@ -78,18 +78,21 @@ def test_two_systems_are_compared_on_the_same_examples() -> None:
     true = ["a"] * 300
     first = ["a"] * 220 + ["b"] * 80
     second = ["a"] * 205 + ["b"] * 95
-    result = compare(Accuracy(), first, second, true)
+    result = compare(Accuracy(), [first], [second], true)
     assert result.ahead == pytest.approx(15 / 300)
     assert 0 < result.low < result.ahead < result.high
     assert result.share > 0.999
     # each of 15 examples of 300 that only one has right: the standard error of the difference
     error = math.sqrt(0.05 * 0.95 / 300)
     assert result.p == pytest.approx(math.erfc(0.05 / error / math.sqrt(2)), rel=1, abs=1e-4)
-    back = compare(Accuracy(), second, first, true)
+    back = compare(Accuracy(), [second], [first], true)
     assert (back.ahead, back.share) == (pytest.approx(-result.ahead), pytest.approx(1 - result.share))
     assert back.p == pytest.approx(result.p)
-    same = compare(Accuracy(), first, first, true)
+    same = compare(Accuracy(), [first], [first], true)
     assert (same.ahead, same.share, same.p) == (0, 0.5, 1)
+    of_seeds = compare(Accuracy(), [first, second], [second, second], true)
+    assert of_seeds.ahead == pytest.approx(result.ahead / 2), "the mean over seeds"
+    assert of_seeds.high - of_seeds.low == pytest.approx((result.high - result.low) / 2), "on the very same draws"
     assert bootstrap(Accuracy(), first, true).low < bootstrap(Accuracy(), second, true).high
 
 
@@ -99,7 +102,7 @@ def test_false_alarms_are_as_rare_as_p_says() -> None:
     alarms = 0
     for trial in range(200):
         first, second = (random.random((2, 200)) < 0.3).astype(int).tolist()
-        alarms += compare(Accuracy(), first, second, true, resamples=200, seed=trial).p < 0.05
+        alarms += compare(Accuracy(), [first], [second], true, resamples=200, seed=trial).p < 0.05
     assert alarms <= 22  # of 10 that are expected, 4 standard deviations more
 
 

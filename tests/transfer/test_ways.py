@@ -23,6 +23,7 @@ from lmlab.tokenizers.frames import frame_of
 from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison
 from lmlab.transfer.planning import describe_task, labels_of, plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
+from lmlab.transfer.study import carry_out_study
 from lmlab.transfer.trials import TaskData, Trial, carry_out
 from toy_tasks import EXAMPLES, toy_model, toy_tokenizer, write_reviews, write_squad, write_tagged, write_toy_run
 from translators import write_translator
@@ -238,6 +239,22 @@ def test_a_comparison_is_over_runs_ways_and_seeds(place: Path, tmp_path: Path) -
     write_toy_run(tmp_path / "bert", "bert")
     with pytest.raises(ValueError, match="two runs have the same name"):
         plan_comparison([place / "bert", tmp_path / "bert"], ["full"], seeds=1, trial=trial)
+
+
+def test_the_best_of_a_comparison_is_set_against_the_others(place: Path, reviews: TaskData, tmp_path: Path) -> None:
+    """On the same examples, by the predictions that were kept; a second look at finished trials says the same."""
+    trial = Trial(origin=place, train={"budget": "6steps", "evaluations": 1})
+    trials = plan_comparison([place / "bert", place / "gpt2"], ["frozen"], seeds=2, trial=trial)
+    study = carry_out_study("comparison", trials, reviews, tmp_path)
+    assert study is not None
+    (lead,) = study.leads
+    means = {row.name: row.values[study.metric].value or 0.0 for row in rows_of(study.results) if row.how == "frozen"}
+    assert lead.first.removesuffix(" frozen") == max(means, key=lambda name: means[name])
+    assert lead.ahead == pytest.approx(abs(means["bert"] - means["gpt2"]))
+    assert lead.low is None or lead.low <= lead.ahead <= (lead.high or 0)
+    again = carry_out_study("comparison", trials, reviews, tmp_path)
+    assert again is not None
+    assert again.leads == study.leads
 
 
 def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_path: Path) -> None:

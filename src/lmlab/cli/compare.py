@@ -95,7 +95,11 @@ def compare(
     ] = "frozen,full,scratch",
     epochs: Annotated[
         float | None,
-        typer.Option(min=0.01, help="With --runs: passes over the examples. (default: 3)", rich_help_panel="Tasks"),
+        typer.Option(
+            min=0.01,
+            help="With --runs: passes over the examples. (default: 3, of a head alone 20)",
+            rich_help_panel="Tasks",
+        ),
     ] = None,
     columns: Annotated[
         str | None,

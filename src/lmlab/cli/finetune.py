@@ -50,7 +50,10 @@ def finetune(
         str | None,
         typer.Option(help="Learning curve: train with so many examples each, e.g. 10,30,100,300,all."),
     ] = None,
-    epochs: Annotated[float | None, typer.Option(min=0.01, help="Passes over the examples. (default: 3)")] = None,
+    epochs: Annotated[
+        float | None,
+        typer.Option(min=0.01, help="Passes over the examples. (default: 3, of a head alone 20, of few examples more)"),
+    ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds: mean, interval, and each one.")] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
     alone: Annotated[
@@ -197,7 +200,10 @@ def run_study(
     if sizes is None:
         trials = plan_layers(trial, seeds=seeds)
     else:
-        trials = plan_curve(trial, sizes, seeds=seeds, most=len(data.labelled.train))
+        most = len(data.labelled.train)
+        if beyond := [str(size) for size in sizes if size is not None and size > most]:
+            print(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are taken", file=sys.stderr)
+        trials = plan_curve(trial, sizes, seeds=seeds, most=most)
     kind = "layers" if sizes is None else "curve"
     return carry_out(trials, data, output, kind=kind, check=check, overwrite=overwrite, resume=resume)
 
@@ -262,9 +268,12 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
     from rich.console import Console
 
     from lmlab.cli.scores import score_table
+    from lmlab.pages.verdict import tell_leads
 
     console = Console(highlight=False)
     console.print(score_table(study))
+    if study.leads:
+        console.print(tell_leads([lead.model_dump() for lead in study.leads]), soft_wrap=True, markup=False)
     console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
     if next_step:
         console.print(f"Next: {next_step}", soft_wrap=True, markup=False)

@@ -100,21 +100,30 @@ def estimate(
 
 def compare(
     measure: Measure,
-    first: Sequence[Any],
-    second: Sequence[Any],
+    first: Sequence[Sequence[Any]],
+    second: Sequence[Sequence[Any]],
     true: Sequence[Any],
     *,
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Comparison:
-    """How far the predictions of a first system are ahead of those of a second, on the same draws of the examples."""
+    """How far a first system is ahead of a second, on the same draws of the examples.
+
+    A system has the predictions of one seed or several, and the mean of their scores; examples are drawn, seeds not.
+    """
     sign = 1 if measure.better == "higher" else -1
-    ahead = sign * (measure.score(first, true) - measure.score(second, true))
+    scores = [np.mean([measure.score(each, true) for each in system]) for system in (first, second)]
+    ahead = float(sign * (scores[0] - scores[1]))
     if len(true) < FEWEST_UNITS:
         return Comparison(ahead, None, None, share=float("nan"), p=1.0)
-    again = measure.resampler(first, true), measure.resampler(second, true)
+    again = [[measure.resampler(each, true) for each in system] for system in (first, second)]
+
+    def draw(counts: Floats) -> Floats:
+        one, other = (np.mean([score(counts) for score in seeds], axis=0) for seeds in again)
+        return np.asarray(sign * (one - other))
+
     drawn = drawn_counts(np.random.default_rng(seed), units=len(true), draws=resamples)
-    draws = sign * np.concatenate([again[0](counts) - again[1](counts) for counts in drawn])
+    draws = np.concatenate([draw(counts) for counts in drawn])
     draws = draws[~np.isnan(draws)]
     if len(draws) < 2:
         return Comparison(ahead, None, None, share=float("nan"), p=1.0)

@@ -17,6 +17,8 @@ TASKS = {
     "spans": "to find answers in a text",
 }
 
+FLATTERED = "The first of several is flattered by being chosen on the examples that it is scored on."
+
 
 def find_row(facts: Facts) -> Facts | None:
     """The row that the page is about."""
@@ -75,7 +77,26 @@ def _beside(facts: Facts) -> str:
         for other in facts["rows"]
         if other is not row and other["examples"] == row["examples"] and other["values"][metric]["value"] is not None
     ]
+    if facts.get("leads"):
+        return f"{tell_leads(facts['leads'])} {FLATTERED}"
     return _order(row, others) if facts["kind"] in ("layers", "comparison") else _distances(row, others, metric)
+
+
+def tell_leads(leads: Sequence[Facts]) -> str:
+    """How far the best is ahead of each of the others, on the same draws of the examples."""
+    told = []
+    for lead in leads:
+        interval = ""
+        if lead["low"] is not None and lead["high"] is not None:
+            interval = (
+                f" (95% interval {100 * lead['low']:+.1f} to {100 * lead['high']:+.1f}, p = {_tell_p(lead['p'])})"
+            )
+        told.append(f"{100 * lead['ahead']:.1f} points ahead of {lead['second']}{interval}")
+    return f"On the same draws of the examples, {leads[0]['first']} is {', '.join(told)}."
+
+
+def _tell_p(p: float) -> str:
+    return f"{p:.2f}" if p >= 0.01 else f"{p:.0e}".replace("e-0", "e-")
 
 
 def _distances(row: Facts, others: Sequence[Facts], metric: str) -> str:
@@ -100,10 +121,7 @@ def _order(row: Facts, others: Sequence[Facts]) -> str:
     close = sum(_overlap(row, other) for other in others if other["how"] != "baseline")
     if not close:
         return ""
-    return (
-        f"The interval of the first overlaps with {close} of the others: their order may be chance, and the first of "
-        "several is flattered by being chosen on the examples that it is scored on."
-    )
+    return f"The interval of the first overlaps with {close} of the others: their order may be chance. {FLATTERED}"
 
 
 def _overlap(one: Facts, other: Facts) -> bool:

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from lmlab.data.corpora.examples import ExamplesConfig, read, texts_of
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.data.reading.folders import find_parts, find_split
 from lmlab.data.reading.labelled import check_known, read_examples
+from lmlab.recipe import read_record
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.results import Interval, score_predictions
@@ -47,3 +49,15 @@ def choose_split(path: Path, found: Labelled) -> tuple[str | None, Sequence[Exam
         return "valid", found.valid
     train = find_parts(path).paths["train"]
     return (None if train == path else find_split(train.name)), found.train
+
+
+def count_trained_on(run: Path, examples: Sequence[Example]) -> int:
+    """How many of these examples a run was trained on, as far as the file is still where it was; else 0."""
+    config = read_record(run).recipe.data
+    if not isinstance(config, ExamplesConfig):
+        return 0
+    try:
+        trained = {tuple(texts_of(example)) for example in read(config)[0].train}
+    except (ValueError, OSError):
+        return 0
+    return sum(tuple(texts_of(example)) in trained for example in examples)

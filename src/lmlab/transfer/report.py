@@ -42,6 +42,7 @@ def gather_facts(study: Study, folder: Path) -> Facts:
         "count": first.count if first else 0,
         "check": study.check,
         "rows": _rows(study.results),
+        "leads": [lead.model_dump() for lead in study.leads],
         "shown": None if shown is None else key_of(shown),
         "pretraining": {
             name: study.pretraining.get(run)

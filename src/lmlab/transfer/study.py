@@ -6,7 +6,8 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from statistics import fmean
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -14,13 +15,14 @@ from lmlab.checkpoint import write_json
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
 from lmlab.jobs import Reporter
+from lmlab.metrics.intervals import compare
 from lmlab.metrics.measure import Measure
 from lmlab.own_files import TRIALS
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.planning import labels_of, measures_of
 from lmlab.transfer.results import Result, score_predictions
-from lmlab.transfer.trials import TaskData, Trial, carry_out_all, plan
+from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan
 
 Kind = Literal["run", "curve", "layers", "comparison"]
 SCORES = "scores.json"
@@ -28,6 +30,17 @@ DECK_LAYERS = ("first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:
 """The choices of layers that BERT's authors compare (Devlin et al. 2019, table 7)."""
 BASELINES = {"majority": "majority", "bag of words": "bag_of_words"}
 """Baselines that stand beside every score, as people and as the table of baselines call them."""
+
+
+class Lead(Config):
+    """How far the best way of learning is ahead of another, on the same draws of the held-out examples."""
+
+    first: str
+    second: str
+    ahead: float
+    low: float | None
+    high: float | None
+    p: float = Field(description="how likely chance alone makes them differ so much, either way")
 
 
 class Study(Config):
@@ -42,6 +55,7 @@ class Study(Config):
     metric: str = Field(description="the measure that counts most")
     check: list[str] = Field([], description="what the data look like, line by line")
     results: list[Result]
+    leads: list[Lead] = Field([], description="of a comparison: the best against each of the others")
     pretraining: dict[str, dict[str, float]] = Field({}, description="the price of each run that was begun with")
 
     def write(self, folder: Path) -> None:
@@ -100,16 +114,41 @@ def carry_out_study(
         told(result)
         if interrupted():
             return None
-    done = 0
-    for _, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
-        results.append(result)
+    learnt = []
+    for trial, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
+        learnt.append((result, folder / TRIALS / trial.name / PREDICTIONS))
         told(result)
-        done += 1
-    if done < len(trials):
+    if len(learnt) < len(trials):
         return None
-    study = describe(kind, data, results, check=check)
+    study = describe(kind, data, [*results, *(result for result, _ in learnt)], check=check)
+    if kind == "comparison":
+        measure = measures_of(planned[0].objective)[study.metric]
+        study = study.model_copy(update={"leads": find_leads(learnt, measure)})
     study.write(folder)
     return study
+
+
+def find_leads(learnt: Sequence[tuple[Result, Path]], measure: Measure) -> list[Lead]:
+    """The way of learning with the best mean against each of the others, by the predictions that were kept of each."""
+    ways: dict[str, list[Any]] = {}
+    true: list[Any] = []
+    for result, path in learnt:
+        if not path.is_file():
+            return []
+        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
+        known = [line for line in lines if line["true"] is not None]
+        true = [line["true"] for line in known]
+        ways.setdefault(f"{result.name} {result.how}", []).append([line["predicted"] for line in known])
+    if len(ways) < 2 or len({len(seeds) for seeds in ways.values()}) > 1:
+        return []
+    sign = 1 if measure.better == "higher" else -1
+    means = {way: sign * fmean(measure.score(each, true) for each in seeds) for way, seeds in ways.items()}
+    best = max(means, key=lambda way: means[way])
+    found = []
+    for way in sorted(ways.keys() - {best}, key=lambda way: -means[way]):
+        ahead, low, high, _, p = compare(measure, ways[best], ways[way], true)
+        found.append(Lead(first=best, second=way, ahead=ahead, low=low, high=high, p=p))
+    return found
 
 
 def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Sequence[str] = ()) -> Study:
