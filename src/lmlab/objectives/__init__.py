@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",
+    "bidirectional": "lmlab.objectives.bidirectional:Bidirectional",
     "masked": "lmlab.objectives.masked:Masked",
     "replaced": "lmlab.objectives.replaced:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
