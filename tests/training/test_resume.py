@@ -21,6 +21,7 @@ KINDS = {
     "lstm": ["--set=model.dropout=0.2"],
     "gpt2": ["--set=model.dropout=0.2", "--set=train.accumulate=2"],
     "transformer-xl": ["--set=train.window=16"],
+    "elmo": ["--tokenizer", "spelled:30", "--set=model.samples=12", "--set=model.dropout=0.2", "--set=train.window=8"],
     "nplm": ["--set=train.optimizer=sgd", "--set=train.momentum=0.9", "--set=train.schedule=plateau"],
 }
 
