@@ -12,7 +12,7 @@ from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, mean_nats
-from lmlab.models.abilities import PredictsNext, State
+from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
@@ -60,16 +60,18 @@ class Causal(PreTraining):
         return Batch({"tokens": tokens}, {"targets": targets}, {"next": count}, {"tokens": count})
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        hidden, state = model(**batch.inputs, state=state)
+        reader: Any = require(model, PredictsNext)
+        hidden, state = reader(**batch.inputs, state=state)
         hidden, targets = hidden.flatten(0, 1), batch.labels["targets"].flatten()
         if model.training:
-            return Loss({"next": model.total_nll(hidden, targets)}, state)
-        nats = model.nll(hidden, targets)
+            return Loss({"next": reader.total_nll(hidden, targets)}, state)
+        nats = reader.nll(hidden, targets)
         text = nats if self.separator is None else nats[targets != self.separator]
         return Loss({"next": nats.sum()}, state, {"nats": text})
 
     def flops(self, model: Model, loader: Loader) -> float:
-        return reading_flops(model, loader)
+        reader: Any = require(model, PredictsNext)
+        return reading_flops(reader, loader)
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:
