@@ -83,6 +83,8 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
         **names,
     }
+    if family.pads != "right":
+        settings["padding_side"] = family.pads
     if window is not None:
         settings["model_max_length"] = window
     write_json(folder / "tokenizer_config.json", settings)
