@@ -143,9 +143,9 @@ def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: 
     cls = load_class(kind)
     if not issubclass(cls, Module):
         return
-    config, own = cls.Config, shapes(inherited)
+    config, own, free = cls.Config, shapes(inherited), (*cls.Config.UNREAD, *cls.changeable(inherited))
     for name, value in given.items():
-        if name in config.model_fields and name not in config.UNREAD and shapes({**inherited, name: value}) != own:
+        if name in config.model_fields and name not in free and shapes({**inherited, name: value}) != own:
             raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
 
 

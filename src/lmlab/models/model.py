@@ -145,6 +145,18 @@ class Model(nn.Module):
         """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
         raise NotImplementedError
 
+    @classmethod
+    def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
+        """Settings that a run may change although they shape the weights of the run, with settings `begun`, it is from.
+
+        What becomes of these weights then is said by `adapt`.
+        """
+        return ()
+
+    def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a run with which this model begins, by its own names; `fresh` are those that it has drawn."""
+        return tensors
+
     def flops(self, window: int) -> float:
         """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
 
