@@ -108,12 +108,36 @@ def _electra(draw: Draw) -> Any:
     return draw.choose("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraModel"), config
 
 
+def _llama(draw: Draw, name: str = "Llama") -> Any:
+    heads = draw.choose(1, 2, 3, 4, 6)
+    values = {
+        "vocab_size": draw.vocabulary,
+        "hidden_size": heads * draw.choose(2, 4, 6, 10),
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw.choose(*(groups for groups in range(1, heads + 1) if heads % groups == 0)),
+        "num_hidden_layers": draw.layers,
+        "intermediate_size": draw.inner,
+        "max_position_embeddings": draw.window,
+        "rms_norm_eps": draw.choose(1e-6, 1e-5),
+        "rope_parameters": {"rope_type": "default", "rope_theta": draw.choose(100.0, 10000.0, 1e6)},
+        "tie_word_embeddings": draw.choose(True, False),
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    if name == "Mistral":
+        values["sliding_window"] = draw.choose(None, 40)
+    return draw.choose(f"{name}ForCausalLM", f"{name}Model"), getattr(transformers, f"{name}Config")(**values)
+
+
 FAMILIES: dict[str, Callable[[Draw], Any]] = {
     "gpt2": lambda draw: (draw.choose("GPT2LMHeadModel", "GPT2Model"), transformers.GPT2Config(**draw.decoder)),
     "openai-gpt": lambda draw: (
         draw.choose("OpenAIGPTLMHeadModel", "OpenAIGPTModel"),
         transformers.OpenAIGPTConfig(**draw.decoder),
     ),
+    "llama": _llama,
+    "mistral": lambda draw: _llama(draw, "Mistral"),
+    "qwen2": lambda draw: _llama(draw, "Qwen2"),
     "bert": _bert,
     "roberta": _roberta,
     "xlm-roberta": lambda draw: _roberta(draw, "XLMRoberta"),
@@ -206,7 +230,7 @@ def make_run(
 
 def make_task_run(path: Path, kind: str, spec: str, task: dict[str, Any], **values: Any) -> Any:
     """A fine-tuned run with random weights; its predictor."""
-    model, tokenizer = make_run(path, kind, spec, roles=() if kind in ("gpt", "gpt2") else ROLES, **values)
+    model, tokenizer = make_run(path, kind, spec, roles=() if kind in ("gpt", "gpt2", "llama") else ROLES, **values)
     cls = load_class(kind)
     pooled = {"pool": cls.POOL, "activation": cls.HEAD, "bias": cls.HEAD_BIAS}
     own = pooled if task["kind"] in ("classification", "regression", "choice") else {}

@@ -39,7 +39,7 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
 def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> None:
     """A ValueError names each option that lmlab does not have, with what is allowed."""
     problems = []
-    for option in (*family.options, TIED, *COMMON):
+    for option in (*_options(family), *COMMON):
         value = config.get(option.theirs, option.default)
         choices = option.choices(config)
         if value is NEEDED or value in choices:
@@ -68,9 +68,15 @@ def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
         more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
         value = value + more if more else value
         config |= dict.fromkeys((setting.theirs, *setting.also), value)
-    for option in (*family.options, TIED):
+    for option in _options(family):
         config[option.theirs] = option.choices(config)[0]
     return config
+
+
+def _options(family: Family) -> tuple[Only, ...]:
+    """The options of a family; its output is tied unless it has a setting for that."""
+    tied = () if any(setting.theirs == TIED.theirs for setting in family.settings) else (TIED,)
+    return (*family.options, *tied)
 
 
 def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: str) -> None:

@@ -146,6 +146,13 @@ LINEAGE: dict[str, System] = {
             "replaced-token detection: a generator replaces tokens, a discriminator finds them",
             does=("blanks", "replaced tokens", "vectors"),
         ),
+        System(
+            "llama",
+            "lmlab.models.llama:Llama",
+            2023,
+            "Touvron et al. 2023",
+            "GPT-2 with RMS norms, rotary positions, gated feed-forward nets and shared keys and values",
+        ),
     )
 }
 
