@@ -47,6 +47,33 @@ def test_minimal_pairs(run_command, runs: Path, tmp_path: Path, kind: str) -> No
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
+def test_surprisal(run_command, runs: Path, tmp_path: Path) -> None:
+    gpt2, lstm = str(runs / "gpt2"), str(runs / "lstm")
+    found = json.loads(run_command("inspect", "surprisal", gpt2, "--text", "the cat sat", "--json").out)
+    assert [word["word"] for word in found["texts"][0]["words"]] == ["the", "cat", "sat"]
+    (tmp_path / "lines.txt").write_text("the cat\n\na dog ran\n")
+    said = run_command("inspect", "surprisal", gpt2, "lines.txt", "-o", "words.csv")
+    assert said.code == 0, said.err
+    lines = (tmp_path / "words.csv").read_text().splitlines()
+    assert lines[0] == "text,place,word,letters,start,end,tokens,bits"
+    assert [line.split(",")[2] for line in lines[1:]] == ["the", "cat", "a", "dog", "ran"]
+    said = run_command("inspect", "surprisal", gpt2, "--versus", lstm, "--text", "the cat sat", "-o", "both.html")
+    assert said.code == 0, said.err
+    assert "difference" in said.out
+
+
+def test_attention(run_command, runs: Path, tmp_path: Path) -> None:
+    gpt2 = str(runs / "gpt2")
+    found = json.loads(run_command("inspect", "attention", gpt2, "the cat sat", "--json").out)
+    assert len(found["heads"]) == 4
+    assert len(found["weights"][0][0]) == len(found["queries"])
+    for arguments in (["-o", "a.html"], ["--layer", "1", "--head", "0", "-o", "a.png"], ["--rollout", "-o", "r.csv"]):
+        said = run_command("inspect", "attention", gpt2, "the cat sat", *arguments)
+        assert said.code == 0, said.err
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert "looks most from" in run_command("inspect", "attention", gpt2, "the cat sat", "--link", "sat:cat").out
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -57,6 +84,10 @@ def test_minimal_pairs(run_command, runs: Path, tmp_path: Path, kind: str) -> No
         ),
         (["minimal-pairs", "RUN", "pairs.tsv", "-o", "out.pdf"], "-o out.pdf: end the name with .html, .png, .json or"),
         (["minimal-pairs", "RUN", "pairs.tsv", "-o", "pairs.tsv"], "end the name with"),
+        (["surprisal", "RUN"], "nothing to read: give FILE"),
+        (["attention", "RUN", "a", "--layer", "7"], "--layer 7: there are 2, 0 to 1"),
+        (["attention", "RUN", "a", "--link", "sat"], "--link sat: give two words"),
+        (["attention", "RUN", "a", "--kind", "cross"], "--kind cross: this model has self"),
         (["minimal-pears", "RUN"], "Did you mean 'minimal-pairs'?"),
     ],
 )

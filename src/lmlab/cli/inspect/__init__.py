@@ -15,5 +15,9 @@ INSIDE, BEHAVIOUR = "What is inside", "What it does"
 
 VERBS: dict[str, Verb] = {
     verb.name: verb._replace(folder=HERE)
-    for verb in (Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),)
+    for verb in (
+        Verb("attention", INSIDE, "Where does each head look? Weights, entropy, distance, rollout."),
+        Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
+        Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
+    )
 }
