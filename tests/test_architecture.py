@@ -153,6 +153,19 @@ LAYERS = {
         "run",
         "language_model",
     },
+    "serve": {
+        "config",
+        "pages",
+        "progress",
+        "layers",
+        "models",
+        "tokenizers",
+        "decoding",
+        "analysis",
+        "data",
+        "tasks",
+        "language_model",
+    },
     "report": {"units", "models", "tokenizers", "checkpoint", "costs", "recipe", "run", "language_model", "compare"},
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))
