@@ -115,7 +115,7 @@ def read_analogies(path: str | Path) -> list[tuple[str, list[tuple[str, str, str
 
 
 def read_pairs(path: str | Path) -> list[tuple[str, str, float]]:
-    """Pairs of words with a score, separated by tabs, as in WordSim-353 and SimLex-999; lines that begin with # are left out."""
+    """Pairs of words with a score, separated by tabs (WordSim-353, SimLex-999); lines with # are comments."""
     found = []
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         if not line.strip() or line.startswith("#"):

@@ -117,14 +117,19 @@ class LSTMLayer(Layer):
         """
         h, c = state
         from_input, from_state = self.products(x, h)
-        i, f, g, o = (from_input + from_state).chunk(4, dim=-1)
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        return torch.sigmoid(o) * torch.tanh(c), c
+        return remember(from_input + from_state, c)
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h, c = state
         y, (h, c) = self.fused(x, (h[None], c[None]))
         return y, (h[0], c[0])
+
+
+def remember(sums: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """The memory cell: h_t and c_t from the four sums W x + U h + b of i, f, g and o side by side, and c_{t−1}."""
+    i, f, g, o = sums.chunk(4, dim=-1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
 
 
 class Stack(nn.Module):
