@@ -36,7 +36,7 @@ def test_lengths_are_those_of_the_paper() -> None:
     assert lengths[~halved].mean() == pytest.approx(69.5, abs=0.7)  # the fraction is cut off
     assert lengths[~halved].std() == pytest.approx(5, abs=0.5)
     assert lengths[halved].mean() == pytest.approx(34.5, abs=2)
-    assert [loader.share(step) for step in range(50)] == pytest.approx(list(lengths[:50] / 70))
+    assert [loader.rate_share(step) for step in range(50)] == pytest.approx(list(lengths[:50] / 70))
 
 
 def test_a_batch_depends_on_its_number_alone() -> None:

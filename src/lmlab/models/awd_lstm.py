@@ -74,9 +74,18 @@ class AWDLSTM(NextTokenModel):
         "penn-treebank": PENN_TREEBANK,
         "wikitext-2": {**PENN_TREEBANK, "input_dropout": 0.65},
     }
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 8e-3, "window": 70, "order": "varied"}
+    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2, "window": 70, "order": "varied"}
     TUNED_WIDTH: ClassVar[int | None] = 128
+    TUNING: ClassVar[dict[str, Any]] = {
+        **{"rate": 4e-3, "schedule": "slanted", "warmup": 0, "layer_decay": 1 / 2.6},
+        **{"optimizer": "adamw", "beta1": 0.7, "beta2": 0.99},
+    }
+    """Howard & Ruder 2018, sections 3.2 and 4.1 (ULMFiT): a slanted triangle, rates that fall from layer to layer."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal", "activation": 2.0, "temporal": 1.0}
+    POOL: ClassVar[str] = "concat"
+    HEAD: ClassVar[str | None] = "relu"
+    HEAD_WIDTH: ClassVar[int | None] = 50
+    SEGMENT: ClassVar[int | None] = 70
     carries: ClassVar[bool] = True
 
     config: AWDLSTMConfig

@@ -73,7 +73,7 @@ class Step:
         if self.strategy is not None:
             scale_groups(self.optimizer, self.strategy.scales(step, len(self.depths)))
         places = range(step * self.config.accumulate, (step + 1) * self.config.accumulate)
-        if (share := getattr(self.loader, "share", None)) is not None:  # segments of varied length
+        if (share := getattr(self.loader, "rate_share", None)) is not None:  # segments of varied length
             rate *= sum(map(share, places)) / len(places)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]

@@ -25,7 +25,7 @@ SHORTEST = 5
 class VariedStreams:
     """As `Streams`, in segments of about a window: L ~ N(w, 5), in 5% of them N(w / 2, 5), and at least 5 tokens.
 
-    The rate of a step is multiplied by L / w (`share`), or short segments would count as much as long ones. All lengths
+    The rate of a step is multiplied by L / w (`rate_share`), or short segments would count as much as long ones. All lengths
     of an epoch are drawn together from the seed and its number, so batch k is a pure function of k.
     """
 
@@ -52,7 +52,7 @@ class VariedStreams:
         rows = [self.tokens[start + first : start + end + 1] for start in starts]
         return torch.from_numpy(np.stack(rows).astype(np.int64))
 
-    def share(self, step: int) -> float:
+    def rate_share(self, step: int) -> float:
         """The length of a batch, of the window: what its rate is multiplied by."""
         epoch, place = self._find(step)
         return float(np.diff(self._ends(epoch), prepend=0)[place] / self.window)
