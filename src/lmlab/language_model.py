@@ -27,6 +27,7 @@ from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import Frame, frame_of
 
 if TYPE_CHECKING:
+    from lmlab.tasks.ensemble import Ensemble
     from lmlab.tasks.predicting import Predictor
     from lmlab.tokenizers import Tokenizer
 
@@ -61,6 +62,14 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
     heads = torch.nn.ModuleDict(task.heads(model))
     load_heads(path, heads)
     return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]
+
+
+def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "cpu") -> Predictor | Ensemble:
+    """The predictor of a fine-tuned run; of several runs of one task, the one that averages over them."""
+    from lmlab.tasks.ensemble import Ensemble
+
+    predictors = [load(path, device=device).predictor for path in paths]
+    return predictors[0] if len(predictors) == 1 else Ensemble(predictors=predictors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +127,11 @@ class LanguageModel:
     @property
     def writer(self) -> Writer:
         """The model as one that continues a text."""
+        if "tokens" in self.frame.backwards:
+            raise ValueError(
+                f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "
+                "generate with a run that was trained without objective.backwards"
+            )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
     @property

@@ -74,14 +74,17 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if tokenizer.source is not None and not data.parallel:
         whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
-    train = values.get("train", {})
+    given = {**_reading(origin, cls.OBJECTIVE), **values.get("objective", {})}
+    objective = _objective(str(kind), cls.OBJECTIVE, given, data=data.kind)
+    tuning = cls.TUNING if origin is not None and objective["kind"] in OBJECTIVES else {}
+    usual_train = {**cls.TRAINING, **_rate(cls, {**preset, **model}), **tuning}
     recipe = Recipe(
         data=data,
         tokenizer=tokenizer,
         kind=str(kind),
         model={**preset, **model},
-        objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), data=data.kind),
-        train=build(TrainConfig, {**cls.TRAINING, **_rate(cls, {**preset, **model}), **train}, where="train"),
+        objective=objective,
+        train=build(TrainConfig, {**usual_train, **values.get("train", {})}, where="train"),
         origin=origin,
     )
     check_abilities(recipe)
@@ -131,6 +134,14 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
         tokenizer["source"] = str(origin / "source_tokenizer.json")
     _check_shapes(origin, kind, description["model"], values.get("model", {}))
     return dict(description["model"]), tokenizer
+
+
+def _reading(origin: str | None, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """From which end a run goes on to read, where it begins with one that predicts the next token backwards."""
+    frame = None if origin is None else Path(origin) / "frame.json"
+    if usual["kind"] != "causal" or frame is None or not frame.is_file():
+        return {}
+    return {"backwards": True} if "tokens" in read_json(frame).get("backwards", ()) else {}
 
 
 def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: Mapping[str, Any]) -> None:

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 HOW = (
     "full: all weights learn; frozen: only the head, over vectors computed once; mix: head and a mix of all layers; "
-    "gradual: unfrozen from the top; scratch: same model without pre-training."
+    "gradual: unfrozen from the top; ulmfit: the language model learns the texts first, then gradual; scratch: "
+    "same model without pre-training."
 )
 
 
@@ -81,6 +82,8 @@ def finetune(
 
       lmlab finetune runs/gpt2 snli.jsonl -o runs/nli --how frozen
 
+      lmlab finetune runs/awd-lstm reviews.tsv -o runs/stars --how ulmfit
+
       lmlab finetune runs/bert reviews.tsv --examples 10,30,100,300,all --seeds 5 -o curve
 
     Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
@@ -88,19 +91,20 @@ def finetune(
     """
     from lmlab.config import apply_settings
     from lmlab.data.reading.roles import parse_columns
-    from lmlab.tasks.task import HOWS
     from lmlab.transfer.finetune import check_data, open_data
-    from lmlab.transfer.planning import read_origin
+    from lmlab.transfer.planning import WAYS, read_origin
     from lmlab.transfer.trials import Trial
 
-    groups = apply_settings({"train": {"device": device}, "objective": {}}, settings or [])
-    if wrong := set(groups) - {"train", "objective"}:
-        raise ValueError(f"--set {wrong.pop()}.…: of a task only train.… and objective.… can be set")
+    groups = apply_settings({"train": {"device": device}, "objective": {}, "language": {}}, settings or [])
+    if wrong := set(groups) - {"train", "objective", "language"}:
+        raise ValueError(f"--set {wrong.pop()}.…: of a task only train.…, objective.… and language.… can be set")
+    if groups["language"] and how != "ulmfit":
+        raise ValueError("--set language.… is for the language model that --how ulmfit tunes first: add --how ulmfit")
     for group, name in (("objective", "how"), ("objective", "layers"), ("train", "seed")):
         if name in groups[group]:
             raise ValueError(f"--set {group}.{name}: give --{name} {groups[group][name]} instead")
-    if how not in HOWS:
-        raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
+    if how not in WAYS:
+        raise ValueError(f"--how {how}: allowed are {', '.join(WAYS)}")
     if resume and overwrite:
         raise ValueError("--resume goes on with what is there and --overwrite replaces it: give one of them")
     read_origin(run)
@@ -131,6 +135,7 @@ def finetune(
         layers="last" if layers in (None, "all") else str(layers),
         task=objective,
         train=groups["train"],
+        language=groups["language"],
     )
     if not json_:
         for line in told.lines():

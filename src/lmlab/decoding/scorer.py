@@ -31,14 +31,17 @@ class Rule(Protocol):
 
 @dataclass(frozen=True)
 class ChainRule:
-    """Each token given those before it: scoring.py."""
+    """Each token given those before it: scoring.py; by a model that reads backwards, given those after it."""
 
     model: PredictsNext
     frame: Frame
     pseudo = False
 
     def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]:
-        return score_tokens(self.model, documents, boundary=self.boundary, batch=batch, progress=progress)
+        step = -1 if "tokens" in self.frame.backwards else 1
+        read = [document[::step] for document in documents]
+        found = score_tokens(self.model, read, boundary=self.boundary, batch=batch, progress=progress)
+        return [nats[::step] for nats in found]
 
     @property
     def boundary(self) -> int:

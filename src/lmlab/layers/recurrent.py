@@ -39,7 +39,11 @@ class Layer(nn.Module):
     def start(self, batch_size: int) -> LayerState:
         return self.fused.all_weights[0][0].new_zeros(batch_size, self.fused.hidden_size)
 
-    def parts(self, x: Tensor, state: LayerState) -> dict[str, Tensor]:
+    def weights(self) -> list[Tensor]:
+        """W, U, b and b' for one segment."""
+        return list(self.fused.all_weights[0])
+
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """All that is computed while reading x [B, D], each [B, H]: gates, what is proposed, the new state."""
         raise NotImplementedError
 
@@ -49,7 +53,7 @@ class Layer(nn.Module):
 
     def cell(self, x: Tensor, state: LayerState) -> LayerState:
         """The state after reading x [B, D]."""
-        return self.state_of(self.parts(x, state))
+        return self.state_of(self.parts(x, state, self.weights()))
 
     @property
     def watched(self) -> bool:
@@ -63,19 +67,20 @@ class Layer(nn.Module):
 
     def unroll(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """What `run` computes, one time after another by the readable cell."""
-        times = []
+        times, weights = [], self.weights()
         for x_t in x.unbind(1):
-            times.append(self.parts(x_t, state))
+            times.append(self.parts(x_t, state, weights))
             state = self.state_of(times[-1])
         for name, part in self.inside.items():
             if is_watched(part):
                 part(torch.stack([parts[name] for parts in times], dim=1))
         return torch.stack([parts["hidden"] for parts in times], dim=1), state
 
-    def products(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """W x + b and U h + b' [B, k·H] of the k gates beside each other."""
-        W, U, b, b_state = self.fused.all_weights[0]
-        return x @ W.T + b, h @ U.T + b_state
+
+def products(x: Tensor, h: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """W x + b and U h + b' [B, k·H] of the k gates beside each other."""
+    W, U, b, b_state = weights
+    return x @ W.T + b, h @ U.T + b_state
 
 
 class ElmanLayer(Layer):
@@ -83,9 +88,9 @@ class ElmanLayer(Layer):
 
     kernel = nn.RNN
 
-    def parts(self, x: Tensor, state: LayerState) -> dict[str, Tensor]:
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """h_t = tanh(W x_t + U h_{t−1} + b)."""
-        from_input, from_state = self.products(x, state)
+        from_input, from_state = products(x, state, weights)
         return {"hidden": torch.tanh(from_input + from_state)}
 
 
@@ -95,7 +100,7 @@ class GRULayer(Layer):
     kernel = nn.GRU
     PARTS = ("hidden", "update_gate", "reset_gate", "proposal")
 
-    def parts(self, x: Tensor, state: LayerState) -> dict[str, Tensor]:
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """h_t = (1−u)∘h_{t−1} + u∘h~, with update u, reset r and proposal h~.
 
             r = σ(Wr x + Ur h + br)
@@ -105,7 +110,7 @@ class GRULayer(Layer):
         The parameters are stored in torch's order and sense: its second gate is z = 1 − u, so Wu = −Wz.
         """
         h = state
-        from_input, from_state = self.products(x, h)
+        from_input, from_state = products(x, h, weights)
         x_r, x_z, x_h = from_input.chunk(3, dim=-1)
         h_r, h_z, h_h = from_state.chunk(3, dim=-1)
         r = torch.sigmoid(x_r + h_r)
@@ -133,14 +138,14 @@ class LSTMLayer(Layer):
     def start(self, batch_size: int) -> LayerState:
         return super().start(batch_size), super().start(batch_size)
 
-    def parts(self, x: Tensor, state: LayerState) -> dict[str, Tensor]:
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """c_t = f∘c_{t−1} + i∘g, h_t = o∘tanh(c_t).
 
         i, f, o = σ(W x + U h + b)      input, forget and output gate, each with its own W, U, b
         g       = tanh(W x + U h + b)
         """
         h, c = state
-        from_input, from_state = self.products(x, h)
+        from_input, from_state = products(x, h, weights)
         i, f, g, o = (from_input + from_state).chunk(4, dim=-1)
         i, f, o, g = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o), torch.tanh(g)
         c = f * c + i * g

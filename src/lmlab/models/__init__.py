@@ -67,6 +67,13 @@ LINEAGE: dict[str, System] = {
             does=("target text", "vectors"),
         ),
         System(
+            "awd-lstm",
+            "lmlab.models.awd_lstm:AWDLSTM",
+            2017,
+            "Merity et al. 2018",
+            "LSTM with dropped weights, words and vectors; the model of ULMFiT",
+        ),
+        System(
             "attention-lm",
             "lmlab.models.attention_lm:AttentionLM",
             2017,

@@ -91,6 +91,8 @@ class Model(nn.Module):
     """Settings of `train` under which this system does well; the user's own settings go before them."""
     TUNED_WIDTH: ClassVar[int | None] = None
     """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
+    TUNING: ClassVar[dict[str, Any]] = {}
+    """The same where it begins with the weights of a run, on other text or on a task."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
     TOKENIZER: ClassVar[str | None] = "bpe:4096"
@@ -103,6 +105,10 @@ class Model(nn.Module):
     """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
     HEAD: ClassVar[str | None] = None
     """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
+    HEAD_WIDTH: ClassVar[int | None] = None
+    """How wide that dense layer is; None: as wide as what it reads."""
+    SEGMENT: ClassVar[int | None] = None
+    """Of what carries a state: tokens of a long text that a task reads at once; no gradient passes between these."""
     HEAD_BIAS: ClassVar[bool] = True
     """Whether the last layer of a classifier has a bias."""
     carries: ClassVar[bool] = False
