@@ -26,6 +26,7 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
         value = config.get(setting.theirs, setting.default)
         if value is NEEDED:
             raise ValueError(f"{where} lacks {setting.theirs}, which a {family.model_type} needs")
+        value = setting.none if value is None else value
         _compare(setting, config, value, where=where)
         if setting.words is not None:
             if not isinstance(value, str) or value not in setting.words:

@@ -33,6 +33,8 @@ class Setting:
     """What theirs has more than ours: a number, or the setting of ours that holds it, which must come before."""
     words: Mapping[str, Any] | None = None
     """Their words with ours; of several with the same meaning, the first is written."""
+    none: Any = None
+    """What ours is where theirs is null."""
     written: Callable[[Mapping[str, Any]], Any] | None = None
     """How theirs follows from our settings, where it is not just the one."""
 

@@ -114,6 +114,14 @@ LINEAGE: dict[str, System] = {
             "Transformer decoder with segment recurrence and relative positions",
         ),
         System(
+            "xlnet",
+            "lmlab.models.xlnet:XLNet",
+            2019,
+            "Yang et al. 2019",
+            "Transformer-XL that predicts tokens in any order, from both sides",
+            does=("blanks", "next token", "any order", "vectors"),
+        ),
+        System(
             "roberta",
             "lmlab.models.roberta:Roberta",
             2019,

@@ -77,7 +77,10 @@ class FillsBlanks(Protocol):
     def device(self) -> torch.device: ...
 
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The vectors [B, K, D] at the places `at` [B, K] of each row, or at all of them."""
+        """The vectors [B, K, D] at the places `at` [B, K] of each row, whose tokens are missing; or at all of them.
+
+        At a missing token stands a mask. Some see it there, some take any token at these places as missing.
+        """
 
     def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
         """The scores [B, K, V] of the tokens at the places `at` [B, K]."""
@@ -93,6 +96,18 @@ class FillsBlanks(Protocol):
 
     def head_flops(self) -> float:
         """Floating-point operations of the scores at one place."""
+
+
+@runtime_checkable
+class FillsInOrder(FillsBlanks, Protocol):
+    """Predicts tokens in any order: each from what is given and from those before it in that order."""
+
+    def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> tuple[Tensor, State]:
+        """The vectors [B, K, D] at the places `at` [B, K], and the state after the text.
+
+        `order` [B, T] is 0 at tokens that are given, and n at the n-th that is predicted; equal numbers do not see
+        each other.
+        """
 
 
 @runtime_checkable
@@ -131,6 +146,7 @@ class Ability(NamedTuple):
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
     "blanks": FillsBlanks,
+    "any order": FillsInOrder,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,

@@ -44,6 +44,15 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab fill {run} {blank}", "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
+            "any order",
+            "predicts tokens in any order",
+            "a permutation language model",
+            "predict tokens in any order",
+            "lmlab fill --order",
+            "xlnet",
+            "Permutation language models: they predict tokens in any order",
+        ),
+        Description(
             "target text",
             "writes a target text from a source",
             "an encoder–decoder",

@@ -267,6 +267,10 @@ class EncoderModel(Model):
         """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
         raise NotImplementedError
 
+    def filling_flops(self, window: int, share: float) -> float:
+        """Of pre-training, where a share of the tokens is predicted; without the scores over the vocabulary."""
+        return self.flops(window, share)
+
 
 @dataclass(frozen=True)
 class Filler:

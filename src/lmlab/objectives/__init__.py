@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",
     "masked": "lmlab.objectives.masked:Masked",
+    "permutation": "lmlab.objectives.permutation:Permutation",
     "replaced": "lmlab.objectives.replaced:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "denoising": "lmlab.objectives.denoising:Denoising",

@@ -16,13 +16,14 @@ from lmlab.interop.families.llama import LLAMA, MISTRAL, QWEN2
 from lmlab.interop.families.marian import MARIAN
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
+from lmlab.interop.families.xlnet import XLNET
 from lmlab.interop.hf_table import Architecture, Family, Head
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
         *(GPT, GPT2, TRANSFORMER_XL, LLAMA, MISTRAL, QWEN2),
-        *(BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
+        *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
         *(BART, MARIAN),
     )
 }
