@@ -17,6 +17,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("attention-lm", {"positions": "none"}),
     ("transformer-xl", {"memory": 4}),
     ("transformer-xl", {"memory": 0}),
+    ("reformer", {"chunk": 2, "local_chunk": 2}),
+    ("reformer", {"chunk": 4, "local_chunk": 2, "attends": "chunk", "hashes": 2}),
     ("lstm", {"connections": "highway", "tied": True}),
     ("nplm", {"direct": True}),
 ]

@@ -146,6 +146,13 @@ LINEAGE: dict[str, System] = {
             "replaced-token detection: a generator replaces tokens, a discriminator finds them",
             does=("blanks", "replaced tokens", "vectors"),
         ),
+        System(
+            "reformer",
+            "lmlab.models.reformer:Reformer",
+            2020,
+            "Kitaev et al. 2020",
+            "Transformer decoder for long texts: hashed attention, reversible layers",
+        ),
     )
 }
 
