@@ -10,7 +10,8 @@ Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer".
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
 
 import torch
@@ -81,6 +82,7 @@ class ReformerConfig(TokenModelConfig):
         description="widths of a row's and a column's vector, together the width; by default a quarter and the rest",
     )
     feed_forward_chunk: int = Field(1024, ge=1, description="tokens that the feed-forward layers take at a time")
+    head: bool = Field(True, description="whether it has an output layer; without one it only gives vectors")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability, on embeddings and each sublayer")
 
     @model_validator(mode="after")
@@ -95,6 +97,8 @@ class ReformerConfig(TokenModelConfig):
                 f"buckets = {self.buckets}: {count} buckets for a window of {self.window} tokens; give at most "
                 f"as many as tokens, or none for {math.prod(choose_factors(self.window, self.chunk))}"
             )
+        if self.positions == "learned":
+            return self
         if len(self.shape) != 2 or min(self.shape) < 1 or math.prod(self.shape) < self.window:
             raise ValueError(
                 f"axial_shape = {list(self.shape)}: give rows and columns for at least the {self.window} tokens of the "
@@ -218,6 +222,16 @@ class Block(nn.Module):
         return y1, x2 + in_pieces(self, y1, self.piece)
 
 
+@dataclass(frozen=True)
+class Body:
+    """A Reformer without an output layer (`GivesVectors`)."""
+
+    model: Reformer
+
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        return self.model.layers(**inputs)
+
+
 class Reformer(NextTokenModel):
     """x₁ = x₂ = token + position; the blocks; P(next) = softmax(W LN([y₁; y₂])), hidden vectors of twice the width."""
 
@@ -251,6 +265,7 @@ class Reformer(NextTokenModel):
     TUNED_WIDTH: ClassVar[int | None] = 64
 
     config: ReformerConfig
+    output: Softmax
     rotations: Tensor
 
     def __init__(self, config: ReformerConfig) -> None:
@@ -265,7 +280,8 @@ class Reformer(NextTokenModel):
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, kind) for kind in config.kinds)
         self.norm = nn.LayerNorm(2 * config.width, eps=1e-12)
-        self.output = Softmax(2 * config.width, config.vocabulary, bias=False)
+        if config.head:
+            self.output = Softmax(2 * config.width, config.vocabulary, bias=False)
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding, Softmax)):
                 nn.init.normal_(module.weight, std=0.02)
@@ -286,6 +302,9 @@ class Reformer(NextTokenModel):
     @property
     def window(self) -> int:
         return self.config.window
+
+    def offers(self) -> Iterable[object]:
+        return (self if self.config.head else Body(self),)
 
     @property
     def approximation(self) -> str:

@@ -13,13 +13,14 @@ from lmlab.interop.families.electra import ELECTRA
 from lmlab.interop.families.gpt import GPT
 from lmlab.interop.families.gpt2 import GPT2
 from lmlab.interop.families.marian import MARIAN
+from lmlab.interop.families.reformer import REFORMER
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
 from lmlab.interop.hf_table import Architecture, Family, Head
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for family in (GPT, GPT2, TRANSFORMER_XL, BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, BART, MARIAN)
+    for family in (GPT, GPT2, TRANSFORMER_XL, BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, BART, MARIAN, REFORMER)
 }
 """By their name for the model type."""
 
