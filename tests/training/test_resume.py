@@ -22,6 +22,7 @@ KINDS = {
     "awd-lstm": ["--set=train.window=16"],
     "gpt2": ["--set=model.dropout=0.2", "--set=train.accumulate=2"],
     "transformer-xl": ["--set=train.window=16"],
+    "reformer": ["--budget=30steps", *(f"--set=model.{each}" for each in ("dropout=0.2", "window=48", "chunk=4"))],
     "nplm": ["--set=train.optimizer=sgd", "--set=train.momentum=0.9", "--set=train.schedule=plateau"],
 }
 

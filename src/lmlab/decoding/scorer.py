@@ -26,6 +26,9 @@ class Rule(Protocol):
     @property
     def pseudo(self) -> bool: ...
 
+    @property
+    def model(self) -> object: ...
+
     def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]: ...
 
 
@@ -99,6 +102,7 @@ class Scorer:
             lossy=self.tokenizer.lossy or unknown > 0,
             unknown=unknown,
             pseudo=self.rule.pseudo,
+            approximation=getattr(self.rule.model, "approximation", ""),
             token_ids=documents,
             token_nats=nats,
             show=self.tokenizer.show,

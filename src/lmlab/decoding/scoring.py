@@ -47,6 +47,7 @@ class Score:
     lossy: bool = False  # the tokens do not determine the text, so bits per byte flatter
     unknown: int = 0  # tokens that stand for what the vocabulary lacks
     pseudo: bool = False  # each token was guessed from all others: not comparable with left-to-right scores
+    approximation: str = ""  # what the probabilities are exact for, where attention is approximated: hashes, their seed
     token_ids: list[NDArray[np.int64]] = field(default_factory=list, repr=False, compare=False)  # per document
     token_nats: list[Nats] = field(default_factory=list, repr=False, compare=False)
     show: Callable[[int], str] = field(default=str, repr=False, compare=False)
@@ -78,7 +79,7 @@ class Score:
         names = {index: self.show(index) for index in np.unique(ids).tolist()}
         return [(names[index], bits) for index, bits in zip(ids.tolist(), (nats / math.log(2)).tolist(), strict=True)]
 
-    def as_dict(self) -> dict[str, float | int | bool | None]:
+    def as_dict(self) -> dict[str, float | int | bool | str | None]:
         """What `lmlab score --json` prints; null where a number is not finite."""
         numbers: dict[str, float | int | bool] = {
             "bits_per_byte": self.bits_per_byte,
@@ -92,7 +93,10 @@ class Score:
             "unknown": self.unknown,
             "pseudo": self.pseudo,
         }
-        return {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        found: dict[str, float | int | bool | str | None] = {
+            key: value if math.isfinite(value) else None for key, value in numbers.items()
+        }
+        return {**found, "approximation": self.approximation} if self.approximation else found
 
 
 def add_scores(scores: Sequence[Score]) -> Score:
@@ -251,7 +255,7 @@ def windows(length: int, window: int, *, document: int = 0) -> Iterable[Window]:
 
 def _nats_where(wanted: Tensor, model: PredictsNext, tokens: Tensor, targets: Tensor) -> Tensor:
     """The surprisal of the `wanted` targets, row by row; a neural model computes scores over V only for these."""
-    if isinstance(model, ScoresVectors):
+    if isinstance(model, ScoresVectors) and not getattr(model, "sees_ahead", False):
         hidden, _ = model(tokens)
         return model.nll(hidden[wanted], targets[wanted])
     nats, _ = model.score(tokens, targets, model.start(tokens.shape[0]))

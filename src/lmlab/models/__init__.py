@@ -162,6 +162,13 @@ LINEAGE: dict[str, System] = {
             does=("blanks", "replaced tokens", "vectors"),
         ),
         System(
+            "reformer",
+            "lmlab.models.reformer:Reformer",
+            2020,
+            "Kitaev et al. 2020",
+            "Transformer decoder for long texts: hashed attention, reversible layers",
+        ),
+        System(
             "llama",
             "lmlab.models.llama:Llama",
             2023,

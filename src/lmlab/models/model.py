@@ -209,6 +209,16 @@ class NextTokenModel(Predictor):
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
     TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a [boundary b] boundary"}
 
+    @property
+    def approximation(self) -> str:
+        """What its probabilities are exact for, in a few words, where attention is approximated; else nothing."""
+        return ""
+
+    @property
+    def sees_ahead(self) -> bool:
+        """Whether reading a text at once shows a token something of what follows; it is scored token by token then."""
+        return False
+
     def forward(
         self,
         tokens: Tensor,
