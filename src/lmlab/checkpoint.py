@@ -27,6 +27,7 @@ from torch import Tensor, nn
 from lmlab import __version__
 from lmlab.config import build
 from lmlab.models import load_class
+from lmlab.models.model import ReadsLetters
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model
@@ -343,7 +344,17 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
         model = network.eval()
     else:
         model = cls.from_tensors(config, tensors)
-    return model, load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+    tokenizer = load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+    teach_letters(model, tokenizer)
+    return model, tokenizer
+
+
+def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
+    """Tell a model that reads letters how the tokens of a tokenizer are spelled."""
+    from lmlab.tokenizers.spellings import Spellings
+
+    if isinstance(model, ReadsLetters) and tokenizer is not None:
+        model.spell_by(Spellings(tokenizer, letters=model.config.letters))
 
 
 def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:

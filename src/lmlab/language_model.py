@@ -22,9 +22,9 @@ from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
-from lmlab.models.abilities import PredictsNext, WritesTarget, require
+from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import Frame, frame_of
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
 
 if TYPE_CHECKING:
     from lmlab.tasks.ensemble import Ensemble
@@ -126,7 +126,11 @@ class LanguageModel:
 
     @property
     def writer(self) -> Writer:
-        """The model as one that continues a text."""
+        """The model as one that continues a text; of one in both directions, that from left to right."""
+        both = ability(self.model, PredictsBothWays)
+        if both is not None:
+            tokenizer, (forward, _) = self.text_tokenizer, both.directions()
+            return Writer(model=forward, tokenizer=tokenizer, frame=make_frame(NEXT_TOKEN, tokenizer))
         if "tokens" in self.frame.backwards:
             raise ValueError(
                 f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "

@@ -28,7 +28,7 @@ class TokenizerConfig(Config):
 
     spec: str | None = Field(
         "bpe:4096",
-        description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file; none: nothing is text",
+        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; none: no text",
     )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"

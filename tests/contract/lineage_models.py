@@ -17,6 +17,8 @@ BOUNDARY = 0
 SMALL: dict[str, Any] = {
     "width": 16,
     "hidden": 16,
+    "cells": 20,
+    "filters": [[1, 6], [2, 6], [3, 6]],
     "heads": 2,
     "layers": 2,
     "window": 24,

@@ -76,7 +76,7 @@ def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _others(family: Family, *options: Only) -> list[Only]:
     """Those of the options of all families of which this one says nothing itself, as a setting or as an option."""
-    own = {each.theirs for each in (*family.settings, *family.options)}
+    own = {setting.theirs for setting in family.settings} | {option.theirs for option in family.options}
     return [option for option in options if option.theirs not in own]
 
 

@@ -7,12 +7,15 @@ except in the GRU's reset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
+from lmlab.layers.kernels.projected_lstm import projected_lstm
 from lmlab.layers.watching import is_watched
 
 Connections = Literal["none", "residual", "highway", "dense"]
@@ -31,9 +34,9 @@ class Layer(nn.Module):
     PARTS: ClassVar[tuple[str, ...]] = ("hidden",)
     fused: nn.RNNBase
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int, *, projection: int = 0) -> None:
         super().__init__()
-        self.fused = self.kernel(width, hidden, batch_first=True)
+        self.fused = self.kernel(width, hidden, batch_first=True, **({"proj_size": projection} if projection else {}))
         self.inside = nn.ModuleDict({name: nn.Identity() for name in self.PARTS})
 
     def start(self, batch_size: int) -> LayerState:
@@ -128,9 +131,9 @@ class LSTMLayer(Layer):
     kernel = nn.LSTM
     PARTS = ("hidden", "cell", "input_gate", "forget_gate", "output_gate", "proposal")
 
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__(width, hidden)
-        _, _, b, b_state = self.fused.all_weights[0]
+    def __init__(self, width: int, hidden: int, *, projection: int = 0) -> None:
+        super().__init__(width, hidden, projection=projection)
+        _, _, b, b_state, *_ = self.fused.all_weights[0]
         with torch.no_grad():
             b[hidden : 2 * hidden] = 1
             b_state[hidden : 2 * hidden] = 0
@@ -161,6 +164,44 @@ class LSTMLayer(Layer):
         return y, (h[0], c[0])
 
 
+class ProjectedLSTMLayer(LSTMLayer):
+    """An LSTM whose output is a projection of its cells, so that it may have many of them (LSTMP, Sak et al. 2014).
+
+        h_t = P (o∘tanh(c_t))                   of the width of the projection: the state that the gates see
+
+    With `clip`, cells and outputs are held within ±clip (Peters et al. 2018: 3). torch's own kernel is for GPUs only:
+    see kernels/projected_lstm.py.
+    """
+
+    def __init__(self, width: int, hidden: int, *, projection: int, clip: float | None = None) -> None:
+        super().__init__(width, hidden, projection=projection)
+        self.clip = clip
+
+    def start(self, batch_size: int) -> LayerState:
+        weight = self.fused.all_weights[0][0]
+        return weight.new_zeros(batch_size, self.fused.proj_size), weight.new_zeros(batch_size, self.fused.hidden_size)
+
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
+        """c_t = f∘c_{t−1} + i∘g, h_t = P (o∘tanh(c_t)), both within the clip; the gates as in an LSTM."""
+        *weights, P = weights
+        parts = super().parts(x, state, weights)
+        c = self._within(parts["cell"])
+        return {**parts, "hidden": self._within((parts["output_gate"] * torch.tanh(c)) @ P.T), "cell": c}
+
+    def _within(self, x: Tensor) -> Tensor:
+        return x if self.clip is None else x.clamp(-self.clip, self.clip)
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        if x.device.type == "cuda" and self.clip is None:
+            return super().run(x, state)
+        if not x.is_meta and torch.is_autocast_enabled(x.device.type):
+            return self.unroll(x, state)
+        W, U, b, b_state, P = self.fused.all_weights[0]
+        h, c = state
+        y, h, c = projected_lstm(F.linear(x, W, b + b_state), h, c, U, P, clip=self.clip)
+        return y, (h, c)
+
+
 class Stack(nn.Module):
     """Layers of one kind on top of each other, with dropout between them (Zaremba et al. 2014).
 
@@ -173,19 +214,22 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        layer: type[Layer],
+        layer: Callable[[int, int], Layer],
         *,
         width: int,
         hidden: int,
         layers: int,
+        output: int | None = None,
         dropout: float = 0.0,
         connections: Connections = "none",
         kernel: Kernel = "fused",
     ) -> None:
+        """`layer(width, hidden)` makes one; what it passes up is `hidden` wide, unless `output` says otherwise."""
         super().__init__()
-        widths = [width, *[hidden] * (layers - 1)]
+        passed = output or hidden
+        widths = [width, *[passed] * (layers - 1)]
         if connections == "dense":
-            widths = [width + number * hidden for number in range(layers)]
+            widths = [width + number * passed for number in range(layers)]
         self.layers = nn.ModuleList(layer(below, hidden) for below in widths)
         self.dropout = Dropout(dropout)
         self.connections = connections
@@ -193,7 +237,7 @@ class Stack(nn.Module):
         self.gates = nn.ModuleList()
         if connections == "highway":
             for _ in widths[1:]:
-                gate = nn.Linear(hidden, hidden)
+                gate = nn.Linear(passed, passed)
                 nn.init.constant_(gate.bias, -1.0)
                 self.gates.append(gate)
 

@@ -67,6 +67,13 @@ LINEAGE: dict[str, System] = {
             does=("target text", "vectors"),
         ),
         System(
+            "lm-1b",
+            "lmlab.models.lm_1b:LM1B",
+            2016,
+            "Jozefowicz et al. 2016",
+            "LSTM with projections over words read by their letters, sampled softmax",
+        ),
+        System(
             "awd-lstm",
             "lmlab.models.awd_lstm:AWDLSTM",
             2017,
@@ -87,6 +94,14 @@ LINEAGE: dict[str, System] = {
             "Vaswani et al. 2017",
             "Transformer encoder–decoder, for translation",
             does=("target text", "vectors"),
+        ),
+        System(
+            "elmo",
+            "lmlab.models.elmo:Elmo",
+            2018,
+            "Peters et al. 2018",
+            "forward and backward LSTM language models over letters, for vectors in context",
+            does=("both directions", "vectors"),
         ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "Transformer decoder, post-norm"),
         System(

@@ -5,9 +5,9 @@ What a model can do beyond giving vectors is in abilities.py. Shapes: B batch, T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -44,13 +44,21 @@ class TokenModelConfig(ModelConfig):
 
     UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
 
+    OPEN: ClassVar[bool] = False
+    """Whether the model reads words that it has no number for, by their letters."""
+
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
 
     @classmethod
     def told_by(cls, corpus: Any) -> dict[str, Any]:
         """The sizes of the vocabularies; and the boundary, if the model asks for it."""
         tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
-        known = {"vocabulary": tokenizer.vocabulary}
+        if tokenizer.is_open and not cls.OPEN:
+            raise ValueError(
+                f"tokenizer {tokenizer.spec!r} leaves rare words to their letters, which this model does not read; "
+                f"take words:{tokenizer.predicted}, or a model that does: lm-1b, elmo"
+            )
+        known = {"vocabulary": tokenizer.predicted}
         if "boundary" in cls.model_fields:
             known["boundary"] = tokenizer.boundary
         return known if source is None else {**known, "source_vocabulary": source.vocabulary}
@@ -77,6 +85,16 @@ class OutputLayer(Protocol):
     def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
 
     def flops(self) -> float: ...
+
+
+@runtime_checkable
+class ReadsLetters(Protocol):
+    """A model that is told the letters of its tokens, and needs no number for every word."""
+
+    config: Any  # `letters`: the most of a word that it reads
+
+    def spell_by(self, spell: Callable[[Tensor], Tensor]) -> None:
+        """Read tokens by these letters from now on: tokens [N] -> [N, letters]."""
 
 
 class Model(nn.Module):
