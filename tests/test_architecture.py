@@ -153,6 +153,7 @@ LAYERS = {
         "run",
         "language_model",
     },
+    "prompting": {"config", "progress", "metrics", "models", "data", "decoding", "tasks", "language_model"},
     "serve": {
         "config",
         "pages",

@@ -47,6 +47,8 @@ class Continuation:
     """How many of the most probable tokens are told with each token; None where not even its own surprisal is."""
     prompt_top: int | None = None
     """The same for the tokens of the prompt."""
+    scores_first: bool = False
+    """Whether the first token of the prompt is the user's own boundary, and is scored, as if after another one."""
     arrived: float = field(default_factory=time.monotonic)
     cancelled: bool = False
     began: float = 0.0

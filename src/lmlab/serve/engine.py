@@ -185,6 +185,9 @@ class Engine:
         assert self.writer is not None
         if text.prompt_top is not None:
             scored = yield from score_prompt(self.writer, text.prompt, text.prompt_top, self.prefixes)
+            if text.scores_first:
+                twice = [text.prompt[0]] * 2
+                scored = (yield from score_prompt(self.writer, twice, text.prompt_top, self.prefixes)) + scored
             text.tell(Piece(prompt=scored))
         if text.tokens == 0:
             return None
