@@ -86,6 +86,21 @@ def test_cells(run_command, runs: Path, tmp_path: Path) -> None:
     assert said.code == 0, said.err
 
 
+def test_probes(run_command, runs: Path, tmp_path: Path) -> None:
+    rows = [f"{text}\t{label}" for text, label in (("the cat sat .", "cat"), ("a dog ran .", "dog")) for _ in range(12)]
+    (tmp_path / "labels.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    said = run_command("inspect", "probes", str(runs / "lstm"), "labels.tsv", "--json")
+    assert said.code == 0, said.err
+    assert len(json.loads(said.out)["layers"]) == 2
+    sentence = "1\tthe\t_\tDET\tDT\t_\t2\tdet\t_\t_\n2\tcat\t_\tNOUN\tNN\t_\t0\troot\t_\t_\n\n"
+    (tmp_path / "tree.conllu").write_text(sentence * 20)
+    said = run_command("inspect", "probes", str(runs / "gpt2"), "tree.conllu", "-o", "probes.html")
+    assert said.code == 0, said.err
+    assert "100.0% right" in said.out
+    said = run_command("inspect", "probes", str(runs / "ngram"), "tree.conllu")
+    assert said.code == 2
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
