@@ -101,6 +101,26 @@ def test_probes(run_command, runs: Path, tmp_path: Path) -> None:
     assert said.code == 2
 
 
+def test_senses(run_command, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    said = run_command("inspect", "senses", str(runs / "gpt2"), "text.txt", "--word", "cat", "-o", "cat.html")
+    assert said.code == 0, said.err
+    assert "occurrences of “cat”" in said.out
+    assert "say whose occurrences" in run_command("inspect", "senses", str(runs / "gpt2"), "text.txt").err
+
+
+def test_bias(run_command, runs: Path, tmp_path: Path) -> None:
+    said = run_command("inspect", "bias", str(runs / "ngram"), "-o", "bias.html")
+    assert said.code == 0, said.err
+    assert "Blodgett" in said.out
+    (tmp_path / "crows.csv").write_text(
+        "id,sent_more,sent_less,stereo_antistereo,bias_type\n0,the cat sat,the dog sat,stereo,animals\n"
+    )
+    found = json.loads(run_command("inspect", "bias", str(runs / "lstm"), "crows.csv", "--json").out)
+    assert found["pairs"] == 1
+    assert "belong together" in run_command("inspect", "bias", str(runs / "lstm"), "--source", "a").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

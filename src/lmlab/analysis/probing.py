@@ -182,7 +182,7 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
     if not isinstance(network, Model):
         model.embedder.read([])  # says what is missing
         raise ValueError(f"{type(network).__name__} has no layers to probe: take a neural model")
-    widths = _widths(model)
+    widths = layer_widths(model)
     room = None if network.window is None else network.window - frame.overhead(frame.reads, "a")
     found: list[list[Tensor]] = [[] for _ in widths]
     answers: list[Answer] = []
@@ -213,7 +213,8 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
     return Features([torch.stack(each) for each in found], answers, left_out)
 
 
-def _widths(model: Any) -> list[int]:
+def layer_widths(model: Any) -> list[int]:
+    """How wide the vectors of each layer are."""
     network, frame = model.model, model.frame
     (row,) = frame.rows([{"a": [0]}])
     tokens, lengths = pad_rows([row.inputs[frame.reads].pieces], device=network.device)
