@@ -13,6 +13,7 @@ from lmlab.checkpoint import write_tensors
 from lmlab.cli.inspect import VERBS
 from lmlab.cli.verbs import load_command
 from standins import TEXT, write_run
+from translators import write_translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 
@@ -148,6 +149,16 @@ def test_layers(run_command, tmp_path: Path) -> None:
     assert "reads layer 2 most (66.5%)" in run_command("inspect", "layers", "tuned").out
     write_tensors(tmp_path / "tuned" / "head.safetensors", {"head.weight": scores})
     assert "has learnt no mix of layers" in run_command("inspect", "layers", "tuned").err
+
+
+def test_errors(run_command, runs: Path, tmp_path: Path) -> None:
+    said = run_command("inspect", "errors", str(runs / "lstm"), "--text", "the cat", "--tokens", "12", "-o", "e.html")
+    assert said.code == 0, said.err
+    assert "syllable repeated" in said.out
+    translator = str(write_translator(tmp_path / "translator"))
+    found = json.loads(run_command("inspect", "errors", translator, "--text", "the cat sat .", "--plain", "--json").out)
+    assert found["aligned"]
+    assert [each["kind"] for each in found["outputs"]] == ["as it is"]
 
 
 @pytest.mark.parametrize(

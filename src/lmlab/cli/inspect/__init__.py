@@ -24,6 +24,7 @@ VERBS: dict[str, Verb] = {
         Verb("neighbours", INSIDE, "Which tokens lie nearest to a word? And analogies."),
         Verb("layers", INSIDE, "Which layers does a fine-tuned run read? ELMo's learnt mix."),
         Verb("bias", BEHAVIOUR, "Which of two groups is more probable, word by word?"),
+        Verb("errors", BEHAVIOUR, "What happens off the beaten track? Loops, copies, inventions."),
         Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
         Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
     )
