@@ -95,6 +95,19 @@ class LanguageModel:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
         return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: what it is and what it can do."""
+        from lmlab.models.abilities import ABILITIES, ability
+        from lmlab.pages.notebook import show_card
+
+        facts: dict[str, Any] = {"run": self.path or "not saved"}
+        if isinstance(self.model, torch.nn.Module):
+            facts["parameters"] = f"{sum(each.numel() for each in self.model.parameters()):,}"
+        if self.tokenizer is not None:
+            facts["tokenizer"] = f"{self.tokenizer.spec}, {self.tokenizer.vocabulary:,} tokens"
+        able = [each.name for each in ABILITIES.values() if ability(self.model, each.kind) is not None]
+        return show_card(type(self.model).__name__, {**facts, "predicts or gives": ", ".join(able)})
+
     @property
     def text_tokenizer(self) -> Tokenizer:
         """The tokenizer; a ValueError where the model reads no text."""

@@ -84,6 +84,16 @@ class Score:
         """The score of one of the two directions."""
         return replace(self, nats=self.directions[name], directions={}, token_ids=[], token_nats=[])
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the text in colour."""
+        from lmlab.pages.notebook import show_surprisals
+
+        if not self.token_ids:
+            return f"<code>{self!r}</code>"
+        pieces = self.surprisals
+        told = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
+        return show_surprisals(pieces, told=told, spaced=not any(" " in token for token, _ in pieces))
+
     def as_dict(self) -> dict[str, Any]:
         """What `lmlab score --json` prints; null where a number is not finite."""
         numbers: dict[str, float | int | bool] = {
