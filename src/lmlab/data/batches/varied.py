@@ -25,8 +25,8 @@ SHORTEST = 5
 class VariedStreams:
     """As `Streams`, in segments of about a window: L ~ N(w, 5), in 5% of them N(w / 2, 5), and at least 5 tokens.
 
-    The rate of a step is multiplied by L / w (`rate_share`), or short segments would count as much as long ones. All lengths
-    of an epoch are drawn together from the seed and its number, so batch k is a pure function of k.
+    The rate of a step is multiplied by L / w (`rate_share`), or short segments would count as much as long ones. All
+    lengths of an epoch are drawn together from the seed and its number, so batch k is a pure function of k.
     """
 
     def __init__(self, tokens: Tokens, *, batch: int, window: int, seed: int) -> None:
