@@ -59,6 +59,7 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
     from lmlab.tasks.predicting import Predictor
 
     task: Any = create_objective(read_json(path / TASK), tokenizer, None)
+    task.open(path)
     heads = torch.nn.ModuleDict(task.heads(model))
     load_heads(path, heads)
     return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]

@@ -12,7 +12,7 @@ from lmlab.checkpoint import read_json, write_json
 from lmlab.config import Config, build, suggest
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
-from lmlab.models import find, load_class, outline
+from lmlab.models import BODIES, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
@@ -70,6 +70,10 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if origin is not None:
         preset, usual = _inherited(Path(origin), str(kind), values)
     data = make_config(values.get("data", {}))
+    if str(kind) in BODIES and data.kind != "examples":
+        raise ValueError(
+            f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
+        )
     tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
     if tokenizer.source is not None and not data.parallel:
         whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"

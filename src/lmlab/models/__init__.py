@@ -194,8 +194,23 @@ LINEAGE: dict[str, System] = {
 }
 
 
+BODIES: dict[str, System] = {
+    "tagger": System(
+        "tagger",
+        "lmlab.models.tagger:Tagger",
+        2016,
+        "Lample et al. 2016, Ma & Hovy 2016",
+        "bidirectional LSTM over words and their letters, for tagging",
+        does=("vectors",),
+    )
+}
+"""Networks that are no language models: all of them is learnt from the labelled examples of a task (lmlab finetune)."""
+
+
 def find(name: str) -> System:
-    """The system called `name`; a ValueError names the nearest one."""
+    """The system, or the body of a task, called `name`; a ValueError names the nearest system."""
+    if name in BODIES:
+        return BODIES[name]
     if name not in LINEAGE:
         raise ValueError(f"unknown model {name!r}{suggest(name, LINEAGE)}")
     return LINEAGE[name]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -29,6 +30,7 @@ from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
+from lmlab.progress import ReportProgress
 from lmlab.tasks.heads import Mix, pool
 from lmlab.tasks.long_texts import read_in_segments
 from lmlab.tokenizers import Tokenizer
@@ -101,6 +103,10 @@ class Item:
     """What is read: its number -> the number of its piece."""
     vectors: NDArray[Any] | None = None
     """[K, D] or [K, L, D], computed once, where the model is frozen."""
+    words: Sequence[str] | None = None
+    """Of tagging: the words that are tagged."""
+    states: NDArray[Any] | None = None
+    """[K, F], computed once: what frozen language models say of each word."""
 
 
 class Prediction(NamedTuple):
@@ -161,6 +167,13 @@ class Task:
     def measures(self) -> dict[str, Measure]:
         """What is measured of this very task."""
         return self.measures_of(self.config)
+
+    def open(self, run: Path) -> None:
+        """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""
+
+    def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
+        """Items with all that is computed once for training; what is needed for it later is kept in the run."""
+        return items
 
     # Examples to batches
 

@@ -68,7 +68,7 @@ def read_word_vectors(path: str | Path, *, only: Iterable[str] | None = None) ->
                     width = int(parts[1])
                     continue
                 width = len(parts) - 1 if width is None else width
-                word = " ".join(parts[: len(parts) - width])
+                word = " ".join(parts[: max(0, len(parts) - width)])
                 if width < 1 or not word:
                     raise ValueError(
                         f"{path}, line {number}: {max(0, len(parts) - 1)} numbers after a word, and the vectors of "

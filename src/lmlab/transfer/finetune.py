@@ -15,6 +15,7 @@ from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
 from lmlab.own_files import BESIDE, check_place
+from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
@@ -61,6 +62,8 @@ def open_data(
 
 def check_data(run: Path, found: Labelled) -> Check:
     """What examples look like, as they came, to the tokenizer and the window of a run."""
+    if is_body(run):
+        return check(found)  # it reads the letters of words, so that none is unknown
     window = read_origin(run)["model"].get("window")
     return check(found, tokenizer=load_tokenizer(run), frame_overhead=3, window=window)
 
@@ -70,7 +73,7 @@ def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
 
     Together they cost at most about as much as the run itself, so the net from scratch learns for a little less long.
     """
-    if trial.how in ("frozen", "scratch"):
+    if trial.how in ("frozen", "scratch") or is_body(trial.origin):
         return []
     examples = len(data.labelled.train)
     steps = math.ceil(examples / int(trial.train.get("batch", min(32, max(1, examples)))))
@@ -104,14 +107,16 @@ def finetune(
     alone: bool = False,
     settings: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
     language: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     resume: bool = False,
 ) -> Finetuned:
-    """Let a run learn the task of labelled examples, in the new run directory `output`.
+    """Let a run, or a body (`tagger`), learn the task of labelled examples, in the new run directory `output`.
 
     `settings` are further ones of the task (crf, pool …; layers: what is read of a frozen model), `train` of training
-    (rate, batch …), `language` of training the language model, which how='ulmfit' tunes first. `seeds` runs are made,
+    (rate, batch …), `model` of a body, `language` of training the language model which how='ulmfit' tunes first.
+    `seeds` runs are made,
     of which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
     words, the frozen model and the same net from scratch.
     """
@@ -141,6 +146,7 @@ def finetune(
         epochs=epochs,
         task=further,
         train=training,
+        model=dict(model or {}),
         language=dict(language or {}),
     )
     done = finetune_trial(

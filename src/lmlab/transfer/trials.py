@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
 from lmlab.training.loop import choose_device
 from lmlab.training.progress import Progress
+from lmlab.transfer.bodies import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
 from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune
@@ -44,6 +46,8 @@ class Trial:
     """Further settings of the task."""
     train: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of training."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Of a body: further settings of it."""
     language: Mapping[str, Any] = field(default_factory=dict)
     """Of ulmfit: settings of the training of its language model."""
     note: str = ""
@@ -130,7 +134,8 @@ def plan(trial: Trial, data: TaskData) -> Recipe:
     """The recipe of a trial; a ValueError says what is wrong with its settings."""
     own = data.taken(trial)
     labels = labels_of(data.labelled)  # all of them, even where the examples that are taken lack some
-    return plan_finetuning(
+    planner = partial(plan_body, model=trial.model) if is_body(trial.origin) else plan_finetuning
+    return planner(
         trial.origin,
         own.labelled,
         own.config,
