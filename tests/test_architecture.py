@@ -153,6 +153,23 @@ LAYERS = {
         "run",
         "language_model",
     },
+    "studio": {
+        "names",
+        "config",
+        "units",
+        "pages",
+        "metrics",
+        "layers",
+        "models",
+        "tokenizers",
+        "data",
+        "tasks",
+        "checkpoint",
+        "decoding",
+        "analysis",
+        "language_model",
+        "own_files",
+    },
     "report": {"units", "models", "tokenizers", "checkpoint", "costs", "recipe", "run", "language_model", "compare"},
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))

@@ -1,0 +1,5 @@
+// A lecture: views in order, with arrow keys and large type.
+
+import { h } from "./dom.js";
+
+export const startLecture = () => { void h };
