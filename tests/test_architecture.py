@@ -31,7 +31,7 @@ LAYERS = {
     "objectives": {"config", "units", "metrics", "layers", "models", "data", "tokenizers"},
     "checkpoint": {"config", "layers", "models", "tokenizers"},
     "decoding": {"config", "bits", "progress", "layers", "models", "tokenizers"},
-    "analysis": {"config", "progress", "pages", "layers", "models", "tokenizers", "decoding"},
+    "analysis": {"config", "progress", "pages", "metrics", "layers", "models", "tokenizers", "data", "decoding"},
     "interop": {"config", "layers", "estimation", "models", "tokenizers", "checkpoint"},
     "costs": {"config", "layers", "models", "objectives", "tokenizers"},
     "training": {

@@ -1,0 +1,23 @@
+"""Look inside runs: attention, cells, pairs, probes, senses …
+
+Each analysis prints a table. With  --json  it prints JSON, and with  -o FILE  it writes a page (.html), a picture
+(.png), or data (.json, .csv).
+
+Try  lmlab inspect minimal-pairs RUN pairs.tsv  or  lmlab inspect attention RUN "A text." -o attention.html
+"""
+
+from __future__ import annotations
+
+from lmlab.cli.verbs import Verb
+
+HERE = "lmlab.cli.inspect"
+INSIDE, BEHAVIOUR = "What is inside", "What it does"
+
+VERBS: dict[str, Verb] = {
+    verb.name: verb._replace(folder=HERE)
+    for verb in (
+        Verb("attention", INSIDE, "Where does each head look? Weights, entropy, distance, rollout."),
+        Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
+        Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
+    )
+}

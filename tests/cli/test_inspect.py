@@ -1,0 +1,98 @@
+"""`lmlab inspect`: each analysis as a user calls it, with tables, JSON and files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lmlab.cli.inspect import VERBS
+from lmlab.cli.verbs import load_command
+from standins import write_run
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    for kind in ("gpt2", "lstm", "ngram"):
+        (folder / kind).mkdir()
+        write_run(folder / kind, kind)
+    return folder
+
+
+@pytest.mark.parametrize("name", VERBS)
+def test_a_row_says_what_the_analysis_says(name: str) -> None:
+    command = load_command(VERBS[name])
+    assert command.name == name
+    assert command.help.splitlines()[0] == VERBS[name].help
+    assert "Example" in command.help
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "lstm", "ngram"])
+def test_minimal_pairs(run_command, runs: Path, tmp_path: Path, kind: str) -> None:
+    (tmp_path / "pairs.tsv").write_text("good\tbad\nthe cat sat .\tthe cat mat .\na dog ran .\ta dog log .\n")
+    said = run_command("inspect", "minimal-pairs", str(runs / kind), "pairs.tsv", "--json")
+    assert said.code == 0, said.err
+    found = json.loads(said.out)
+    assert found["accuracy"] in (0.0, 0.5, 1.0)
+    assert [item["good"] for item in found["items"]] == ["the cat sat .", "a dog ran ."]
+    said = run_command("inspect", "minimal-pairs", str(runs / kind), "pairs.tsv", "-o", "pairs.html")
+    assert said.code == 0, said.err
+    assert "of 2 pairs are right" in said.out
+    page = (tmp_path / "pairs.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_surprisal(run_command, runs: Path, tmp_path: Path) -> None:
+    gpt2, lstm = str(runs / "gpt2"), str(runs / "lstm")
+    found = json.loads(run_command("inspect", "surprisal", gpt2, "--text", "the cat sat", "--json").out)
+    assert [word["word"] for word in found["texts"][0]["words"]] == ["the", "cat", "sat"]
+    (tmp_path / "lines.txt").write_text("the cat\n\na dog ran\n")
+    said = run_command("inspect", "surprisal", gpt2, "lines.txt", "-o", "words.csv")
+    assert said.code == 0, said.err
+    lines = (tmp_path / "words.csv").read_text().splitlines()
+    assert lines[0] == "text,place,word,letters,start,end,tokens,bits"
+    assert [line.split(",")[2] for line in lines[1:]] == ["the", "cat", "a", "dog", "ran"]
+    said = run_command("inspect", "surprisal", gpt2, "--versus", lstm, "--text", "the cat sat", "-o", "both.html")
+    assert said.code == 0, said.err
+    assert "difference" in said.out
+
+
+def test_attention(run_command, runs: Path, tmp_path: Path) -> None:
+    gpt2 = str(runs / "gpt2")
+    found = json.loads(run_command("inspect", "attention", gpt2, "the cat sat", "--json").out)
+    assert len(found["heads"]) == 4
+    assert len(found["weights"][0][0]) == len(found["queries"])
+    for arguments in (["-o", "a.html"], ["--layer", "1", "--head", "0", "-o", "a.png"], ["--rollout", "-o", "r.csv"]):
+        said = run_command("inspect", "attention", gpt2, "the cat sat", *arguments)
+        assert said.code == 0, said.err
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert "looks most from" in run_command("inspect", "attention", gpt2, "the cat sat", "--link", "sat:cat").out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["minimal-pairs", "RUN", "none.tsv"], "none.tsv does not exist"),
+        (
+            ["minimal-pairs", "RUN", "pairs.tsv", "--region", "half"],
+            "region 'half' is not known; allowed: full, critical",
+        ),
+        (["minimal-pairs", "RUN", "pairs.tsv", "-o", "out.pdf"], "-o out.pdf: end the name with .html, .png, .json or"),
+        (["minimal-pairs", "RUN", "pairs.tsv", "-o", "pairs.tsv"], "end the name with"),
+        (["surprisal", "RUN"], "nothing to read: give FILE"),
+        (["attention", "RUN", "a", "--layer", "7"], "--layer 7: there are 2, 0 to 1"),
+        (["attention", "RUN", "a", "--link", "sat"], "--link sat: give two words"),
+        (["attention", "RUN", "a", "--kind", "cross"], "--kind cross: this model has self"),
+        (["minimal-pears", "RUN"], "Did you mean 'minimal-pairs'?"),
+    ],
+)
+def test_bad_input_is_told_in_one_line(run_command, runs: Path, tmp_path: Path, arguments, message: str) -> None:
+    (tmp_path / "pairs.tsv").write_text("good\tbad\nthe cat sat .\tthe cat mat .\n")
+    said = run_command("inspect", *(str(runs / "gpt2") if word == "RUN" else word for word in arguments))
+    assert said.code == 2
+    assert message in said.err
