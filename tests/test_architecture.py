@@ -155,6 +155,7 @@ LAYERS = {
     },
     "studio": {
         "names",
+        "bits",
         "config",
         "units",
         "pages",

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import lmlab
+from lmlab.analysis.attention import read_attention
 from lmlab.studio.curves import Tail, thin, to_point
 from lmlab.studio.shelf import Shelf
-from lmlab.studio.surprise import by_word
 from studio_texts import HARM, WEIRD
 
 TEXT = "The cat number 7 sat"
@@ -89,15 +89,8 @@ def test_surprise_adds_up_to_the_score(client: Any, studio_runs: Path, run: str)
     score = lmlab.load(studio_runs / run).score(text)
     assert found["bits"] == pytest.approx(score.bits)
     assert sum(each["bits"] for each in found["tokens"]) == pytest.approx(score.bits)
-    assert sum(found["words"]) == pytest.approx(score.bits)
+    assert sum(each["bits"] for each in found["words"]) == pytest.approx(score.bits)
     assert len(found["words"]) == 7
-
-
-def test_words_take_the_tokens_that_end_in_them() -> None:
-    text = "ab cd  e "
-    spans = [(0, 1), (1, 2), (2, 5), (5, 6), (6, 8), (8, 9)]
-    assert by_word(text, spans, [1, 2, 4, 8, 16, 32]) == [3, 4, 56]
-    assert by_word(text, [None], [1.0]) is None
 
 
 def test_samples_are_those_of_generate(client: Any, studio_runs: Path) -> None:
@@ -153,6 +146,28 @@ def test_a_fine_tuned_run_predicts(client: Any, studio_runs: Path) -> None:
     assert set(found["prediction"]["scores"]) == {HARM, "bad"}
 
 
+@pytest.mark.parametrize(("run", "kind"), [("demo/gpt2", "self"), ("bert", "self"), ("en-de", "cross")])
+def test_attention_travels_in_half_precision(client: Any, studio_runs: Path, run: str, kind: str) -> None:
+    body = {"run": run, "text": "somebody saw day 3"}
+    about = ask(client, "attention", **body)["kinds"][kind]
+    expected = read_attention(lmlab.load(studio_runs / run), body["text"])[kind].weights
+    assert (about["layers"], about["heads"]) == expected.shape[:2]
+    response = client.post("/studio/api/attention/layer", json={**body, "kind": kind, "layer": about["layers"] - 1})
+    shape = tuple(map(int, response.headers["x-shape"].split(",")))
+    found = np.frombuffer(response.content, "<f2").reshape(shape)
+    assert np.allclose(found, expected[-1], atol=1e-3)
+
+
+def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> None:
+    body = {"run": "bert", "text": "The cat sat on the mat"}
+    whole = ask(client, "attention", **body)["kinds"]["self"]
+    hidden = ask(client, "attention", **body, masked=[2])["kinds"]["self"]
+    mask = lmlab.load(studio_runs / "bert").text_tokenizer
+    assert hidden["queries"][2] == mask.show(mask.role("mask"))
+    assert hidden["queries"][:2] == whole["queries"][:2]
+    assert hidden["does"] != whole["does"]
+
+
 @pytest.mark.parametrize(
     ("route", "body", "told"),
     [
@@ -165,6 +180,10 @@ def test_a_fine_tuned_run_predicts(client: Any, studio_runs: Path) -> None:
         ("blanks", {"runs": ["bert"], "text": "no blank"}, "[MASK]"),
         ("blanks", {"runs": ["bert"], "text": "[MASK] " * 13}, "at most 12"),
         ("search", {"run": "counts", "pins": [[99999]]}, "vocabulary"),
+        ("attention", {"run": "demo/lstm", "text": "a"}, "no attention"),
+        ("attention", {"run": "bert", "text": "a", "masked": [99]}, "masked = [99]"),
+        ("attention/layer", {"run": "bert", "text": "a", "layer": 9}, "layer = 9"),
+        ("attention/layer", {"run": "bert", "text": "a", "kind": "cross"}, "no cross attention"),
         ("predict", {"run": "bert", "text": "a"}, "has not learnt a task"),
     ],
 )

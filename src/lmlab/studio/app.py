@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from lmlab.studio import blanks, curves, next_words, predict, runs, surprise, translate, writing
+from lmlab.studio import attention, blanks, curves, next_words, predict, runs, surprise, translate, writing
 from lmlab.studio.guarding import App, Guard
 from lmlab.studio.shelf import Shelf
 
@@ -25,7 +25,7 @@ API = "/studio/api"
 def make_studio(shelf: Shelf) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict):
+    for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, attention):
         router.include_router(view.make_router(shelf))
     return router
 

@@ -9,7 +9,7 @@ import { startLecture } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
-  ["runs", "Runs"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"],
+  ["runs", "Runs"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"],
 ];
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 let page = null, runs = [], opening = 0;

@@ -26,18 +26,18 @@ export default {
   empty: "Choose a run and write a text.",
   draw(page, data, state) {
     const width = page.width;
-    const tables = data.runs.map(run => table(`${run.run}: every token`, ["token", "bits"], run.tokens.map(each => [visible(each.piece), each.bits])));
+    const tables = data.runs.map(run => table(`${run.run}: every token`, ["token", "bits"], run.tokens.map(each => [visible(each.token), each.bits])));
     const [a, b] = data.runs;
     if (state.show === "difference") {
-      if (!b || !a.words || !b.words) return { pictures: h("p", { class: "empty" }, b ? "A tokenizer of these runs does not tell where its tokens stand, so words cannot be compared." : "Choose two runs to see their difference."), tables };
-      const words = data.words.map(([start, end], place) => ({ piece: data.text.slice(start, end), by: a.words[place] - b.words[place] }));
-      const pieces = words.map(({ piece, by }, place) => ({ piece, share: strength(Math.abs(by) * 1.5), sign: by < 0 ? -1 : 1, says: `“${piece}”: ${number(a.words[place], 2)} bits for ${a.run}, ${number(b.words[place], 2)} for ${b.run}: ${number(Math.abs(by), 2)} bits ${by > 0 ? "more" : "fewer"}` }));
+      if (!b) return { pictures: h("p", { class: "empty" }, "Choose two runs to see their difference."), tables };
+      const words = a.words.map((word, place) => ({ piece: word.word, first: word.bits, second: b.words[place].bits, by: word.bits - b.words[place].bits }));
+      const pieces = words.map(({ piece, first, second, by }) => ({ piece, share: strength(Math.abs(by) * 1.5), sign: by < 0 ? -1 : 1, says: `“${piece}”: ${number(first, 2)} bits for ${a.run}, ${number(second, 2)} for ${b.run}: ${number(Math.abs(by), 2)} bits ${by > 0 ? "more" : "fewer"}` }));
       return {
         pictures: [h("figure", {}, h("figcaption", {}, `${a.run} minus ${b.run}`, h("small", {}, `line below: ${a.run} is more surprised; line above: ${b.run} is`)), legend("bits", [-8, -4, -2, 0, 2, 4, 8], bits => Math.sign(bits) * strength(Math.abs(bits) * 1.5), { signed: true }), colouredText(pieces, width))],
-        tables: [table("Bits of each word", ["word", a.run, b.run, "difference"], words.map(({ piece, by }, place) => [piece, a.words[place], b.words[place], by])), ...tables],
+        tables: [table("Bits of each word", ["word", a.run, b.run, "difference"], words.map(({ piece, first, second, by }) => [piece, first, second, by])), ...tables],
       };
     }
-    const figures = data.runs.map((run, place) => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(place) } }), run.run, h("small", {}, `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits · ${number(run.bits_per_byte)} per byte${run.lossy ? " · lossy tokenizer" : ""}${run.pseudo ? " · each token guessed from all others" : ""}`)), colouredText(run.tokens.map(each => ({ piece: each.piece, share: strength(each.bits), says: `${run.run}: “${visible(each.piece)}”, ${number(each.bits, 2)} bits` })), width)));
+    const figures = data.runs.map((run, place) => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(place) } }), run.run, h("small", {}, `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits · ${number(run.bits_per_byte)} per byte${run.lossy ? " · lossy tokenizer" : ""}${run.pseudo ? " · each token guessed from all others" : ""}`)), colouredText(run.tokens.map(each => ({ piece: each.token, share: strength(each.bits), says: `${run.run}: “${visible(each.token)}”, ${number(each.bits, 2)} bits` })), width)));
     return { pictures: [legend("bits", [0.5, 2, 4, 7, 10, 12], strength), ...figures], tables };
   },
 };
