@@ -16,6 +16,9 @@ def studio(
     host: Annotated[
         str, typer.Option(help="The address to listen on; any but this machine's own needs --token.")
     ] = "127.0.0.1",
+    lecture: Annotated[
+        Path | None, typer.Option(help="A TOML file of views to show in order. (default: lecture.toml in RUNS)")
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(help="What allows to start and stop training. (default: a new one, in the printed address)"),
@@ -40,12 +43,15 @@ def studio(
     import socket
 
     from lmlab.studio.app import make_app
+    from lmlab.studio.lecture import read_lecture
 
     home = host in ("127.0.0.1", "localhost", "::1")
     if not home and token is None:
         raise ValueError(f"--host {host} opens the studio to other machines: give it a --token")
+    if lecture is not None:
+        read_lecture(lecture)
     token = token or secrets.token_urlsafe(16)
-    app = make_app(runs, token=token, host=host)
+    app = make_app(runs, token=token, host=host, talk=lecture)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from lmlab.studio import attention, blanks, curves, next_words, predict, runs, surprise, translate, writing
+from lmlab.studio import attention, blanks, curves, lecture, next_words, predict, runs, surprise, translate, writing
 from lmlab.studio.guarding import App, Guard
 from lmlab.studio.shelf import Shelf
 
@@ -22,16 +22,17 @@ STATIC = Path(__file__).with_name("static")
 API = "/studio/api"
 
 
-def make_studio(shelf: Shelf) -> APIRouter:
+def make_studio(shelf: Shelf, *, talk: Path | None = None) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, attention):
         router.include_router(view.make_router(shelf))
+    router.include_router(lecture.make_router(shelf, talk))
     return router
 
 
-def make_app(folder: str | Path, *, token: str | None = None, host: str = "127.0.0.1") -> App:
-    """The studio of the runs in a folder, behind its guard."""
+def make_app(folder: str | Path, *, token: str | None = None, host: str = "127.0.0.1", talk: Path | None = None) -> App:
+    """The studio of the runs in a folder, behind its guard; `talk` is the file of a lecture."""
     shelf = Shelf(folder)
 
     @asynccontextmanager
@@ -40,7 +41,7 @@ def make_app(folder: str | Path, *, token: str | None = None, host: str = "127.0
         yield
 
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.include_router(make_studio(shelf))
+    app.include_router(make_studio(shelf, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
 
     @app.get("/")

@@ -19,7 +19,7 @@ const lightness = share => isDark() ? 0.26 + 0.62 * share : 0.985 - 0.585 * shar
 /** A share from 0 to 1 as a colour, from the paper to the strongest. */
 export const scale = (share, hue = 262) => {
   const t = Math.min(1, Math.max(0, share));
-  return oklch(lightness(t), 0.012 + 0.15 * Math.sin(Math.PI * Math.min(1, 0.08 + 0.62 * t)), hue);
+  return oklch(lightness(t), 0.004 + 0.155 * Math.sin(Math.PI * Math.min(1, 0.66 * t ** 0.8)), hue);
 };
 
 /** A value from -1 to 1: one hue for each sign, as strong as it is far from 0. */

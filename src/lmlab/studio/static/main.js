@@ -5,11 +5,12 @@ import { get, listen, token } from "./api.js";
 import { onScheme } from "./colours.js";
 import { Page } from "./page.js";
 import { parse, read } from "./state.js";
-import { startLecture } from "./lecture.js";
+import { showSlide } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
   ["runs", "Runs"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"],
+  ["lecture", "Lecture"],
 ];
 const main = document.getElementById("main"), nav = document.getElementById("nav");
 let page = null, runs = [], opening = 0;
@@ -33,14 +34,18 @@ const open = async () => {
   const turn = ++opening;
   const { default: view } = await import(`./views/${wanted}.js`);
   if (turn !== opening) return;
+  const slide = Number(query.get("slide")) || undefined;
+  showSlide(slide, runs);
   const state = begin(view, read(query, view.defaults));
   document.title = `${view.title} · lmlab studio`;
   if (page?.view === view) {
     page.state = state;
+    page.extra = { slide };
     return page.refresh();
   }
   page?.close();
   page = new Page(view, state, runs);
+  page.extra = { slide };
   main.replaceChildren(page.element);
   await page.refresh();
 };
@@ -59,5 +64,4 @@ document.documentElement.dataset.token = token() ? "yes" : "no";
 const known = get("runs").then(found => know(found.runs)).catch(error => { main.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message)) });
 await known;
 await open();
-startLecture();
 listen("live", {}, { runs: found => { if (JSON.stringify(found.runs) !== JSON.stringify(runs)) know(found.runs) } });

@@ -28,7 +28,9 @@ export class Page {
     view.start?.(this);
   }
 
-  get width() { return Math.max(240, Math.floor(this.stage.clientWidth || 800)) }
+  /** How much larger pictures are drawn in a lecture, and the width that they have before that. */
+  get scale() { return document.documentElement.classList.contains("large") ? 1.3 : 1 }
+  get width() { return Math.max(240, Math.floor((this.stage.clientWidth || 800) / this.scale)) }
 
   /** Be told of the state, now and whenever it changes. */
   follow(follower) { this.followers.push(follower) }
@@ -36,7 +38,7 @@ export class Page {
   /** Change the state: the address says so, and what depends on it is drawn anew. */
   set(changes, { push = false } = {}) {
     this.state = { ...this.state, ...changes };
-    const address = write(this.view.name, this.state, this.view.defaults);
+    const address = write(this.view.name, this.state, this.view.defaults, this.extra);
     if (address !== location.hash) history[push ? "pushState" : "replaceState"](null, "", address);
     return this.refresh();
   }
@@ -82,6 +84,7 @@ export class Page {
     const focused = this.stage.contains(document.activeElement) ? reachable().indexOf(document.activeElement) : -1;
     const { pictures, tables = [] } = this.view.draw(this, this.data, this.state);
     this.stage.replaceChildren(...[pictures].flat().filter(Boolean));
+    if (this.scale !== 1) for (const each of this.stage.querySelectorAll("svg[viewBox]")) for (const side of ["width", "height"]) each.setAttribute(side, String(this.scale * Number(each.getAttribute(side))));
     this.tables = tables;
     this.numbers.lastChild.replaceChildren(...tables);
     this.numbers.hidden = !tables.length;

@@ -105,7 +105,7 @@ export const colouredText = (pieces, width, { size = 14 } = {}) => {
 /** The key of the colours: samples with numbers. */
 export const legend = (label, stops, share, { signed = false } = {}) => {
   const w = 54;
-  return h("div", { class: "scroll", "data-small": true }, s("svg", { width: 70 + w * stops.length + 40, height: 24, role: "img", "aria-label": `${label}: ${stops.join(", ")}` }, s("text", { class: "tick", x: 0, y: 16 }, label), stops.map((each, place) => {
+  return h("div", { class: "scroll", "data-small": true }, s("svg", { width: 70 + w * stops.length + 40, height: 24, viewBox: `0 0 ${70 + w * stops.length + 40} 24`, role: "img", "aria-label": `${label}: ${stops.join(", ")}` }, s("text", { class: "tick", x: 0, y: 16 }, label), stops.map((each, place) => {
     const part = share(each);
     return [s("rect", { x: 70 + place * w, y: 2, width: w - 2, height: 20, rx: 3, fill: signed ? diverging(part) : scale(part) }), s("text", { class: "tick", x: 70 + place * w + w / 2 - 1, y: 16, "text-anchor": "middle", style: { fill: inkOn(Math.abs(part)) } }, String(each).replace("-", "−"))];
   })));

@@ -21,13 +21,14 @@ export const read = (query, defaults) => {
 };
 
 /** The address of a view in a state; what is as usual is left out. */
-export const write = (name, state, defaults) => {
+export const write = (name, state, defaults, extra = {}) => {
   const query = new URLSearchParams();
   for (const [key, value] of Object.entries(state)) {
     if (!(key in defaults) || JSON.stringify(value) === JSON.stringify(defaults[key])) continue;
     if (Array.isArray(value)) (value.length ? value : [""]).forEach(each => query.append(key, each));
     else query.set(key, typeof value === "boolean" ? (value ? "1" : "0") : String(value));
   }
+  for (const [key, value] of Object.entries(extra)) if (value !== undefined) query.set(key, String(value));
   const tail = query.toString();
   return `#/${name}${tail ? "?" + tail : ""}`;
 };

@@ -9,6 +9,8 @@ import { heatMap } from "../heat.js";
 
 const SMALL = 40;
 /** Tokens up to which a head is drawn cell by cell, with names. */
+/** Most weights are small: colours go by their root, so that one in a hundred can be seen. */
+const strength = value => Math.sign(value) * Math.sqrt(Math.abs(value));
 const rgb = colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
 
 /** A head as pixels: one for each weight, drawn as large as there is room. */
@@ -17,7 +19,7 @@ const pixels = (weights, rows, columns, size, signed) => {
   const canvas = h("canvas", { width: columns, height: rows, role: "img" });
   const image = new ImageData(columns, rows);
   for (let i = 0; i < rows * columns; i++) {
-    const [r, g, b] = palette[255 + Math.max(-255, Math.min(255, Math.round(255 * weights[i])))];
+    const [r, g, b] = palette[255 + Math.max(-255, Math.min(255, Math.round(255 * strength(weights[i]))))];
     image.data.set([r, g, b, 255], 4 * i);
   }
   canvas.getContext("2d").putImageData(image, 0, 0);
@@ -93,10 +95,10 @@ export default {
     page.locked = false;
     const strip = [
       h("figure", {}, h("figcaption", {}, data.kind === "cross" ? "Target: from here" : "From here", h("small", {}, locked >= 0 ? "locked; click it again to free it" : "point at a token, or click to lock it")), colouredText(rows.map((place, at) => ({ piece: about.queries[place], share: at === from ? 1 : 0, says: `From “${visible(about.queries[place])}”: most to ${best(row(at), columns, about.keys)}`, pick: `lock ${place}`, class: at === locked ? "locked" : "" })), page.width)),
-      h("figure", {}, h("figcaption", {}, `“${visible(about.queries[rows[from]])}” looks ${signed ? "(change)" : ""} here`), legend("weight", signed ? [-1, -0.5, -0.1, 0, 0.1, 0.5, 1] : [0, 0.05, 0.2, 0.5, 0.8, 1], value => signed ? Math.sign(value) * Math.sqrt(Math.abs(value)) : Math.sqrt(value), { signed }), colouredText(columns.map((place, at) => ({ piece: about.keys[place], share: Math.sqrt(Math.abs(row(from)[at])), ...(signed ? { sign: row(from)[at] < 0 ? -1 : 1 } : {}), says: `“${visible(about.queries[rows[from]])}” looks at “${visible(about.keys[place])}” with ${number(row(from)[at])}${signed ? " more than before" : ""}` })), page.width)),
+      h("figure", {}, h("figcaption", {}, `“${visible(about.queries[rows[from]])}” looks ${signed ? "(change)" : ""} here`), legend("weight", signed ? [-1, -0.5, -0.1, 0, 0.1, 0.5, 1] : [0, 0.05, 0.2, 0.5, 0.8, 1], strength, { signed }), colouredText(columns.map((place, at) => ({ piece: about.keys[place], share: Math.abs(strength(row(from)[at])), ...(signed ? { sign: row(from)[at] < 0 ? -1 : 1 } : {}), says: `“${visible(about.queries[rows[from]])}” looks at “${visible(about.keys[place])}” with ${number(row(from)[at])}${signed ? " more than before" : ""}` })), page.width)),
     ];
-    const matrix = rows.length <= SMALL && columns.length <= SMALL && !signed
-      ? h("div", { class: "scroll" }, heatMap({ rows: rows.map(place => about.queries[place]), columns: columns.map(place => about.keys[place]), weights: rows.map((_, at) => [...row(at)]), name: "One head", says: (r, c, value) => `“${visible(about.queries[rows[r]])}” looks at “${visible(about.keys[columns[c]])}” with ${number(value)}` }))
+    const matrix = rows.length <= SMALL && columns.length <= SMALL
+      ? h("div", { class: "scroll" }, heatMap({ rows: rows.map(place => about.queries[place]), columns: columns.map(place => about.keys[place]), weights: rows.map((_, at) => [...row(at)]), name: "One head", share: strength, signed, says: (r, c, value) => `“${visible(about.queries[rows[r]])}” looks at “${visible(about.keys[columns[c]])}” with ${number(value)}` }))
       : large(page, weights, rows, columns, about, signed);
     const place = rows[from], canHide = data.kind !== "cross" && data.kind !== "decoder";
     const bar = h("div", { class: "choices" }, h("button", { type: "button", "data-do": "all", onclick: () => page.set({ head: -1 }, { push: true }) }, "← all heads"), canHide && h("button", { type: "button", "data-do": "mask", onclick: () => page.set({ masked: [...new Set([...state.masked, String(place)])], lock: -1, change: true }) }, `Hide “${cut(visible(about.queries[place]), 14)}” from the model`));
