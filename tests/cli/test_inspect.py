@@ -9,7 +9,7 @@ import pytest
 
 from lmlab.cli.inspect import VERBS
 from lmlab.cli.verbs import load_command
-from standins import write_run
+from standins import TEXT, write_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 
@@ -74,6 +74,18 @@ def test_attention(run_command, runs: Path, tmp_path: Path) -> None:
     assert "looks most from" in run_command("inspect", "attention", gpt2, "the cat sat", "--link", "sat:cat").out
 
 
+def test_cells(run_command, runs: Path, tmp_path: Path) -> None:
+    lstm = str(runs / "lstm")
+    (tmp_path / "text.txt").write_text(TEXT)
+    said = run_command("inspect", "cells", lstm, "text.txt", "--regex", "cat|dog", "--top", "5", "-o", "found.html")
+    assert said.code == 0, said.err
+    assert "AUC" in said.out
+    found = json.loads(run_command("inspect", "cells", lstm, "--text", "the cat sat", "--unit", "3", "--json").out)
+    assert (found["part"], found["unit"]) == ("hidden", 3)
+    said = run_command("inspect", "cells", lstm, "--text", "the cat", "--part", "forget_gate", "-o", "gate.png")
+    assert said.code == 0, said.err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -88,6 +100,8 @@ def test_attention(run_command, runs: Path, tmp_path: Path) -> None:
         (["attention", "RUN", "a", "--layer", "7"], "--layer 7: there are 2, 0 to 1"),
         (["attention", "RUN", "a", "--link", "sat"], "--link sat: give two words"),
         (["attention", "RUN", "a", "--kind", "cross"], "--kind cross: this model has self"),
+        (["cells", "RUN"], "give FILE (or - for standard input), or --text TEXT"),
+        (["cells", "RUN", "pairs.tsv", "--find", "quote"], "unknown property 'quote'; did you mean 'quotes'"),
         (["minimal-pears", "RUN"], "Did you mean 'minimal-pairs'?"),
     ],
 )

@@ -17,6 +17,7 @@ VERBS: dict[str, Verb] = {
     verb.name: verb._replace(folder=HERE)
     for verb in (
         Verb("attention", INSIDE, "Where does each head look? Weights, entropy, distance, rollout."),
+        Verb("cells", INSIDE, "Which cells or neurons follow quotes, brackets, anything?"),
         Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
         Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
     )
