@@ -170,6 +170,7 @@ LAYERS = {
         "analysis",
         "language_model",
         "own_files",
+        "run",
     },
     "report": {"units", "models", "tokenizers", "checkpoint", "costs", "recipe", "run", "language_model", "compare"},
 }

@@ -62,5 +62,5 @@ def studio(
     shown = f"[{host}]" if ":" in host else host
     print(f"The studio is open: http://{shown}:{listening.getsockname()[1]}/#token={token}", flush=True)
     print("Ctrl-C ends it.", flush=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="warning", timeout_graceful_shutdown=2))
+    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2))
     server.run(sockets=[listening])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 import threading
+import traceback
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +15,21 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
-from lmlab.studio import attention, blanks, curves, lecture, next_words, predict, runs, surprise, translate, writing
+from lmlab.studio import (
+    attention,
+    blanks,
+    cells,
+    curves,
+    lecture,
+    mix,
+    next_words,
+    pairs,
+    predict,
+    runs,
+    surprise,
+    translate,
+    writing,
+)
 from lmlab.studio.guarding import App, Guard
 from lmlab.studio.shelf import Shelf
 
@@ -25,7 +40,20 @@ API = "/studio/api"
 def make_studio(shelf: Shelf, *, talk: Path | None = None) -> APIRouter:
     """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, attention):
+    for view in (
+        runs,
+        curves,
+        next_words,
+        surprise,
+        writing,
+        blanks,
+        translate,
+        predict,
+        attention,
+        cells,
+        pairs,
+        mix,
+    ):
         router.include_router(view.make_router(shelf))
     router.include_router(lecture.make_router(shelf, talk))
     return router
@@ -78,6 +106,7 @@ def add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(Exception)
     async def ours(request: Request, error: Exception) -> Response:
+        traceback.print_exception(error)
         return _error(500, f"unexpected {type(error).__name__}; the terminal has the traceback")
 
 

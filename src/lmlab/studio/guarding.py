@@ -23,7 +23,7 @@ LARGEST = 1 << 20
 HERE = ("127.0.0.1", "localhost", "[::1]")
 HEADERS = {
     "content-security-policy": (
-        "default-src 'self'; img-src 'self' blob:; object-src 'none'; base-uri 'none'; form-action 'none'; "
+        "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; base-uri 'none'; form-action 'none'; "
         "frame-ancestors 'none'"
     ),
     "x-content-type-options": "nosniff",

@@ -125,7 +125,8 @@ def describe(name: str, path: Path) -> dict[str, Any]:
     """A run for a list: what it is, what can be done with it, how far it is; without reading its weights."""
     kind = str(read(path / "config.json").get("kind"))
     system = LINEAGE.get(kind)
-    task = read(path / "task.json").get("kind")
+    told = read(path / "task.json")
+    task = told.get("kind")
     last = _last_line(path)
     return {
         "name": name,
@@ -135,6 +136,7 @@ def describe(name: str, path: Path) -> dict[str, Any]:
         "summary": system.summary if system else None,
         "does": list(system.does) if system and task is None else ["vectors"],
         "task": task,
+        "how": told.get("how"),
         "status": status(path),
         "weights": (path / "model.safetensors").is_file(),
         "parameters": (last.get("parameters") or {}).get("total"),

@@ -71,22 +71,14 @@ const toPng = async svg => {
 /** The whole view as one page, with its pictures, tables and numbers in it. */
 const toPage = async ({ title, lead, stage, tables, data, link }) => {
   const style = await (await fetch("/studio/static/studio.css")).text();
-  const page = document.implementation.createHTMLDocument(title);
-  page.documentElement.lang = "en";
-  const meta = page.createElement("meta");
-  meta.setAttribute("charset", "utf-8");
-  page.head.prepend(meta);
-  const css = page.createElement("style");
-  css.textContent = style;
-  page.head.append(css);
   const picture = together(stage);
   const words = picture ? [] : [...stage.childNodes].map(each => each.cloneNode(true));
   const json = h("script", { type: "application/json", id: "data" });
   json.textContent = JSON.stringify(data).replaceAll("<", "\\u003c");
   const main = h("main", {}, h("h1", {}, title), h("p", { class: "lead" }, lead), h("section", {}, h("div", { class: "scroll" }, picture ?? words)), h("section", {}, tables.map(each => each.cloneNode(true))), h("p", { class: "lead" }, `Made with lmlab studio: ${link}`), json);
   for (const each of main.querySelectorAll("button, input, select, textarea")) each.setAttribute("disabled", "");
-  page.body.append(page.adoptNode(main));
-  return "<!doctype html>\n" + page.documentElement.outerHTML;
+  const head = `<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">${h("title", {}, title).outerHTML}<style>${style}</style>`;
+  return `<!doctype html>\n<html lang="en"><head>${head}</head><body>${main.outerHTML}</body></html>\n`;
 };
 
 /** The row of buttons under a picture; `view()` gives what is to be written. */

@@ -21,6 +21,7 @@ export class Page {
       controls.length > 0 && h("section", { class: "controls" }, controls),
       h("section", { class: "result" }, this.wrong, this.stage, this.said, this.numbers, this.bar));
     reachMarks(this);
+    this.bar.hidden = this.numbers.hidden = true;
     let width = 0;
     const watch = new ResizeObserver(entries => { const now = Math.round(entries[0].contentRect.width); if (Math.abs(now - width) > 8) { const first = !width; width = now; if (!first) this.draw() } });
     watch.observe(this.stage);

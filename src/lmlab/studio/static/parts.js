@@ -111,11 +111,11 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
   })));
 };
 
-/** Bars with names: {piece, share, kept?, says, pick?}, drawn as wide as the column. */
-export const bars = (rows, colour, width) => {
+/** Bars with names: {piece, share, kept?, says, pick?}, drawn as wide as the column; `whole` is the number of the longest. */
+export const bars = (rows, colour, width, whole) => {
   width = Math.min(width, 640);
   const high = 26, letters = Math.min(150, Math.max(70, ...rows.map(row => wide(cut(visible(row.piece), 16)) + 10))), room = Math.max(40, width - letters - 62);
-  const most = Math.max(...rows.map(row => Math.max(row.share, row.kept ?? 0)), 1e-9);
+  const most = whole ?? Math.max(...rows.map(row => Math.max(row.share, row.kept ?? 0)), 1e-9);
   return s("svg", { width, height: high * rows.length + 4, viewBox: `0 0 ${width} ${high * rows.length + 4}`, role: "group", "aria-label": "Bars" }, rows.map((row, place) => {
     const y = place * high, long = value => Math.max(0.5, value / most * room);
     return mark(row.says, [
