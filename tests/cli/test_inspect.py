@@ -86,6 +86,41 @@ def test_cells(run_command, runs: Path, tmp_path: Path) -> None:
     assert said.code == 0, said.err
 
 
+def test_probes(run_command, runs: Path, tmp_path: Path) -> None:
+    rows = [f"{text}\t{label}" for text, label in (("the cat sat .", "cat"), ("a dog ran .", "dog")) for _ in range(12)]
+    (tmp_path / "labels.tsv").write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    said = run_command("inspect", "probes", str(runs / "lstm"), "labels.tsv", "--json")
+    assert said.code == 0, said.err
+    assert len(json.loads(said.out)["layers"]) == 2
+    sentence = "1\tthe\t_\tDET\tDT\t_\t2\tdet\t_\t_\n2\tcat\t_\tNOUN\tNN\t_\t0\troot\t_\t_\n\n"
+    (tmp_path / "tree.conllu").write_text(sentence * 20)
+    said = run_command("inspect", "probes", str(runs / "gpt2"), "tree.conllu", "-o", "probes.html")
+    assert said.code == 0, said.err
+    assert "100.0% right" in said.out
+    said = run_command("inspect", "probes", str(runs / "ngram"), "tree.conllu")
+    assert said.code == 2
+
+
+def test_senses(run_command, runs: Path, tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text(TEXT)
+    said = run_command("inspect", "senses", str(runs / "gpt2"), "text.txt", "--word", "cat", "-o", "cat.html")
+    assert said.code == 0, said.err
+    assert "occurrences of “cat”" in said.out
+    assert "say whose occurrences" in run_command("inspect", "senses", str(runs / "gpt2"), "text.txt").err
+
+
+def test_bias(run_command, runs: Path, tmp_path: Path) -> None:
+    said = run_command("inspect", "bias", str(runs / "ngram"), "-o", "bias.html")
+    assert said.code == 0, said.err
+    assert "Blodgett" in said.out
+    (tmp_path / "crows.csv").write_text(
+        "id,sent_more,sent_less,stereo_antistereo,bias_type\n0,the cat sat,the dog sat,stereo,animals\n"
+    )
+    found = json.loads(run_command("inspect", "bias", str(runs / "lstm"), "crows.csv", "--json").out)
+    assert found["pairs"] == 1
+    assert "belong together" in run_command("inspect", "bias", str(runs / "lstm"), "--source", "a").err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -18,6 +18,9 @@ VERBS: dict[str, Verb] = {
     for verb in (
         Verb("attention", INSIDE, "Where does each head look? Weights, entropy, distance, rollout."),
         Verb("cells", INSIDE, "Which cells or neurons follow quotes, brackets, anything?"),
+        Verb("probes", INSIDE, "What can be read off each layer? Parts of speech, number, trees …"),
+        Verb("senses", INSIDE, 'Do the senses of a word lie apart? The picture of "bank".'),
+        Verb("bias", BEHAVIOUR, "Which of two groups is more probable, word by word?"),
         Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
         Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
     )
