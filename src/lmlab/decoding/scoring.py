@@ -26,6 +26,8 @@ from lmlab.tokenizers.frames import pad_rows
 
 Nats = NDArray[np.float64]
 
+SEGMENT = 256
+"""Tokens that a network without a window reads at once; a Transformer-XL sees more in a longer one."""
 LOGITS_AT_ONCE = 2**26
 """Bounds the memory of one batch: rows x tokens x vocabulary."""
 
@@ -168,7 +170,7 @@ def _score(
     results = [np.zeros(len(text)) for text in texts]
     rows = [torch.cat([text.new_tensor([boundary]), text]) for text in texts]
     if model.window is None:
-        segment = segment or (256 if isinstance(model, ScoresVectors) else 16384)
+        segment = segment or (SEGMENT if isinstance(model, ScoresVectors) else 16384)
         _score_segments(model, rows, results, batch, segment, count)
     else:
         _score_windows(model, model.window, rows, results, batch, count)
@@ -206,7 +208,9 @@ def _score_segments(
                 count.add(len(part))
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
+    """A part of a document that is read afresh, to score what is new in it."""
+
     document: int
     start: int  # of the first token that is read
     first: int  # the first position in the window whose target is scored here
@@ -218,9 +222,9 @@ def _score_windows(
 ) -> None:
     """Windows of all documents in batches, longest first; each begins half a window after the one before."""
     device, size = model.device, _rows_at_once(model, batch, window)
-    windows = [w for i, nats in enumerate(results) for w in _windows(i, len(nats), window)]
-    windows.sort(key=lambda w: -w.length)
-    for group in (windows[i : i + size] for i in range(0, len(windows), size)):
+    every = [w for i, nats in enumerate(results) for w in windows(len(nats), window, document=i)]
+    every.sort(key=lambda w: -w.length)
+    for group in (every[i : i + size] for i in range(0, len(every), size)):
         text, _ = pad_rows([rows[w.document][w.start : w.start + w.length + 1] for w in group], device=device)
         place = torch.arange(text.shape[1] - 1, device=device)
         first = torch.tensor([w.first for w in group], device=device)[:, None]
@@ -235,13 +239,13 @@ def _score_windows(
         count.add(done)
 
 
-def _windows(document: int, length: int, window: int) -> Iterable[_Window]:
+def windows(length: int, window: int, *, document: int = 0) -> Iterable[Window]:
     """Windows over `length` tokens that score each once: the first all its own, the others what is new in them."""
     stride = max(1, window // 2)
     start, scored = 0, 0
     while scored < length:
         end = min(start + window, length)
-        yield _Window(document, start, scored - start, end - start)
+        yield Window(document, start, scored - start, end - start)
         scored, start = end, start + stride
 
 

@@ -54,6 +54,8 @@ class JoinableState(Protocol):
 
     def join(self, others: Sequence[Any]) -> Any: ...
 
+    def apart(self) -> Any: ...
+
 
 def join_states(states: Sequence[State]) -> State:
     """One state with the rows of several states of one model; each row goes on as it would alone."""
@@ -72,6 +74,22 @@ def join_states(states: Sequence[State]) -> State:
         parts = [join_states(part) for part in zip(*states, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return first
+
+
+def keep_apart(state: State) -> State:
+    """The state in a form in which a row goes on to the very same bits, whatever rows are beside it.
+
+    It costs some work, so it is for who promises that. Rows must be two or more, since one row alone is computed by
+    other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`).
+    """
+    if isinstance(state, JoinableState):
+        return state.apart()
+    if isinstance(state, dict):
+        return {key: keep_apart(value) for key, value in state.items()}
+    if isinstance(state, (tuple, list)):
+        parts = [keep_apart(part) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+    return state
 
 
 def rows_of(state: State) -> int:

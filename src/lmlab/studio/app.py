@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 import threading
 import traceback
 from collections.abc import AsyncIterator
@@ -15,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.staticfiles import StaticFiles
 
+from lmlab.serve.guard import LOOPBACK, Guard, Rules, is_loopback
 from lmlab.studio import (
     attention,
     blanks,
@@ -30,11 +30,15 @@ from lmlab.studio import (
     translate,
     writing,
 )
-from lmlab.studio.guarding import App, Guard
 from lmlab.studio.shelf import Shelf
 
 STATIC = Path(__file__).with_name("static")
 API = "/studio/api"
+PAGE = (
+    "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'"
+)
+"""What the page may load: its own files, and pictures that it made itself to save them."""
 
 
 def make_studio(shelf: Shelf, *, talk: Path | None = None) -> APIRouter:
@@ -59,7 +63,9 @@ def make_studio(shelf: Shelf, *, talk: Path | None = None) -> APIRouter:
     return router
 
 
-def make_app(folder: str | Path, *, token: str | None = None, host: str = "127.0.0.1", talk: Path | None = None) -> App:
+def make_app(
+    folder: str | Path, *, token: str | None = None, host: str = "127.0.0.1", talk: Path | None = None
+) -> Guard:
     """The studio of the runs in a folder, behind its guard; `talk` is the file of a lecture."""
     shelf = Shelf(folder)
 
@@ -74,14 +80,15 @@ def make_app(folder: str | Path, *, token: str | None = None, host: str = "127.0
 
     @app.get("/")
     def page() -> Response:
-        return FileResponse(STATIC / "index.html", headers={"cache-control": "no-cache"})
+        return FileResponse(STATIC / "index.html", headers={"content-security-policy": PAGE})
 
     @app.get("/health")
     def health() -> Any:
         return {"status": "ok"}
 
     add_errors(app)
-    return Guard(app, token=token or secrets.token_urlsafe(24), host=host)
+    hosts = frozenset((*LOOPBACK, host.lower()))
+    return Guard(app, Rules(hosts=hosts, token=None if is_loopback(host) else token))
 
 
 def _warm_up() -> None:

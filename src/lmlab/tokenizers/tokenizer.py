@@ -191,6 +191,10 @@ class Tokenizer:
             piece = self._bytes(token).decode(errors="backslashreplace")
         return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
 
+    def bytes_of(self, token: int) -> bytes | None:
+        """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""
+        return self._bytes(token) if self._byte_level and token not in self._specials else None
+
     def save(self, path: str | Path) -> None:
         """Write `tokenizer.json`, to a file or into a folder."""
         path = Path(path)
