@@ -56,6 +56,7 @@ VERBS: dict[str, Verb] = {
         Verb("compare", COMPARE, "Train models on the same text and budget, and rank them."),
         Verb("score", COMPARE, "Measure bits per byte and perplexity on texts."),
         Verb("evaluate", COMPARE, "Score a fine-tuned run, or a translator, on a test set."),
+        Verb("studio", INSIDE, "Look at runs in the browser: next words, beams, attention."),
         Verb("inspect", INSIDE, "Look inside runs: attention, cells, pairs, probes, senses …"),
         Verb("next", INSIDE, "Show the most probable next tokens after a prompt."),
         Verb("tokenize", INSIDE, "Show how a tokenizer splits a text into tokens."),
