@@ -19,6 +19,8 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("transformer-xl", {"memory": 0}),
     ("xlnet", {"memory": 4}),
     ("xlnet", {"memory": 0}),
+    ("reformer", {"chunk": 2, "local_chunk": 2}),
+    ("reformer", {"chunk": 4, "local_chunk": 2, "attends": "chunk", "hashes": 2}),
     ("lstm", {"connections": "highway", "tied": True}),
     ("nplm", {"direct": True}),
 ]

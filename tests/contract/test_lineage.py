@@ -157,7 +157,7 @@ def test_flops_are_counted_as_torch_counts_them(neural: Any) -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
     if "kernel" in type(neural.config).model_fields:
-        neural = make(_name(neural), kernel="readable")
+        neural = make(_name(neural), kernel="readable", once=False)
     neural.train()
     text = tokens(8, 24)
     state = detach_state(neural(text).state) if neural.carries else None  # a memory counts once it is full

@@ -51,6 +51,7 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ("seq2seq", "sutskever"): Published(384e6, "Sutskever et al. 2014, section 3.4", 80_000, source_vocabulary=160_000),
     ("seq2seq", "rnnsearch"): Published(None, "Bahdanau et al. 2015, section 4.1", 30_000, source_vocabulary=30_000),
     ("seq2seq", "luong"): Published(None, "Luong et al. 2015, section 4.1", 50_000, source_vocabulary=50_000),
+    ("lm-1b", "big"): Published(1.04e9, "Jozefowicz et al. 2016, table 1 (BIG LSTM + CNN inputs)", 793_471),
     ("transformer", "base"): Published(
         65e6,
         _VASWANI,
@@ -108,6 +109,9 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ),
     ("bart", "base"): Published(139e6, _FAIRSEQ, 50265),
     ("bart", "large"): Published(406e6, _FAIRSEQ, 50265),
+    ("elmo", "original"): Published(
+        None, "Peters et al. 2018; 93.6M of the parameters are published, the softmax is not", 793_471
+    ),
     ("transformer-xl", "standard"): Published(151e6, "Dai et al. 2019, table 1", 267_735),
     ("gpt", "117M"): Published(117e6, "Radford et al. 2018", 40478),
     ("gpt2", "124M"): Published(124e6, _OPENAI, 50257),

@@ -31,7 +31,7 @@ class Setting:
     default: Any = NEEDED
     plus: int | str = 0
     """What theirs has more than ours: a number, or the setting of ours that holds it, which must come before."""
-    words: Mapping[str, Any] | None = None
+    words: Mapping[Any, Any] | None = None
     """Their words with ours; of several with the same meaning, the first is written."""
     none: Any = None
     """What ours is where theirs is null."""

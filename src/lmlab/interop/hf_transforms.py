@@ -116,6 +116,29 @@ class PerHead:
         return [bias, *(tensor.reshape(len(tensor), *bias.shape) for tensor in (*inwards, outwards))]
 
 
+class Squeezed:
+    """Their tensor has one more dimension, of size 1."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.squeeze(self.dim) for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.unsqueeze(self.dim) for tensor in ours]
+
+
+class WithZeros:
+    """Beside their matrix stands a bias that nothing uses; it is zero on writing."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [theirs[0]]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [ours[0], ours[0].new_zeros(len(ours[0]))]
+
+
 class Waves:
     """Their sine waves come as all sines, then all cosines; ours alternate: the columns of W_R change places."""
 

@@ -50,6 +50,26 @@ class PredictsNext(Steps, Protocol):
 
 
 @runtime_checkable
+class PredictsBothWays(Protocol):
+    """Predicts each token from those before it and, by a second model, from those after it."""
+
+    def directions(self) -> tuple[PredictsNext, PredictsNext]:
+        """The model from left to right and the one from right to left, which is given texts from their ends."""
+
+    def read(self, tokens: Tensor, backwards: Tensor, state: State = None) -> tuple[Tensor, Tensor, State]:
+        """tokens [B, T] for the first direction, others for the second -> vectors [B, T, D] of each, and both states.
+
+        What is read backwards is given from its end, so that in each the next token is the one that is predicted.
+        """
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The surprisal in nats [N] of targets [N] at vectors [N, D]."""
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`, computed the fast way for training."""
+
+
+@runtime_checkable
 class WritesTarget(Steps, Protocol):
     """Writes a target from a source. It has no `start`: there is nothing to write from without a source."""
 
@@ -145,6 +165,7 @@ class Ability(NamedTuple):
 
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
+    "both directions": PredictsBothWays,
     "blanks": FillsBlanks,
     "any order": FillsInOrder,
     "target text": WritesTarget,

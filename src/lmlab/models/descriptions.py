@@ -34,6 +34,16 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab generate {run} {prompt}", "lmlab score {run} FILE"),
         ),
         Description(
+            "both directions",
+            "predicts the next token and, by a second model, the previous one",
+            "a language model in both directions",
+            "predict each token from either side",
+            "lmlab embed, lmlab finetune and lmlab score",
+            "elmo",
+            "Language models in both directions: one predicts the next token, another the previous one",
+            ("lmlab embed {run} FILE --layers mix -o out.npy", "lmlab score {run} FILE"),
+        ),
+        Description(
             "blanks",
             "predicts masked tokens (fills blanks)",
             "a masked language model",

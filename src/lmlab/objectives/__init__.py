@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",
+    "bidirectional": "lmlab.objectives.bidirectional:Bidirectional",
     "masked": "lmlab.objectives.masked:Masked",
     "permutation": "lmlab.objectives.permutation:Permutation",
     "replaced": "lmlab.objectives.replaced:Replaced",

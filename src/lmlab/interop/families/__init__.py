@@ -14,6 +14,7 @@ from lmlab.interop.families.gpt import GPT
 from lmlab.interop.families.gpt2 import GPT2
 from lmlab.interop.families.llama import LLAMA, MISTRAL, QWEN2
 from lmlab.interop.families.marian import MARIAN
+from lmlab.interop.families.reformer import REFORMER
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
 from lmlab.interop.families.xlnet import XLNET
@@ -22,7 +23,7 @@ from lmlab.interop.hf_table import Architecture, Family, Head
 FAMILIES: dict[str, Family] = {
     family.model_type: family
     for family in (
-        *(GPT, GPT2, TRANSFORMER_XL, LLAMA, MISTRAL, QWEN2),
+        *(GPT, GPT2, TRANSFORMER_XL, REFORMER, LLAMA, MISTRAL, QWEN2),
         *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
         *(BART, MARIAN),
     )
