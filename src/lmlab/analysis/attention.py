@@ -182,11 +182,13 @@ def self_attention_places(model: nn.Module) -> list[str]:
     return [name for name in names if name.rpartition(".")[2] == PLACE and name not in cross]
 
 
-def read_attention(model: Any, text: str, *, target: str | None = None) -> dict[str, Attention]:
+def read_attention(
+    model: Any, text: str, *, target: str | None = None, masked: Sequence[int] = ()
+) -> dict[str, Attention]:
     """The attention of one pass over a text, by kind: `self`, or of a translator `encoder`, `decoder` and `cross`.
 
     `model` is a LanguageModel. A translator writes the target itself if none is given. A text is framed as the model
-    reads it.
+    reads it. The tokens of the text (of a translator its source) at the places `masked` are hidden: see `hide`.
     """
     network = model.model
     cross = attention_places(network) if isinstance(network, nn.Module) else []
@@ -196,24 +198,43 @@ def read_attention(model: Any, text: str, *, target: str | None = None) -> dict[
             f"{type(network).__name__} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
         )
     if isinstance(network, EncoderDecoder):
-        return _read_pair(model, network, text, target, own, cross)
+        return _read_pair(model, network, text, target, own, cross, masked)
     (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])
     pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
     if network.window is not None and len(pieces) > network.window:
         raise ValueError(f"the text has {len(pieces)} tokens, and the model reads at most {network.window}: shorten it")
     inputs = {name: part.to(network.device) for name, part in collate([row]).items()}
+    inputs["tokens"] = torch.tensor([hide(pieces, masked, model.text_tokenizer)], device=network.device)
     with torch.inference_mode(), watching(network, *own) as seen:
         network(**inputs)
-    shown = [model.text_tokenizer.show(piece) for piece in pieces]
+    shown = [model.text_tokenizer.show(piece) for piece in hide(pieces, masked, model.text_tokenizer)]
     return {"self": Attention("self", shown, shown, _stack(seen, own), [not part for part in parts])}
 
 
+def hide(pieces: Sequence[int], places: Sequence[int], tokenizer: Any) -> list[int]:
+    """The tokens with those at some places hidden: by the mask, or where there is none the unknown or the boundary."""
+    if not places:
+        return list(pieces)
+    if not 0 <= min(places) <= max(places) < len(pieces):
+        raise ValueError(f"masked = {list(places)}: there are {len(pieces)} tokens, from 0 on")
+    unknown = tokenizer.unknown if tokenizer.unknown is not None else tokenizer.boundary
+    hidden = tokenizer.role("mask") if tokenizer.has_role("mask") else unknown
+    return [hidden if place in places else piece for place, piece in enumerate(pieces)]
+
+
 def _read_pair(
-    model: Any, network: EncoderDecoder, text: str, target: str | None, own: list[str], cross: list[str]
+    model: Any,
+    network: EncoderDecoder,
+    text: str,
+    target: str | None,
+    own: list[str],
+    cross: list[str],
+    masked: Sequence[int],
 ) -> dict[str, Attention]:
     translator = model.translator
     written: Any = target if target is not None else translator.translate([text])[0][0]
     sources, targets = translator.source_rows([text]), translator.target_rows([written])
+    sources = [hide(sources[0], masked, translator.source_tokenizer or translator.tokenizer)]
     source, lengths = pad_rows(sources, device=network.device)
     tokens, _ = pad_rows(targets, device=network.device)
     with torch.inference_mode(), watching(network, *own, *cross) as seen:
