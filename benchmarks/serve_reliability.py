@@ -1,9 +1,9 @@
-"""Figures of the server's reliability: clients, overload, cancellation, slow readers, limits, made-up requests, shutdown.
+"""How reliable the server is: clients, overload, cancellation, slow readers, limits, made-up requests, shutdown.
 
     python benchmarks/serve_reliability.py TEXT [--quick] [--only clients overload …]
 
-A tiny GPT-2 with random weights and an n-gram of TEXT are served by `lmlab serve` in a process of its own. `--quick` takes
-a twentieth of everything, to see that the script runs. One line is printed for each figure.
+A tiny GPT-2 with random weights and an n-gram of TEXT are served by `lmlab serve` in a process of its own. `--quick`
+takes a twentieth of everything, to see that the script runs. One line is printed for each figure.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -71,7 +72,7 @@ def overload(runs: list[Path], scale: float) -> None:
 
         async def burst(count: int) -> list[tuple[int, float, str]]:
             async with client(server.address) as web:
-                await web.get("/health")
+                await asyncio.gather(*(web.get("/health") for _ in range(count)))  # connected already
 
                 async def one() -> tuple[int, float, str]:
                     began = time.perf_counter()
@@ -141,10 +142,8 @@ def limits(runs: list[Path], scale: float) -> None:
                 yield b" " * 65536
 
         status: Any = "closed"
-        try:
+        with suppress(httpx.TransportError):
             status = httpx.post(f"{server.address}/v1/completions", content=endless(), headers=JSON).status_code
-        except httpx.TransportError:
-            pass
         told = httpx.post(f"{server.address}/v1/completions", content=b" " * (2**20 + 1), headers=JSON).status_code
         say(
             "body", chunked=f"{size:,} bytes: {status}", known_length=told, memory=f"{server.memory() - before:+.1f} MB"
@@ -179,10 +178,8 @@ def made_up(runs: list[Path], scale: float) -> None:
                 def check(case: Any) -> None:
                     statuses[case.call(base_url=server.address, timeout=120).status_code] += 1
 
-                try:
+                with suppress(hypothesis.errors.Unsatisfiable):
                     check()
-                except hypothesis.errors.Unsatisfiable:
-                    pass
     failed = sum(count for status, count in statuses.items() if status >= 500)
     say("made up", cases=sum(statuses.values()), server_errors=failed, answers=dict(sorted(statuses.items())))
 

@@ -1,11 +1,11 @@
-"""Tokens per second of the server against `transformers serve` with the same weights, and against our own offline batch.
+"""Tokens per second of the server: against `transformers serve` with the same weights, and our own offline batch.
 
     python benchmarks/serve_speed.py TEXT [--rows small medium] [--clients 1 8 32] [--repeats 5] [--threads 2]
 
-GPT-2 with random weights. Prompts of about 32 tokens are continued by 128, greedily, each client one request after another.
-`transformers serve` runs with and without its continuous batching. Printed for each number of clients: new tokens per
-second over all clients (median over the repeats, in which the servers take turns), and the time to the first token; then
-the share of what one offline batch of as many texts reaches, and how long each server takes to start.
+GPT-2 with random weights. Prompts of about 32 tokens are continued by 128, greedily, each client one request after
+another. `transformers serve` runs with and without its continuous batching. Printed for each number of clients: new
+tokens per second over all clients (median over the repeats, in which the servers take turns), and the time to the first
+token; then the share of what one offline batch of as many texts reaches, and how long each server takes to start.
 """
 
 from __future__ import annotations

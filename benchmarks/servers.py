@@ -1,4 +1,4 @@
-"""What the benchmarks of the server share: servers in processes of their own, their memory, and many clients at once."""
+"""What the benchmarks of the server share: servers in processes of their own, their memory, many clients at once."""
 
 from __future__ import annotations
 
