@@ -28,7 +28,7 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium h
 def address(studio_runs: Path) -> Iterator[str]:
     """A studio in a process of its own, as users have it."""
     pytest.importorskip("fastapi")
-    command = [sys.executable, "-m", "lmlab", "studio", str(studio_runs), "--port", "0", "--token", "secret"]
+    command = [sys.executable, "-m", "lmlab", "studio", str(studio_runs), "--port", "0", "--token", "secret-token"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert server.stdout is not None
     try:
@@ -114,6 +114,9 @@ def test_every_view_opens_and_says_nothing_wrong(browser: Any, address: str, sch
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{view} is wider than the window"
     studio.check()
+    if scheme == "dark":
+        studio.page.close()
+        return
     studio.page.set_viewport_size({"width": 390, "height": 800})
     for view in VIEWS:
         page = studio.open(view)
@@ -366,6 +369,24 @@ def test_a_view_is_saved_in_every_form(studio: Studio, tmp_path: Path, view: str
     assert json.loads(alone.locator("script#data").inner_text())
     assert alone.locator("svg").count() >= 1
     alone.close()
+
+
+def test_a_run_is_started_and_stopped_with_the_token(studio: Studio) -> None:
+    wanted = {"name": "begun", "model": "rnn", "tokenizer": "characters", "budget": "10min"}
+    page = studio.open("train", **wanted)
+    assert page.locator("[data-do=start]").is_disabled()
+    assert page.locator("pre.command").inner_text().startswith("lmlab train rnn builtin -o ")
+    page.goto(f"{studio.address}#token=secret-token")
+    page.reload()
+    studio.settle("runs")
+    assert "secret-token" not in page.url
+    page = studio.open("train", **wanted)
+    page.click("[data-do=start]")
+    page.wait_for_selector(".work .pill:has-text('running')")
+    page.wait_for_timeout(500)
+    page.click("[data-do=stop]")
+    page.wait_for_selector(".work .pill:not(.training)", timeout=60_000)
+    studio.check()
 
 
 def test_a_link_is_a_view(studio: Studio) -> None:
