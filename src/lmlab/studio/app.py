@@ -27,7 +27,9 @@ from lmlab.studio import (
     next_words,
     pairs,
     predict,
+    probes,
     runs,
+    senses,
     surprise,
     training,
     translate,
@@ -48,8 +50,8 @@ PAGE = (
 def make_studio(shelf: Shelf, works: Works, *, token: str | None = None, talk: Path | None = None) -> APIRouter:
     """All routes of the studio, to be mounted on an application; `token` is what starting and stopping needs."""
     router = APIRouter(prefix=API)
-    views = (runs, curves, next_words, surprise, writing, blanks, translate, predict, attention, cells, pairs, mix)
-    for view in views:
+    inside = (attention, cells, senses, probes, pairs, mix)
+    for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
         router.include_router(view.make_router(shelf))
     router.include_router(lecture.make_router(shelf, talk))
     router.include_router(training.make_router(works, token=token))
