@@ -30,7 +30,7 @@ LAYERS = {
     "data": {"config", "tokenizers"},
     "objectives": {"config", "units", "metrics", "layers", "models", "data", "tokenizers"},
     "checkpoint": {"config", "layers", "models", "tokenizers"},
-    "decoding": {"config", "bits", "progress", "layers", "models", "tokenizers"},
+    "decoding": {"config", "bits", "progress", "pages", "layers", "models", "tokenizers"},
     "analysis": {"config", "progress", "pages", "metrics", "layers", "models", "tokenizers", "data", "decoding"},
     "interop": {"config", "layers", "estimation", "models", "tokenizers", "checkpoint"},
     "costs": {"config", "layers", "models", "objectives", "tokenizers"},
@@ -105,6 +105,7 @@ LAYERS = {
     "language_model": {
         "config",
         "progress",
+        "pages",
         "models",
         "objectives",
         "tasks",
@@ -153,6 +154,7 @@ LAYERS = {
         "run",
         "language_model",
     },
+    "prompting": {"config", "progress", "metrics", "models", "data", "decoding", "tasks", "language_model"},
     "studio": {
         "names",
         "bits",

@@ -21,7 +21,7 @@ from translators import write_translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 SHAPE = {"width": 24, "heads": 3, "layers": 3, "window": 40}
-ATTENTIVE = ["attention-lm", "gpt", "gpt2", "transformer-xl", "bert", "roberta", "albert", "electra"]
+ATTENTIVE = ["attention-lm", "gpt", "gpt2", "transformer-xl", "bert", "roberta", "albert", "electra", "llama"]
 
 
 def test_weights_are_those_of_transformers() -> None:
@@ -45,7 +45,15 @@ def test_the_watched_pass_is_the_fused_one(name: str) -> None:
     torch.manual_seed(0)
     tokenizer = train("wordpiece:120", [TEXT])
     known = load_class(name).Config.model_fields
-    shape = {**SHAPE, "inner": 30, "embedding_width": 8, "tricks": "pre", "dropout": 0.0, "generator": 1.0}
+    shape = {
+        **SHAPE,
+        "inner": 30,
+        "embedding_width": 8,
+        "tricks": "pre",
+        "dropout": 0.0,
+        "generator": 1.0,
+        "key_value_heads": 1,
+    }
     lm = random_model(name, tokenizer, std=0.1, **{key: value for key, value in shape.items() if key in known})
     found = read_attention(lm, "the cat sat on the mat .")["self"]
     layers, _, queries, keys = found.weights.shape

@@ -40,10 +40,11 @@ def test_the_watched_pass_is_the_fused_one(kind: str) -> None:
 def test_gates_make_the_state() -> None:
     torch.manual_seed(0)
     x, h, c = torch.randn(3, 5), torch.randn(3, 4), torch.randn(3, 4)
-    parts = LSTMLayer(5, 4).parts(x, (h, c))
+    lstm, gru = LSTMLayer(5, 4), GRULayer(5, 4)
+    parts = lstm.parts(x, (h, c), lstm.weights())
     assert torch.allclose(parts["cell"], parts["forget_gate"] * c + parts["input_gate"] * parts["proposal"])
     assert torch.allclose(parts["hidden"], parts["output_gate"] * torch.tanh(parts["cell"]))
-    parts = GRULayer(5, 4).parts(x, h)
+    parts = gru.parts(x, h, gru.weights())
     mixed = (1 - parts["update_gate"]) * h + parts["update_gate"] * parts["proposal"]
     assert torch.allclose(parts["hidden"], mixed)
 

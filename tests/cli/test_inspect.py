@@ -6,10 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
+from rich.text import Text
 
+from lmlab.checkpoint import write_tensors
 from lmlab.cli.inspect import VERBS
 from lmlab.cli.verbs import load_command
 from standins import TEXT, write_run
+from translators import write_translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 
@@ -29,6 +33,8 @@ def test_a_row_says_what_the_analysis_says(name: str) -> None:
     assert command.name == name
     assert command.help.splitlines()[0] == VERBS[name].help
     assert "Example" in command.help
+    for text in (command.help, *(param.help or "" for param in command.params)):
+        assert Text.from_markup(text).plain == text.replace("\\[", "["), "write \\\\[ for a bracket before a letter"
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "lstm", "ngram"])
@@ -119,6 +125,40 @@ def test_bias(run_command, runs: Path, tmp_path: Path) -> None:
     found = json.loads(run_command("inspect", "bias", str(runs / "lstm"), "crows.csv", "--json").out)
     assert found["pairs"] == 1
     assert "belong together" in run_command("inspect", "bias", str(runs / "lstm"), "--source", "a").err
+
+
+def test_gradients_and_neighbours(run_command, runs: Path, tmp_path: Path) -> None:
+    gpt2 = str(runs / "gpt2")
+    found = json.loads(run_command("inspect", "gradients", gpt2, "the cat", "--target", "sat", "--json").out)
+    assert len(found["tokens"]) == len(found["values"])
+    said = run_command("inspect", "gradients", gpt2, "the cat", "-o", "g.html")
+    assert said.code == 0, said.err
+    found = json.loads(run_command("inspect", "neighbours", gpt2, "cat", "--top", "3", "--json").out)
+    assert len(found["neighbours"]) == 3
+    said = run_command("inspect", "neighbours", gpt2, "cat", "dog", "mat", "-o", "n.png")
+    assert said.code == 0, said.err
+
+
+def test_layers(run_command, tmp_path: Path) -> None:
+    (tmp_path / "tuned").mkdir()
+    (tmp_path / "tuned" / "task.json").write_text('{"kind": "classification"}')
+    scores = torch.tensor([0.0, 1.0, 2.0])
+    write_tensors(tmp_path / "tuned" / "head.safetensors", {"mix.scores": scores, "mix.gamma": torch.tensor(1.5)})
+    found = json.loads(run_command("inspect", "layers", "tuned", "--json").out)
+    assert found["runs"][0]["shares"] == pytest.approx(scores.softmax(0).tolist())
+    assert "reads layer 2 most (66.5%)" in run_command("inspect", "layers", "tuned").out
+    write_tensors(tmp_path / "tuned" / "head.safetensors", {"head.weight": scores})
+    assert "has learnt no mix of layers" in run_command("inspect", "layers", "tuned").err
+
+
+def test_errors(run_command, runs: Path, tmp_path: Path) -> None:
+    said = run_command("inspect", "errors", str(runs / "lstm"), "--text", "the cat", "--tokens", "12", "-o", "e.html")
+    assert said.code == 0, said.err
+    assert "syllable repeated" in said.out
+    translator = str(write_translator(tmp_path / "translator"))
+    found = json.loads(run_command("inspect", "errors", translator, "--text", "the cat sat .", "--plain", "--json").out)
+    assert found["aligned"]
+    assert [each["kind"] for each in found["outputs"]] == ["as it is"]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,8 @@ NOT_MEASURES = {"step", "tokens", "flops", "cost", "rate", "gradient", "best", "
 SMALL: dict[str, Any] = {
     "width": 16,
     "hidden": 16,
+    "cells": 20,
+    "filters": [[1, 6], [2, 6], [3, 6]],
     "heads": 2,
     "layers": 2,
     "inner": 32,

@@ -23,6 +23,7 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
     "GPT2LMHeadModel bytes": ("gpt2", "bytes", (), {}),
     "GPT2LMHeadModel characters": ("gpt2", "characters", (), {"dropout": 0.3}),
     "OpenAIGPTLMHeadModel": ("gpt", "unigram:300", (), {}),
+    "LlamaForCausalLM": ("llama", "bpe:300", (), {}),
     "BertForPreTraining": ("bert", "wordpiece:200", ROLES, {}),
     "BertForMaskedLM": ("bert", "wordpiece:200,cased", ROLES, {"pairs": False, "gelu": "tanh", "inner": 37}),
     "BertForMaskedLM multilingual": ("mbert", "wordpiece:200", ROLES, {"pairs": False, "pooler": False}),

@@ -28,6 +28,7 @@ KINDS = {
     "electra": ("wordpiece:200", "Electra"),
     "gpt2": ("bpe:300", "GPT2"),
     "gpt": ("bpe:300", "OpenAIGPT"),
+    "llama": ("bpe:300", "Llama"),
     "bart": ("bpe:300", "Bart"),
 }
 TASKS: dict[str, tuple[str, dict[str, Any], list[Example]]] = {
@@ -51,6 +52,7 @@ TASKS: dict[str, tuple[str, dict[str, Any], list[Example]]] = {
     "spans": ("ForQuestionAnswering", {}, [Example("what goes?", "the planet Mars goes round the sun")]),
 }
 GIVEN = {"gpt": ("classification", "regression"), "gpt2": ("classification", "regression", "tagging", "spans")}
+GIVEN["llama"] = ("classification", "tagging")
 GIVEN["bart"] = ("classification", "regression", "spans")
 CASES = [(kind, task) for kind in KINDS for task in GIVEN.get(kind, tuple(TASKS))]
 MANY = [str(number) for number in range(99)]

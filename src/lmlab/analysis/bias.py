@@ -17,16 +17,12 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import torch
-
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
 from lmlab.metrics.intervals import mean_interval
-from lmlab.models.abilities import WritesTarget, require
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import pad_rows
 
 OWN_TEMPLATES = Path(__file__).with_name("templates.toml")
 LIMITS = (
@@ -150,18 +146,9 @@ def _fill(template: str, words: Mapping[str, str]) -> str:
     return template[:1].upper() + template[1:]
 
 
-@torch.inference_mode()
 def target_bits(model: Any, sources: Sequence[str], targets: Sequence[str]) -> list[float]:
     """log₂ P(target | source) of each pair under a translator: what the nurse and the programmer become.
 
     The odds of two targets of one source ("die Krankenschwester", "der Krankenpfleger") are the difference.
     """
-    translator = model.translator
-    network = require(model.model, WritesTarget)
-    source, lengths = pad_rows(translator.source_rows(sources), device=network.device)
-    rows = translator.target_rows(list(targets))
-    tokens, sizes = pad_rows(rows, device=network.device)
-    state = network.begin(network.encode(source=source, lengths=lengths))
-    nats, _ = network.score(tokens[:, :-1], tokens[:, 1:], state)
-    real = torch.arange(nats.shape[1], device=nats.device) < (sizes - 1)[:, None]
-    return [-float(each) / math.log(2) for each in nats.double().masked_fill(~real, 0).sum(1)]
+    return [-float(nats.sum()) / math.log(2) for nats in model.translator.score(sources, targets)]

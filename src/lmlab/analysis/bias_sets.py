@@ -128,8 +128,8 @@ class Winogender(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            "the set was made for coreference (Rudinger et al. 2018), whose figures are of systems of another kind; here "
-            "the whole sentences with either pronoun are compared. US labour statistics of 2015 and 2016",
+            "the set was made for coreference (Rudinger et al. 2018), whose figures are of other systems; here the "
+            "whole sentences with either pronoun are compared. US labour statistics of 2015 and 2016",
             LIMITS,
         ]
 

@@ -51,6 +51,7 @@ VERBS: dict[str, Verb] = {
         Verb("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
         Verb("translate", USE, "Translate a file line by line, with beam search."),
         Verb("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
+        Verb("prompt", USE, "Do a task by prompting, without training (zero-shot, few-shot)."),
         Verb("serve", USE, "Serve runs behind the OpenAI completions API."),
         Verb("compare", COMPARE, "Train models on the same text and budget, and rank them."),
         Verb("score", COMPARE, "Measure bits per byte and perplexity on texts."),

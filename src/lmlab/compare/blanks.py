@@ -86,14 +86,22 @@ def fill_test(model: LanguageModel, texts: list[str]) -> Hidden:
     """
     filler, total, right, count = require(model.model, FillsBlanks), 0.0, 0, 0
     for inputs, targets in _batches(texts, model, filler):
-        hidden = filler.read(**{name: part.to(filler.device) for name, part in inputs.items()})
-        chosen = targets >= 0
-        scores = filler.logits(hidden[chosen.to(hidden.device)]).double().log_softmax(-1)
-        wanted = targets[chosen].to(scores.device)
+        at, there = _places(targets >= 0)
+        hidden = filler.read(**{name: part.to(filler.device) for name, part in inputs.items()}, at=at.to(filler.device))
+        scores = filler.logits(hidden[there.to(hidden.device)]).double().log_softmax(-1)
+        wanted = targets.gather(1, at)[there].to(scores.device)
         total -= float(scores.gather(1, wanted[:, None]).sum())
         right += int((scores.argmax(-1) == wanted).sum())
         count += len(wanted)
     return Hidden(count, total, right)
+
+
+def _places(chosen: Tensor) -> tuple[Tensor, Tensor]:
+    """The places [B, K] of what is chosen [B, T], and which of them are: a row with fewer has its last one again."""
+    counts = chosen.sum(1, keepdim=True)
+    order = (~chosen).int().argsort(stable=True, dim=1)
+    rank = torch.arange(int(counts.max()))
+    return order.gather(1, torch.minimum(rank, (counts - 1).clamp(min=0)).expand(len(chosen), -1)), rank < counts
 
 
 def choose_places(length: int, number: int) -> NDArray[np.int64]:

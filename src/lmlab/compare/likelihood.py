@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.bits import bits_per_byte
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import Entry, Record
 from lmlab.language_model import LanguageModel
@@ -44,7 +45,7 @@ def perplexity(nats: float) -> float | None:
 
 def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:
     """The character after each of the `count` tokens of a text."""
-    offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
+    offsets = tokenizer.encode_places(text)[1]
     if len(offsets) != count:  # a tokenizer of others that joins tokens: spread them evenly
         return np.linspace(len(text) / max(1, count), len(text), count).astype(np.int64)
     return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))
@@ -70,7 +71,10 @@ def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgres
         ends = token_ends(model.text_tokenizer, text, count=len(nats))
         unit = np.searchsorted(starts, np.maximum(ends - 1, 0), side="right") - 1
         bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
+    size = float(test.sizes.sum())
+    directions = {name: bits_per_byte(nats, size) for name, nats in score.directions.items()}
     return {
+        **({"directions": directions} if directions else {}),
         "bits": (np.concatenate(bits) / math.log(2)).tolist(),
         "tokens": score.tokens,
         "lossy": score.lossy,

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import parse_template
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, parse_template
 
 Steps = tuple[str, ...]
 
@@ -65,6 +65,19 @@ def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
     if found is not None:
         return {"tokens": join_template(*found)}
     return own if "cls" in " ".join(own.values()) else {"tokens": "a b"}
+
+
+def opening_frame(tokenizer: Tokenizer, model: type[Any]) -> Frame | None:
+    """The frame of a model that reads from left to right, where texts begin with another token than they end with.
+
+    Their tokenizer says so by the one token that it puts before a text: LLaMA's begin with <s>, and end with </s>.
+    """
+    if dict(model.FRAME) != dict(NEXT_TOKEN):
+        return None
+    around = tokenizer.engine.encode("", add_special_tokens=True).ids
+    if len(around) != 1 or around[0] == tokenizer.boundary:
+        return None
+    return Frame(templates=dict(NEXT_TOKEN), specials={"tokens": {"boundary": around[0]}})
 
 
 def shift_frame(source: str) -> dict[str, str]:

@@ -6,7 +6,7 @@ Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -140,6 +140,31 @@ class Electra(EncoderModel):
             self.generator.output.softmax.weight = cast(nn.Parameter, self.discriminator.embedding.weight)
         if config.initial == "scaled":
             self.apply(initialise_scaled)
+
+    @classmethod
+    def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
+        """From a generator alone a run may go on with both parts, and a generator of another size."""
+        return ("parts", "generator") if begun.get("parts") == "generator" else ()
+
+    def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A discriminator begins as the generator of a run that has that alone; what fits nothing is drawn.
+
+        Without such a start it may stay with the majority class, where the generator is far ahead of it (section 3.3).
+        """
+        if self.discriminator is None or any(name.startswith("discriminator.") for name in tensors):
+            return tensors
+        learnt = {name.replace("generator.", "discriminator.", 1): tensor for name, tensor in tensors.items()}
+        known = {
+            name: tensor
+            for name, tensor in (tensors | learnt).items()
+            if name in fresh and tensor.shape == fresh[name].shape
+        }
+        if missing := [name for name in fresh if name.startswith("discriminator.blocks.") and name not in known]:
+            raise ValueError(
+                f"the generator to begin with is smaller than the discriminator ({missing[0]} does not fit): "
+                "train it with model.generator=1"
+            )
+        return {**fresh, **known}
 
     @property
     def window(self) -> int:

@@ -54,6 +54,11 @@ class JoinableState(Protocol):
 
     def join(self, others: Sequence[Any]) -> Any: ...
 
+
+@runtime_checkable
+class SeparableState(JoinableState, Protocol):
+    """One whose rows can be kept apart to the bit."""
+
     def apart(self) -> Any: ...
 
 
@@ -80,10 +85,13 @@ def keep_apart(state: State) -> State:
     """The state in a form in which a row goes on to the very same bits, whatever rows are beside it.
 
     It costs some work, so it is for who promises that. Rows must be two or more, since one row alone is computed by
-    other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`).
+    other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`). A state that can be
+    joined but not kept apart stays as it is: its rows go on as they would alone, but for rounding.
     """
-    if isinstance(state, JoinableState):
+    if isinstance(state, SeparableState):
         return state.apart()
+    if isinstance(state, JoinableState):
+        return state
     if isinstance(state, dict):
         return {key: keep_apart(value) for key, value in state.items()}
     if isinstance(state, (tuple, list)):

@@ -49,7 +49,7 @@ class Memory(NamedTuple):
 
     layers: tuple[Tensor, ...]
     projected: bool
-    distances: Distances | None = None
+    distances: Any = None  # sine waves of the distances so far, which know the `longest`
     lengths: Tensor | None = None  # [B], how many of the M each text remembers, its latest; None: all of them
     longest: int = 0  # the most that is ever remembered
     is_apart: bool = False  # each text is computed to the same bits, whatever others there are

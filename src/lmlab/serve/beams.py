@@ -10,7 +10,7 @@ import torch
 from lmlab.decoding.search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.serve.choices import Choice
-from lmlab.serve.continuations import Finish, Piece
+from lmlab.serve.continuations import Piece
 from lmlab.serve.planning import Plan, PromptText
 from lmlab.serve.reading import Prefixes, piece_of, score_prompt
 
@@ -44,7 +44,7 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
     choice = Choice(plan, prompt)
     scored = None
     if plan.logprobs is not None or plan.prompt_top is not None:
-        every = [*framed, *found.written]
+        every = [*framed, *found.tokens]
         top = max(plan.logprobs or 0, plan.prompt_top or 0)
         nothing = Prefixes(piece_of(plan.writer.model), room=0)
         scored = _finish(score_prompt(plan.writer.model, every, top, nothing), pause)
@@ -52,14 +52,17 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
             scored = _finish(score_prompt(plan.writer.model, framed[:1] * 2, top, nothing), pause) + scored
         choice.take(Piece(prompt=scored[: len(prompt.ids)]))
     stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
-    end: Finish = "stop" if found.finished else "length"
     for number, token in enumerate(found.written):
         text = stream.add(token)
         own = None if scored is None else scored[len(prompt.ids) + number]
         choice.take(Piece(token=token, text=text, scored=own, finish="stop" if stream.stopped else ""))
         if stream.stopped:
             return choice
-    choice.take(Piece(text=stream.finish(), finish=end))
+    if found.finished:
+        own = None if scored is None else scored[-1]
+        choice.take(Piece(token=found.tokens[-1], text=stream.finish(), scored=own, finish="stop"))
+    else:
+        choice.take(Piece(text=stream.finish(), finish="length"))
     return choice
 
 

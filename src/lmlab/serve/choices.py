@@ -19,7 +19,11 @@ def logprob(nats: float) -> float:
 
 
 class Choice:
-    """One text of an answer."""
+    """One text of an answer.
+
+    The boundary that ends a text is among its tokens, with its log-probability and no text: evaluation harnesses count
+    on one entry for each token that was written.
+    """
 
     def __init__(self, plan: Plan, prompt: PromptText, *, scored: list[Scored] | None = None) -> None:
         self.plan, self.prompt = plan, prompt
@@ -47,8 +51,7 @@ class Choice:
                 self._tell_prompt(fields)
         if piece.token is not None:
             self.ids.append(piece.token)
-            ends = piece.finish == "stop" and piece.token == self.plan.writer.end
-            if piece.scored is not None and not ends:
+            if piece.scored is not None:
                 self.total += piece.scored.nats
                 if self.plan.logprobs is not None:
                     self._tell(fields, piece.token, piece.scored, self._offsets.add(piece.token), self.plan.logprobs)
@@ -69,7 +72,7 @@ class Choice:
     def whole(self, index: int) -> dict[str, Any]:
         """The choice of an answer that is given at once; tokens from a stop string on are left out."""
         fields = self._fields
-        if self.finish == "stop":
+        if self.finish == "stop" and self.ids[-1:] != [self.plan.writer.end]:
             count = sum(offset < len(self.text) for offset in fields["text_offset"])
             kept = max(count, len(self.prompt.ids) if self.plan.echo else 0)
             fields = {name: values[:kept] for name, values in fields.items()}

@@ -20,7 +20,11 @@ VERBS: dict[str, Verb] = {
         Verb("cells", INSIDE, "Which cells or neurons follow quotes, brackets, anything?"),
         Verb("probes", INSIDE, "What can be read off each layer? Parts of speech, number, trees …"),
         Verb("senses", INSIDE, 'Do the senses of a word lie apart? The picture of "bank".'),
+        Verb("gradients", INSIDE, "Which tokens speak for a prediction? Gradient × input."),
+        Verb("neighbours", INSIDE, "Which tokens lie nearest to a word? And analogies."),
+        Verb("layers", INSIDE, "Which layers does a fine-tuned run read? ELMo's learnt mix."),
         Verb("bias", BEHAVIOUR, "Which of two groups is more probable, word by word?"),
+        Verb("errors", BEHAVIOUR, "What happens off the beaten track? Loops, copies, inventions."),
         Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
         Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
     )
