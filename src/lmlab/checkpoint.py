@@ -30,6 +30,7 @@ from lmlab.models import load_class
 from lmlab.models.model import ReadsLetters
 
 if TYPE_CHECKING:
+    from lmlab.models.model import Model
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
 
@@ -284,7 +285,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f", … and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def copy_weights(model: nn.Module, run: Path) -> None:
+def copy_weights(model: Model, run: Path) -> None:
     """Begin a model with the weights of a run; tokens that its vocabulary lacks begin with what the model drew."""
     tensors, fresh = _best_weights(run), model_tensors(model)
     vocabularies = (getattr(model, "vocabulary", 0), read_json(run / "config.json")["model"].get("vocabulary", 0))
@@ -299,7 +300,7 @@ def copy_weights(model: nn.Module, run: Path) -> None:
             "what stands for them begins at random",
             stacklevel=2,
         )
-    load_weights(model, tensors, source=run / MODEL)
+    load_weights(model, model.adapt(tensors, fresh), source=run / MODEL)
 
 
 def load_heads(run: str | Path, heads: nn.Module) -> None:

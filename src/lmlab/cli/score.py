@@ -269,6 +269,10 @@ def _print(
         totals.print(f"the mean of two directions: {told}")
     if weights is not None:
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")
+    if result.approximation:
+        totals.print(
+            f"exact for {result.approximation}: another seed hashes otherwise (--help of train, model.hash_seed)"
+        )
     if result.pseudo:
         totals.print(
             "note: this is the pseudo-log-likelihood, each token predicted from all others (Salazar et al. 2020): "

@@ -27,19 +27,25 @@ class Rule(Protocol):
     @property
     def pseudo(self) -> bool: ...
 
+    @property
+    def model(self) -> object: ...
+
     def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]: ...
 
 
 @dataclass(frozen=True)
 class ChainRule:
-    """Each token given those before it: scoring.py."""
+    """Each token given those before it: scoring.py; by a model that reads backwards, given those after it."""
 
     model: PredictsNext
     frame: Frame
     pseudo = False
 
     def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]:
-        return score_tokens(self.model, documents, boundary=self.boundary, batch=batch, progress=progress)
+        step = -1 if "tokens" in self.frame.backwards else 1
+        read = [document[::step] for document in documents]
+        found = score_tokens(self.model, read, boundary=self.boundary, batch=batch, progress=progress)
+        return [nats[::step] for nats in found]
 
     @property
     def boundary(self) -> int:
@@ -127,6 +133,7 @@ class Scorer:
             lossy=self.tokenizer.lossy or unknown > 0,
             unknown=unknown,
             pseudo=self.rule.pseudo,
+            approximation=getattr(self.rule.model, "approximation", ""),
             token_ids=documents,
             token_nats=nats,
             show=self.tokenizer.show,
@@ -157,7 +164,11 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
         return Scorer(rule=BothDirections(both, frame), tokenizer=tokenizer)
     fills = frame.has("cls") or ability(model, FillsBlanks) is not None
     if fills and ability(model, PredictsNext) is None:
-        rule: Rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
-    else:
-        rule = ChainRule(require(model, PredictsNext), frame)
+        return pseudo_scorer_of(model, tokenizer, frame)
+    return Scorer(rule=ChainRule(require(model, PredictsNext), frame), tokenizer=tokenizer)
+
+
+def pseudo_scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
+    """The scorer by pseudo-log-likelihood of a model that fills blanks, whatever else it can do."""
+    rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
     return Scorer(rule=rule, tokenizer=tokenizer)

@@ -54,6 +54,15 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab fill {run} {blank}", "lmlab embed {run} FILE -o out.npy"),
         ),
         Description(
+            "any order",
+            "predicts tokens in any order",
+            "a permutation language model",
+            "predict tokens in any order",
+            "lmlab fill --order",
+            "xlnet",
+            "Permutation language models: they predict tokens in any order",
+        ),
+        Description(
             "target text",
             "writes a target text from a source",
             "an encoder–decoder",
@@ -82,6 +91,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "training",
             "bert or albert",
             "They classify sentence pairs",
+        ),
+        Description(
+            "neighbours",
+            "predicts the words around a word",
+            "a model of words without context (word vectors)",
+            "predict the words around a word",
+            "lmlab embed and lmlab convert",
+            "word2vec",
+            "Word vectors: each word has one vector, whatever stands around it",
+            ("lmlab convert {run} vectors.txt --to word2vec", "lmlab embed {run} FILE -o out.npy"),
+            "train it on text (lmlab train {name} TEXT -o RUN), and compare vectors by analogies and similarities "
+            "(docs/guides/word-vectors.md)",
         ),
         Description(
             "vectors",

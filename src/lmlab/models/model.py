@@ -109,6 +109,8 @@ class Model(nn.Module):
     """Settings of `train` under which this system does well; the user's own settings go before them."""
     TUNED_WIDTH: ClassVar[int | None] = None
     """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
+    TUNING: ClassVar[dict[str, Any]] = {}
+    """The same where it begins with the weights of a run, on other text or on a task."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
     TOKENIZER: ClassVar[str | None] = "bpe:4096"
@@ -121,6 +123,10 @@ class Model(nn.Module):
     """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
     HEAD: ClassVar[str | None] = None
     """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
+    HEAD_WIDTH: ClassVar[int | None] = None
+    """How wide that dense layer is; None: as wide as what it reads."""
+    SEGMENT: ClassVar[int | None] = None
+    """Of what carries a state: tokens of a long text that a task reads at once; no gradient passes between these."""
     HEAD_BIAS: ClassVar[bool] = True
     """Whether the last layer of a classifier has a bias."""
     carries: ClassVar[bool] = False
@@ -162,6 +168,18 @@ class Model(nn.Module):
     def depths(self) -> list[list[nn.Parameter]]:
         """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
         raise NotImplementedError
+
+    @classmethod
+    def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
+        """Settings that a run may change although they shape the weights of the run, with settings `begun`, it is from.
+
+        What becomes of these weights then is said by `adapt`.
+        """
+        return ()
+
+    def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a run with which this model begins, by its own names; `fresh` are those that it has drawn."""
+        return tensors
 
     def flops(self, window: int) -> float:
         """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
@@ -208,6 +226,16 @@ class NextTokenModel(Predictor):
 
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
     TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a [boundary b] boundary"}
+
+    @property
+    def approximation(self) -> str:
+        """What its probabilities are exact for, in a few words, where attention is approximated; else nothing."""
+        return ""
+
+    @property
+    def sees_ahead(self) -> bool:
+        """Whether reading a text at once shows a token something of what follows; it is scored token by token then."""
+        return False
 
     def forward(
         self,
@@ -266,6 +294,10 @@ class EncoderModel(Model):
     def flops(self, window: int, share: float = 1.0) -> float:
         """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
         raise NotImplementedError
+
+    def filling_flops(self, window: int, share: float) -> float:
+        """Of pre-training, where a share of the tokens is predicted; without the scores over the vocabulary."""
+        return self.flops(window, share)
 
 
 @dataclass(frozen=True)

@@ -39,7 +39,7 @@ def with_vectors(
     folder = cache_folder() / "vectors" / _key(task, items, weights)
     if not (folder / "index.json").is_file():
         write_folder(folder, lambda new: _compute(task, model, items, new, progress))
-        _make_room(folder.parent, keep=folder)
+        make_room(folder.parent, keep=folder)
     folder.touch()
     index = json.loads((folder / "index.json").read_text())
     vectors = np.memmap(folder / "vectors.f32", np.float32, "r", shape=tuple(index["shape"]))
@@ -106,7 +106,7 @@ def _store(vectors: NDArray[Any], start: int, places: int, rows: Any, count: int
         vectors[start + number] = next(rows)[0]
 
 
-def _make_room(folder: Path, *, keep: Path) -> None:
+def make_room(folder: Path, *, keep: Path) -> None:
     """Remove the vectors that were not used for longest, until the rest is within the limit; one folder stays."""
     others = [each for each in folder.glob("*") if each.is_dir() and each != keep]
     total = 0

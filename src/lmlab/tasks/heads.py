@@ -11,23 +11,31 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
 class Classifier(nn.Module):
     """scores = W dropout(x) + b, with x = f(V h + c) where there is an activation f, else x = h."""
 
     def __init__(
-        self, width: int, classes: int, *, dropout: float = 0.1, activation: str | None = None, bias: bool = True
+        self,
+        width: int,
+        classes: int,
+        *,
+        dropout: float = 0.1,
+        activation: str | None = None,
+        hidden: int | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width) if activation is not None else None
+        inner = hidden or width if activation is not None else width
+        self.dense = nn.Linear(width, inner) if activation is not None else None
         self.activation = ACTIVATIONS[activation] if activation is not None else None
         self.dropout = Dropout(dropout)
-        self.out = nn.Linear(width, classes, bias=bias)
+        self.out = nn.Linear(inner, classes, bias=bias)
         for layer in (self.dense, self.out):
             if layer is not None:
-                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.normal_(layer.weight, std=0.02 if hidden is None else layer.in_features**-0.5)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
 

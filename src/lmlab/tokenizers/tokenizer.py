@@ -30,13 +30,13 @@ from lmlab.tokenizers.engines import (
 from lmlab.tokenizers.remembering import WordMemory
 from lmlab.tokenizers.spellings import NEW_WORDS
 
-BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
+BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
 
 ROLES: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
 """The special tokens of models that fill blanks, each under the names that published tokenizers give it."""
@@ -252,6 +252,10 @@ class Tokenizer:
         if self._byte_level and token not in self._specials:
             piece = self._bytes(token).decode(errors="backslashreplace")
         return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
+
+    def bytes_of(self, token: int) -> bytes | None:
+        """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""
+        return self._bytes(token) if self._byte_level and token not in self._specials else None
 
     def save(self, path: str | Path) -> None:
         """Write `tokenizer.json`, to a file or into a folder."""
