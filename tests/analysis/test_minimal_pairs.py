@@ -148,6 +148,7 @@ def test_blimp_is_read_whole_and_its_published_table_is_ours(shared_data: Callab
     assert (
         sum(pair.regions is not None for pair in found.pairs) == 38866
     )  # in the others a prefix is cut in the middle of a word
+    assert {pair.phenomenon for pair in found.pairs} == set(PUBLISHED["BLiMP"]) - {""}
     lines = (folder / "reference_results_models_summary.jsonl").read_text().splitlines()
     keys = {"5-gram": "ngram", "LSTM": "lstm", "Transformer-XL": "txl", "GPT-2 large": "gpt2"}
     for row in (json.loads(line) for line in lines):

@@ -47,7 +47,7 @@ class CellSearch(Viewed):
     tokens: tuple[int, int]
     share: float
     excerpt: list[tuple[str, float]]
-    """The best unit over the beginning of the held-out text, scaled to −1 … 1."""
+    """The best unit over the beginning of the held-out text, −1 … 1: above zero it says that the property holds."""
     title: str = field(default="Cells that tell a property", init=False)
 
     def lead(self) -> str:
@@ -117,7 +117,8 @@ def rank_cells(read: Read, marks: Marks, *, name: str = "", top: int = TOP) -> C
     found = sorted(kept, key=lambda cell: -cell.held_out)
     best = found[0]
     values = next(v for p, v in read.activations.items() if (p.layer, p.name) == (best.layer, best.part))
-    middle = values[half:, best.unit] - np.median(values[:half, best.unit])
+    first = values[:half, best.unit]
+    middle = values[half:, best.unit] - (first[labels[:half]].mean() + first[~labels[:half]].mean()) / 2
     scaled = best.sign * middle / (np.abs(middle).max() or 1.0)
     later = read._replace(offsets=read.offsets[half:])
     pieces = cut_at_tokens(later, scaled)

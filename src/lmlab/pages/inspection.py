@@ -71,7 +71,11 @@ def to_csv(table: Table) -> str:
 
 def to_fragment(view: View) -> str:
     """For a notebook: title, lead, figures, and the table behind them."""
-    figures = "".join(f"<figure style='margin:8px 0;overflow-x:auto'>{each.html()}</figure>" for each in view.figures())
+    figures = "".join(
+        f"<figure style='display:inline-block;vertical-align:top;margin:8px 20px 8px 0;max-width:100%;overflow-x:auto'>"
+        f"<figcaption style='color:#626b7a'>{escape(each.title)}</figcaption>{each.html()}</figure>"
+        for each in view.figures()
+    )
     notes = "".join(f"<p style='color:#626b7a;margin:2px 0'>{escape(note)}</p>" for note in view.notes())
     table = to_html_table(view.table())
     behind = f"<details><summary>the numbers</summary>{table}</details>" if figures else table

@@ -116,6 +116,8 @@ def _pair_of(row: Mapping[str, Any], line: int, path: Path) -> Pair:
     if good == bad and "good" in row:  # BLiMP has a few such pairs, and its published figures count them
         raise ValueError(f"{path}, line {line}: both sentences are {shorten(good)}; they must differ")
     phenomenon = str(row.get("phenomenon") or row.get("linguistics_term") or "")
+    if "UID" in row and phenomenon == "s-selection":
+        phenomenon = "argument_structure"  # as BLiMP's authors count it in their results
     paradigm = str(row.get("set") or row.get("paradigm") or row.get("UID") or "")
     return Pair(good, bad, phenomenon, paradigm, _prefixed(row, good, bad))
 
