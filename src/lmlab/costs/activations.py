@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
@@ -103,6 +104,6 @@ class _FusedAttention(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
             z = func(*args, **(kwargs or {}))
-        for tensor in (*args[:3], z):
+        for tensor in (*args[:3], z) if torch.is_grad_enabled() else ():  # reversible layers keep nothing
             self._keep(tensor)
         return z
