@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import resource
 import subprocess
 import sys
 from collections.abc import Callable
@@ -63,15 +62,17 @@ def _measure(what: str, kind: str, layers: int, length: int, threads: int) -> fl
     PASSES[what](model, torch.zeros(1, 130, dtype=torch.long))  # kernels, gradients and the allocator are there now
     model.zero_grad(set_to_none=True)
     gc.collect()
-    before = _resident()
+    Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    before = _status("VmRSS")
     PASSES[what](model, torch.randint(256, (1, length)))
     gradients = sum(each.grad.nbytes for each in model.parameters() if each.grad is not None)
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024 - before - gradients / 2**20
+    return _status("VmHWM") - before - gradients / 2**20
 
 
-def _resident() -> float:
+def _status(name: str) -> float:
+    """Megabytes of what Linux says about this process."""
     status = Path("/proc/self/status").read_text()
-    return int(next(line for line in status.splitlines() if line.startswith("VmRSS:")).split()[1]) / 1024
+    return int(next(line for line in status.splitlines() if line.startswith(f"{name}:")).split()[1]) / 1024
 
 
 if __name__ == "__main__":
