@@ -362,6 +362,7 @@ class Reformer(NextTokenModel):
             x1, x2 = run_reversible(blocks, (x, x), hashes, piece=self.config.feed_forward_chunk)
         else:
             x1, x2 = x, x
+            del x  # a long text is not kept a third time
             for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
                 if collect is not None:
                     collect.append(torch.cat((x1, x2), -1))
