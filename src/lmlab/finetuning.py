@@ -22,7 +22,9 @@ from lmlab.tasks.features import hash_weights, with_vectors
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator
 from lmlab.tasks.task import Item, Task
+from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
+from lmlab.tokenizers.word_vectors import read_word_vectors
 from lmlab.training.costs import Cost, Meter
 from lmlab.training.loop import plan_steps
 from lmlab.training.progress import Progress
@@ -49,6 +51,8 @@ class FineTuning(Training):
         super().__init__(cls, recipe, corpus, config, frame=frame, origin=None if scratch else origin)
         if not self.task.config.trains_model:
             self.learner.model.requires_grad_(False)
+        if (vectors := recipe.objective.get("vectors")) is not None and Path(vectors).is_file():
+            begin_with_word_vectors(self.learner.model, corpus.text_tokenizer, vectors)
         if origin is not None and not scratch:
             begin_with_pooler(self.learner.model, self.learner.heads)
 
@@ -83,13 +87,16 @@ class FineTuning(Training):
         self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
     ) -> tuple[Progress, Parameters]:
         if self.task.config.trains_model:
+            try:
+                self._complete(path, reporter, interrupted)
+            except InterruptedReadingError:
+                return self._interrupted(path)
             return super().carry_out(path, reporter, interrupted, begin)
         meter = Meter(self.learner.device)
         try:
             flops = self._read_examples(path, reporter, interrupted)
         except InterruptedReadingError:
-            last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
-            return Progress.model_validate({**(last or {}), "ended": ""}), self.counted
+            return self._interrupted(path)
         reading = meter.lap()
 
         def pay(progress: Progress) -> None:
@@ -99,6 +106,27 @@ class FineTuning(Training):
             begin(progress)
 
         return super().carry_out(path, reporter, interrupted, pay)
+
+    def _interrupted(self, path: Path) -> tuple[Progress, Parameters]:
+        """Where the run stood before what was to be read for it."""
+        last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
+        return Progress.model_validate({**(last or {}), "ended": ""}), self.counted
+
+    def _complete(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
+        """Give all items what the task computes of them once."""
+        self.task.open(path)
+        done, total, found = 0, sum(map(len, self.items)), []
+        for items in self.items:
+
+            def report(count: int, _: int, before: int = done) -> None:
+                if interrupted():
+                    raise InterruptedReadingError
+                reporter.stage("reading examples", before + count, total)
+
+            found.append(self.task.complete(items, run=path, progress=report) if items else items)
+            done += len(items)
+        if any(new is not old for new, old in zip(found, self.items, strict=True)):
+            self._use(found)
 
     def _read_examples(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
         """Give all items the vectors that the frozen model has for them; the FLOPs of those that were not in the cache.
@@ -128,6 +156,20 @@ class FineTuning(Training):
             done += len(items)
         self._use(found)
         return model.flops(max(1, sum(tokens) // max(1, len(tokens)))) * sum(tokens)
+
+
+@torch.no_grad()
+def begin_with_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: str) -> int:
+    """Let the words that a file of word vectors knows begin with these; how many they are.
+
+    A run that is resumed has its weights already, so it is no matter whether the file is still there.
+    """
+    vocabulary = tokenizer.engine.get_vocab()
+    found = read_word_vectors(path, only=vocabulary)
+    embedding = cast(nn.Embedding, model.embedding)
+    numbers = torch.tensor([vocabulary[word] for word in found.words], dtype=torch.long)
+    embedding.weight[numbers] = torch.from_numpy(found.vectors).to(embedding.weight)
+    return len(numbers)
 
 
 @torch.no_grad()

@@ -21,6 +21,7 @@ from lmlab.checkpoint import (
     load_model,
     read_json,
     replace_tensors,
+    teach_letters,
     verify,
     write_bytes,
     write_json,
@@ -29,6 +30,8 @@ from lmlab.checkpoint import (
 from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
+from lmlab.data.batches.loaders import Loader
+from lmlab.data.batches.varied import vary
 from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.decoding.translation import Translator
 from lmlab.metrics.bleu import Bleu
@@ -212,6 +215,7 @@ class Training:
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         model = cls(config)
+        teach_letters(model, corpus.tokenizer)
         if origin is not None:
             copy_weights(model, Path(origin))
         objective = create_objective(recipe.objective, corpus.tokenizer, frame)
@@ -225,12 +229,14 @@ class Training:
     def _open_data(self, recipe: Recipe, window: int) -> None:
         """The loader of the training text, and what evaluates on the validation text."""
         model, objective, corpus = self.learner.model, self.learner.objective, self.corpus
-        streams = self.settings.order == "streams" or (self.settings.order == "auto" and model.carries)
-        seed = self.settings.seed
-        self.loader = corpus.train.loader(
-            lambda part: objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams),
-            seed=seed,
-        )
+        order, seed = self.settings.order, self.settings.seed
+        streams = order in ("streams", "varied") or (order == "auto" and model.carries)
+
+        def load(part: Any) -> Loader:
+            loader = objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams)
+            return vary(loader) if order == "varied" else loader
+
+        self.loader = corpus.train.loader(load, seed=seed)
         self.planned = plan_steps(self.learner, self.loader, self.settings)
         self.evaluate: Evaluate | None = None
         if corpus.valid is not None:

@@ -17,16 +17,17 @@ from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
 from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Drawing, Sampling
-from lmlab.decoding.scorer import Scorer, scorer_of
+from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
-from lmlab.models.abilities import PredictsNext, WritesTarget, require
+from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import Frame, frame_of
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
 
 if TYPE_CHECKING:
+    from lmlab.tasks.ensemble import Ensemble
     from lmlab.tasks.predicting import Predictor
     from lmlab.tokenizers import Tokenizer
 
@@ -58,9 +59,18 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
     from lmlab.tasks.predicting import Predictor
 
     task: Any = create_objective(read_json(path / TASK), tokenizer, None)
+    task.open(path)
     heads = torch.nn.ModuleDict(task.heads(model))
     load_heads(path, heads)
     return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]
+
+
+def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "cpu") -> Predictor | Ensemble:
+    """The predictor of a fine-tuned run; of several runs of one task, the one that averages over them."""
+    from lmlab.tasks.ensemble import Ensemble
+
+    predictors = [load(path, device=device).predictor for path in paths]
+    return predictors[0] if len(predictors) == 1 else Ensemble(predictors=predictors)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +95,19 @@ class LanguageModel:
     def __repr__(self) -> str:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
         return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
+
+    def _repr_html_(self) -> str:
+        """In a notebook: what it is and what it can do."""
+        from lmlab.models.abilities import ABILITIES, ability
+        from lmlab.pages.notebook import show_card
+
+        facts: dict[str, Any] = {"run": self.path or "not saved"}
+        if isinstance(self.model, torch.nn.Module):
+            facts["parameters"] = f"{sum(each.numel() for each in self.model.parameters()):,}"
+        if self.tokenizer is not None:
+            facts["tokenizer"] = f"{self.tokenizer.spec}, {self.tokenizer.vocabulary:,} tokens"
+        able = [each.name for each in ABILITIES.values() if ability(self.model, each.kind) is not None]
+        return show_card(type(self.model).__name__, {**facts, "predicts or gives": ", ".join(able)})
 
     @property
     def text_tokenizer(self) -> Tokenizer:
@@ -117,13 +140,27 @@ class LanguageModel:
 
     @property
     def writer(self) -> Writer:
-        """The model as one that continues a text."""
+        """The model as one that continues a text; of one in both directions, that from left to right."""
+        both = ability(self.model, PredictsBothWays)
+        if both is not None:
+            tokenizer, (forward, _) = self.text_tokenizer, both.directions()
+            return Writer(model=forward, tokenizer=tokenizer, frame=make_frame(NEXT_TOKEN, tokenizer))
+        if "tokens" in self.frame.backwards:
+            raise ValueError(
+                f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "
+                "generate with a run that was trained without objective.backwards"
+            )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
     @property
     def scorer(self) -> Scorer:
         """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
         return scorer_of(self.model, self.text_tokenizer, self.frame)
+
+    @property
+    def pseudo_scorer(self) -> Scorer:
+        """The model as one that guesses each token from all others, also where it has probabilities of whole texts."""
+        return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def filler(self) -> BlankFiller:

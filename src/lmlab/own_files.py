@@ -18,7 +18,7 @@ OWN = {
         "manifest.json",
     ),
     *("model.safetensors", "head.safetensors", "metrics.jsonl", "progress.json", "average.json", "README.md"),
-    *("last", "last.new", "previous", "checkpoints", "tensorboard"),
+    *("last", "last.new", "previous", "checkpoints", "tensorboard", "states"),
     *("scores.json", "predictions.jsonl", "report.html", "beside"),
 }
 """What lmlab writes into a run directory."""

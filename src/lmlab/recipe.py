@@ -12,7 +12,7 @@ from lmlab.checkpoint import read_json, write_json
 from lmlab.config import Config, build, suggest
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
-from lmlab.models import find, load_class, outline
+from lmlab.models import BODIES, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.training.settings import TrainConfig
@@ -28,7 +28,7 @@ class TokenizerConfig(Config):
 
     spec: str | None = Field(
         "bpe:4096",
-        description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file; none: nothing is text",
+        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; none: no text",
     )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
@@ -70,18 +70,25 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if origin is not None:
         preset, usual = _inherited(Path(origin), str(kind), values)
     data = make_config(values.get("data", {}))
+    if str(kind) in BODIES and data.kind != "examples":
+        raise ValueError(
+            f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
+        )
     tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
     if tokenizer.source is not None and not data.parallel:
         whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
-    train = values.get("train", {})
+    given = {**_reading(origin, cls.OBJECTIVE), **values.get("objective", {})}
+    objective = _objective(str(kind), cls.OBJECTIVE, given, data=data.kind)
+    tuning = cls.TUNING if origin is not None and objective["kind"] in OBJECTIVES else {}
+    usual_train = {**cls.TRAINING, **_rate(cls, {**preset, **model}), **tuning}
     recipe = Recipe(
         data=data,
         tokenizer=tokenizer,
         kind=str(kind),
         model={**preset, **model},
-        objective=_objective(str(kind), cls.OBJECTIVE, values.get("objective", {}), data=data.kind),
-        train=build(TrainConfig, {**cls.TRAINING, **_rate(cls, {**preset, **model}), **train}, where="train"),
+        objective=objective,
+        train=build(TrainConfig, {**usual_train, **values.get("train", {})}, where="train"),
         origin=origin,
     )
     check_abilities(recipe)
@@ -133,6 +140,14 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     return dict(description["model"]), tokenizer
 
 
+def _reading(origin: str | None, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """From which end a run goes on to read, where it begins with one that predicts the next token backwards."""
+    frame = None if origin is None else Path(origin) / "frame.json"
+    if usual["kind"] != "causal" or frame is None or not frame.is_file():
+        return {}
+    return {"backwards": True} if "tokens" in read_json(frame).get("backwards", ()) else {}
+
+
 def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: Mapping[str, Any]) -> None:
     """A ValueError where a setting of the model would change the shape of the weights that a run begins with."""
     from torch.nn import Module
@@ -143,9 +158,9 @@ def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: 
     cls = load_class(kind)
     if not issubclass(cls, Module):
         return
-    config, own = cls.Config, shapes(inherited)
+    config, own, free = cls.Config, shapes(inherited), (*cls.Config.UNREAD, *cls.changeable(inherited))
     for name, value in given.items():
-        if name in config.model_fields and name not in config.UNREAD and shapes({**inherited, name: value}) != own:
+        if name in config.model_fields and name not in free and shapes({**inherited, name: value}) != own:
             raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
 
 

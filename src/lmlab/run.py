@@ -140,6 +140,8 @@ def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | No
     find_grid(recipe.train.country)
     choose_device(recipe.train.device)
     if not issubclass(cls, nn.Module):
+        if recipe.objective.get("backwards"):
+            raise ValueError(f"objective.backwards: {recipe.kind} counts from left to right; train a network instead")
         return Counting(cls, recipe, corpus, config)
     work = FineTuning if recipe.objective["kind"] in TASKS else Training
     return work(cls, recipe, corpus, config, frame=frame, origin=origin)
@@ -166,7 +168,7 @@ def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
         corpus.text_tokenizer,
         corpus.source_tokenizer,
         start=getattr(config, "start", None),
-        backwards=bool(recipe.objective.get("reverse_source")),
+        backwards=bool(recipe.objective.get("reverse_source") or recipe.objective.get("backwards")),
     )
 
 

@@ -90,7 +90,8 @@ def compare(
     how: Annotated[
         str,
         typer.Option(
-            help="With --runs: full, frozen, mix, gradual and scratch, separated by commas.", rich_help_panel="Tasks"
+            help="With --runs: full, frozen, mix, gradual, ulmfit, scratch, with commas.",
+            rich_help_panel="Tasks",
         ),
     ] = "frozen,full,scratch",
     epochs: Annotated[

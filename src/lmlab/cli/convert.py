@@ -1,4 +1,4 @@
-"""lmlab convert: models to and from Hugging Face folders, n-grams to and from ARPA files."""
+"""lmlab convert: Hugging Face folders, ELMo's weights, ARPA files and word vectors to runs, and runs to them."""
 
 from __future__ import annotations
 
@@ -7,20 +7,24 @@ from typing import Annotated
 
 import typer
 
-FORMATS = ("huggingface", "arpa")
+FORMATS = ("huggingface", "arpa", "word2vec", "glove")
 
 
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(metavar="SOURCE", help="A run directory, a Hugging Face folder, or an ARPA file (also .gz)."),
+        typer.Argument(
+            metavar="SOURCE",
+            help="A run directory, a Hugging Face folder, a folder with ELMo's files, an ARPA file (also .gz), or word "
+            "vectors.",
+        ),
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="The run directory, Hugging Face folder or ARPA file to write.")
+        Path, typer.Argument(metavar="TARGET", help="The run directory, Hugging Face folder or file to write.")
     ],
     to: Annotated[
         str | None,
-        typer.Option(help="What a run becomes: huggingface or arpa; if not given, arpa for an n-gram."),
+        typer.Option(help="What a run becomes: huggingface, arpa, word2vec or glove (text); by default as suits it."),
     ] = None,
     tokenizer: Annotated[
         Path | None,
@@ -37,6 +41,7 @@ def convert(
     The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM. An n-gram over anything
     but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again. A fine-tuned
     run is written with its head and label names, for instance as BertForSequenceClassification, and read with them.
+    Of ELMo the two published files are read, options.json and the HDF5 weights (pip install 'lmlab\\[elmo]').
 
     Examples:
 
@@ -47,6 +52,12 @@ def convert(
       lmlab convert runs/counts counts.arpa
 
       lmlab convert srilm.arpa.gz runs/srilm
+
+      lmlab convert elmo-files/ runs/elmo
+
+      lmlab convert runs/word2vec vectors.txt
+
+      lmlab convert glove.6B.100d.txt runs/glove
     """
     if to is not None and to not in FORMATS:
         from lmlab.config import suggest
@@ -60,14 +71,28 @@ def convert(
     if tokenizer is not None and source.is_dir() and not _is_huggingface(source):
         raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its own")
     written = [target]
-    if _is_huggingface(source):
+    if _is_elmo(source):
+        if to is not None or tokenizer is not None:
+            raise ValueError(f"{source} has ELMo's files, which become a run: leave out --to and --tokenizer")
+        _from_elmo(source, target, overwrite)
+    elif _is_huggingface(source):
         if to is not None:
             raise ValueError(f"{source} is a Hugging Face folder, which becomes a run: leave out --to {to}")
         _from_huggingface(source, target, tokenizer, overwrite)
+    elif source.is_file() and not _is_arpa(source) and source.suffix in (".txt", ".vec"):
+        from lmlab.interop.word_vector_runs import import_vectors
+
+        if tokenizer is not None:
+            raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its words")
+        import_vectors(source, target, overwrite=overwrite)
     elif source.is_file():
         if source.suffix in (".safetensors", ".bin", ".json"):
             raise ValueError(f"{source} is one file of a model: give the folder that holds it, {source.parent}")
         _from_arpa(source, target, tokenizer, overwrite)
+    elif (to or _format_of(source, target)) in ("word2vec", "glove"):
+        from lmlab.interop.word_vector_runs import export_vectors
+
+        export_vectors(source, target, header=to != "glove", overwrite=overwrite)
     elif (to or _format_of(source, target)) == "arpa":
         from lmlab.interop.arpa_runs import export_arpa
 
@@ -95,12 +120,31 @@ def _is_huggingface(path: Path) -> bool:
     return not (isinstance(config, dict) and "kind" in config)
 
 
+def _is_elmo(path: Path) -> bool:
+    """Whether a folder has ELMo's options beside an HDF5 file."""
+    return path.is_dir() and any(path.glob("*options.json")) and any((*path.glob("*.hdf5"), *path.glob("*.h5")))
+
+
+def _from_elmo(folder: Path, run: Path, overwrite: bool) -> None:
+    from lmlab.interop.elmo import import_elmo
+
+    import_elmo(folder, run, overwrite=overwrite)
+
+
 def _format_of(run: Path, target: Path) -> str:
     """What a run becomes unless the user says so."""
     from lmlab.checkpoint import read_json
 
     named = any(suffix in (".arpa", ".lm") for suffix in target.suffixes)
+    if read_json(run / "config.json").get("kind") == "word2vec":
+        return "word2vec"
     return "arpa" if named or read_json(run / "config.json").get("kind") == "ngram" else "huggingface"
+
+
+def _is_arpa(path: Path) -> bool:
+    from lmlab.interop.arpa import is_arpa
+
+    return is_arpa(path)
 
 
 def _from_huggingface(folder: Path, run: Path, tokenizer: Path | None, overwrite: bool) -> None:

@@ -20,6 +20,10 @@ def evaluate(
     data: Annotated[
         str | None, typer.Argument(metavar="[DATA]", help="Labelled examples, in any format of lmlab finetune.")
     ] = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", help="Average with this fine-tuned run too: an ensemble. Can be repeated."),
+    ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, by name or number: a=review,label=stars.")
     ] = None,
@@ -61,9 +65,17 @@ def evaluate(
         given = {"--source": source, "--target": target, "--lowercase": lowercase}
         if wrong := [name for name, value in given.items() if value]:
             raise ValueError(f"{run} has learnt a task, so it takes no {', '.join(wrong)}: lmlab evaluate {run} DATA")
-        _evaluate_task(run, data, columns=columns, output=output, overwrite=overwrite, json_=json_, device=device)
+        _evaluate_task(
+            [run, *(others or [])],
+            data,
+            columns=columns,
+            output=output,
+            overwrite=overwrite,
+            json_=json_,
+            device=device,
+        )
         return
-    if data is not None or columns is not None:
+    if data is not None or columns is not None or others:
         raise ValueError(f"{run} has not learnt a task: lmlab finetune {run} DATA -o NEW; translators take --source")
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
@@ -104,7 +116,7 @@ def evaluate(
 
 
 def _evaluate_task(
-    run: Path,
+    runs: list[Path],
     data: str | None,
     *,
     columns: str | None,
@@ -113,20 +125,21 @@ def _evaluate_task(
     json_: bool,
     device: str,
 ) -> None:
-    """The measures of a fine-tuned run on a file of examples."""
+    """The measures of a fine-tuned run, or of several together, on a file of examples."""
     from dataclasses import replace
 
     from lmlab.cli.bars import counting
     from lmlab.data.reading.roles import parse_columns
-    from lmlab.language_model import load
+    from lmlab.language_model import load_ensemble
     from lmlab.training.loop import choose_device
     from lmlab.transfer.evaluation import count_trained_on, evaluate_file
     from lmlab.transfer.trials import write_predictions
 
+    run = runs[0]
     if data is None:
         raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.tsv")
     check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
-    predictor = load(run, device=choose_device(device)).predictor
+    predictor = load_ensemble(runs, device=choose_device(device))
     begin = time.perf_counter()
     with counting("predicting") as progress:
         told = replace(predictor, progress=progress)

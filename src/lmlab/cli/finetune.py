@@ -15,12 +15,18 @@ if TYPE_CHECKING:
 
 HOW = (
     "full: all weights learn; frozen: only the head, over vectors computed once; mix: head and a mix of all layers; "
-    "gradual: unfrozen from the top; scratch: same model without pre-training."
+    "gradual: unfrozen from the top; ulmfit: the language model learns the texts first, then gradual; scratch: "
+    "same model without pre-training."
 )
 
 
 def finetune(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run to begin with: any network that was trained.")],
+    run: Annotated[
+        Path,
+        typer.Argument(
+            metavar="RUN", help="The run to begin with: any network that was trained; or tagger, from scratch."
+        ),
+    ],
     data: Annotated[
         str, typer.Argument(metavar="DATA", help="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U, SQuAD, or a folder.")
     ],
@@ -39,6 +45,13 @@ def finetune(
         typer.Option(help="Which column is what, by name or number: a=review,label=stars (b: the second text)."),
     ] = None,
     crf: Annotated[bool, typer.Option("--crf", help="Tagging: a conditional random field over the tags.")] = False,
+    states: Annotated[
+        list[Path] | None,
+        typer.Option(help="tagger: a run whose frozen states stand beside the words (TagLM). Can be repeated."),
+    ] = None,
+    vectors: Annotated[
+        Path | None, typer.Option(help="tagger: word vectors to begin with, in word2vec's or GloVe's text format.")
+    ] = None,
     pool: Annotated[
         str | None, typer.Option(help="What stands for a text: cls, last, mean, max or concat. (default: by model)")
     ] = None,
@@ -77,9 +90,13 @@ def finetune(
 
       lmlab finetune runs/bert eng.train --valid eng.testa -o runs/ner --crf
 
+      lmlab finetune tagger eng.train --valid eng.testa -o runs/ner --states runs/lm
+
       lmlab finetune runs/bert train.json --valid dev.json -o runs/qa
 
       lmlab finetune runs/gpt2 snli.jsonl -o runs/nli --how frozen
+
+      lmlab finetune runs/awd-lstm reviews.tsv -o runs/stars --how ulmfit
 
       lmlab finetune runs/bert reviews.tsv --examples 10,30,100,300,all --seeds 5 -o curve
 
@@ -88,22 +105,30 @@ def finetune(
     """
     from lmlab.config import apply_settings
     from lmlab.data.reading.roles import parse_columns
-    from lmlab.tasks.task import HOWS
+    from lmlab.transfer.bodies import is_body
     from lmlab.transfer.finetune import check_data, open_data
-    from lmlab.transfer.planning import read_origin
+    from lmlab.transfer.planning import WAYS, read_origin
     from lmlab.transfer.trials import Trial
 
-    groups = apply_settings({"train": {"device": device}, "objective": {}}, settings or [])
-    if wrong := set(groups) - {"train", "objective"}:
-        raise ValueError(f"--set {wrong.pop()}.…: of a task only train.… and objective.… can be set")
+    groups = apply_settings({"train": {"device": device}, "objective": {}, "language": {}, "model": {}}, settings or [])
+    if wrong := set(groups) - {"train", "objective", "language", "model"}:
+        raise ValueError(f"--set {wrong.pop()}.…: of a task only train, objective, language and model can be set")
+    body = is_body(run)
+    if not body and (
+        wrong_here := [*(f"--set model.{name}" for name in groups["model"]), *tagger_only(states, vectors)]
+    ):
+        raise ValueError(f"{wrong_here[0]} is for the tagger, and {run} is a run: lmlab finetune tagger DATA -o RUN")
+    if groups["language"] and how != "ulmfit":
+        raise ValueError("--set language.… is for the language model that --how ulmfit tunes first: add --how ulmfit")
     for group, name in (("objective", "how"), ("objective", "layers"), ("train", "seed")):
         if name in groups[group]:
             raise ValueError(f"--set {group}.{name}: give --{name} {groups[group][name]} instead")
-    if how not in HOWS:
-        raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
+    if how not in WAYS:
+        raise ValueError(f"--how {how}: allowed are {', '.join(WAYS)}")
     if resume and overwrite:
         raise ValueError("--resume goes on with what is there and --overwrite replaces it: give one of them")
-    read_origin(run)
+    if not body:
+        read_origin(run)
     opened, found = open_data(
         data, valid=valid, test=test, task=task, columns=parse_columns(columns) if columns else None
     )
@@ -113,7 +138,11 @@ def finetune(
         return
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/task (--check only looks)")
-    given = {"crf": crf or None, "pool": pool}
+    given: dict[str, Any] = {"crf": crf or None, "pool": pool}
+    given |= {
+        "states": [str(each) for each in states or []] or None,
+        "vectors": None if vectors is None else str(vectors),
+    }
     objective = {**{name: value for name, value in given.items() if value is not None}, **groups["objective"]}
     if crf and opened.labelled.task != "tagging":
         raise ValueError(f"--crf is for tagging, and {data} is for {opened.labelled.task}")
@@ -131,6 +160,8 @@ def finetune(
         layers="last" if layers in (None, "all") else str(layers),
         task=objective,
         train=groups["train"],
+        model=groups["model"],
+        language=groups["language"],
     )
     if not json_:
         for line in told.lines():
@@ -144,6 +175,11 @@ def finetune(
         return
     done = _run(trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite)
     tell_study(done.study, output, json_=json_, next_step=_next_step(done))
+
+
+def tagger_only(states: list[Path] | None, vectors: Path | None) -> list[str]:
+    """The options that were given and are for the tagger alone."""
+    return ["--states"] * bool(states) + ["--vectors"] * (vectors is not None)
 
 
 def _sizes(text: str) -> list[int | None]:
@@ -267,11 +303,13 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
         return
     from rich.console import Console
 
-    from lmlab.cli.scores import score_table
+    from lmlab.cli.scores import score_table, tell_mixes
     from lmlab.pages.verdict import tell_leads
 
     console = Console(highlight=False)
     console.print(score_table(study))
+    for line in tell_mixes(study):
+        console.print(line, soft_wrap=True, markup=False)
     if study.leads:
         console.print(tell_leads([lead.model_dump() for lead in study.leads]), soft_wrap=True, markup=False)
     console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)

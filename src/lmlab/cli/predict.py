@@ -14,7 +14,7 @@ from lmlab.cli.texts import OVERWRITE, check_outputs, read_lines
 
 if TYPE_CHECKING:
     from lmlab.data.reading.examples import Example
-    from lmlab.tasks.predicting import Predictor
+    from lmlab.tasks.predicting import Predicts
     from lmlab.tasks.task import Prediction, Task
 
 
@@ -30,6 +30,10 @@ def predict(
     ] = None,
     context: Annotated[
         Path | None, typer.Option(help="Questions: the file of the text in which the answer stands.")
+    ] = None,
+    others: Annotated[
+        list[Path] | None,
+        typer.Option("--with", help="Average with this run too, of the same task: an ensemble. Can be repeated."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column of a file is what, by name or number: a=review.")
@@ -53,17 +57,19 @@ def predict(
       lmlab predict runs/qa --context page.txt "Who wrote it?"
 
       lmlab predict runs/ner sentences.txt --json
+
+      lmlab predict runs/forwards reviews.txt --with runs/backwards
     """
     from dataclasses import replace
 
     from lmlab.cli.bars import counting
-    from lmlab.language_model import load
+    from lmlab.language_model import load_ensemble
     from lmlab.tasks.forms import to_json
     from lmlab.training.loop import choose_device
 
     files = [text for text in texts or [] if text == "-" or _is_file(text)]
     check_outputs({"-o": output}, inputs=[run, context, *files], overwrite=overwrite)
-    predictor = load(run, device=choose_device(device)).predictor
+    predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
     examples = read_examples(predictor, texts or [], context, columns=columns)
     with counting("predicting") as progress:
         predictions = replace(predictor, progress=progress).predict(examples)
@@ -87,7 +93,7 @@ def _is_file(text: str) -> bool:
 
 
 def read_examples(
-    predictor: Predictor, texts: list[str], context: Path | None = None, *, columns: str | None = None
+    predictor: Predicts, texts: list[str], context: Path | None = None, *, columns: str | None = None
 ) -> list[Example]:
     """What is to be predicted, from the arguments or from the rows of a file."""
     from lmlab.data.reading.examples import Example
@@ -156,7 +162,7 @@ def _tell_left_out(file: str, left_out: Mapping[str, int]) -> None:
         print(f"{file}: rows left out: {why}", file=sys.stderr)
 
 
-def tell(predictor: Predictor, example: Example, found: Prediction, top: int) -> str:
+def tell(predictor: Predicts, example: Example, found: Prediction, top: int) -> str:
     """A prediction as people read it."""
     if predictor.task.name == "tagging":
         return " ".join(

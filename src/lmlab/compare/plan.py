@@ -29,6 +29,7 @@ OWN = {
     "rnn": "bytes",
     "gru": "bytes",
     "lstm": "bytes",
+    "awd-lstm": "bytes",
     "attention-lm": "bpe:4096",
     "gpt": "bpe:4096",
     "gpt2": "bpe:4096",

@@ -26,6 +26,7 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
         value = config.get(setting.theirs, setting.default)
         if value is NEEDED:
             raise ValueError(f"{where} lacks {setting.theirs}, which a {family.model_type} needs")
+        value = setting.none if value is None else value
         _compare(setting, config, value, where=where)
         if setting.words is not None:
             if not isinstance(value, (str, bool)) or value not in setting.words:
@@ -74,8 +75,9 @@ def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _others(family: Family, *options: Only) -> list[Only]:
-    """Those of the options of all families of which this one says nothing itself."""
-    return [option for option in options if option.theirs not in {own.theirs for own in family.options}]
+    """Those of the options of all families of which this one says nothing itself, as a setting or as an option."""
+    own = {setting.theirs for setting in family.settings} | {option.theirs for option in family.options}
+    return [option for option in options if option.theirs not in own]
 
 
 def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: str) -> None:

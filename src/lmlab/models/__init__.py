@@ -57,6 +57,14 @@ LINEAGE: dict[str, System] = {
             "Hochreiter & Schmidhuber 1997",
             "recurrent network with gated memory cells",
         ),
+        System(
+            "word2vec",
+            "lmlab.models.word2vec:Word2Vec",
+            2013,
+            "Mikolov et al. 2013",
+            "one vector for each word, from the words around it: skip-gram and CBOW",
+            does=("neighbours", "vectors"),
+        ),
         System("gru", "lmlab.models.gru:GRU", 2014, "Cho et al. 2014", "recurrent network with update and reset gates"),
         System(
             "seq2seq",
@@ -65,6 +73,20 @@ LINEAGE: dict[str, System] = {
             "Sutskever et al. 2014, Bahdanau et al. 2015",
             "recurrent encoder–decoder with attention, for translation",
             does=("target text", "vectors"),
+        ),
+        System(
+            "lm-1b",
+            "lmlab.models.lm_1b:LM1B",
+            2016,
+            "Jozefowicz et al. 2016",
+            "LSTM with projections over words read by their letters, sampled softmax",
+        ),
+        System(
+            "awd-lstm",
+            "lmlab.models.awd_lstm:AWDLSTM",
+            2017,
+            "Merity et al. 2018",
+            "LSTM with dropped weights, words and vectors; the model of ULMFiT",
         ),
         System(
             "attention-lm",
@@ -80,6 +102,14 @@ LINEAGE: dict[str, System] = {
             "Vaswani et al. 2017",
             "Transformer encoder–decoder, for translation",
             does=("target text", "vectors"),
+        ),
+        System(
+            "elmo",
+            "lmlab.models.elmo:Elmo",
+            2018,
+            "Peters et al. 2018",
+            "forward and backward LSTM language models over letters, for vectors in context",
+            does=("both directions", "vectors"),
         ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "Transformer decoder, post-norm"),
         System(
@@ -105,6 +135,14 @@ LINEAGE: dict[str, System] = {
             2019,
             "Dai et al. 2019",
             "Transformer decoder with segment recurrence and relative positions",
+        ),
+        System(
+            "xlnet",
+            "lmlab.models.xlnet:XLNet",
+            2019,
+            "Yang et al. 2019",
+            "Transformer-XL that predicts tokens in any order, from both sides",
+            does=("blanks", "next token", "any order", "vectors"),
         ),
         System(
             "roberta",
@@ -153,12 +191,34 @@ LINEAGE: dict[str, System] = {
             "Kitaev et al. 2020",
             "Transformer decoder for long texts: hashed attention, reversible layers",
         ),
+        System(
+            "llama",
+            "lmlab.models.llama:Llama",
+            2023,
+            "Touvron et al. 2023",
+            "GPT-2 with RMS norms, rotary positions, gated feed-forward nets and shared keys and values",
+        ),
     )
 }
 
 
+BODIES: dict[str, System] = {
+    "tagger": System(
+        "tagger",
+        "lmlab.models.tagger:Tagger",
+        2016,
+        "Lample et al. 2016, Ma & Hovy 2016",
+        "bidirectional LSTM over words and their letters, for tagging",
+        does=("vectors",),
+    )
+}
+"""Networks that are no language models: all of them is learnt from the labelled examples of a task (lmlab finetune)."""
+
+
 def find(name: str) -> System:
-    """The system called `name`; a ValueError names the nearest one."""
+    """The system, or the body of a task, called `name`; a ValueError names the nearest system."""
+    if name in BODIES:
+        return BODIES[name]
     if name not in LINEAGE:
         raise ValueError(f"unknown model {name!r}{suggest(name, LINEAGE)}")
     return LINEAGE[name]

@@ -5,9 +5,9 @@ What a model can do beyond giving vectors is in abilities.py. Shapes: B batch, T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -44,13 +44,21 @@ class TokenModelConfig(ModelConfig):
 
     UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
 
+    OPEN: ClassVar[bool] = False
+    """Whether the model reads words that it has no number for, by their letters."""
+
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
 
     @classmethod
     def told_by(cls, corpus: Any) -> dict[str, Any]:
         """The sizes of the vocabularies; and the boundary, if the model asks for it."""
         tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
-        known = {"vocabulary": tokenizer.vocabulary}
+        if tokenizer.is_open and not cls.OPEN:
+            raise ValueError(
+                f"tokenizer {tokenizer.spec!r} leaves rare words to their letters, which this model does not read; "
+                f"take words:{tokenizer.predicted}, or a model that does: lm-1b, elmo"
+            )
+        known = {"vocabulary": tokenizer.predicted}
         if "boundary" in cls.model_fields:
             known["boundary"] = tokenizer.boundary
         return known if source is None else {**known, "source_vocabulary": source.vocabulary}
@@ -79,6 +87,16 @@ class OutputLayer(Protocol):
     def flops(self) -> float: ...
 
 
+@runtime_checkable
+class ReadsLetters(Protocol):
+    """A model that is told the letters of its tokens, and needs no number for every word."""
+
+    config: Any  # `letters`: the most of a word that it reads
+
+    def spell_by(self, spell: Callable[[Tensor], Tensor]) -> None:
+        """Read tokens by these letters from now on: tokens [N] -> [N, letters]."""
+
+
 class Model(nn.Module):
     """A neural model: inputs by name to hidden vectors."""
 
@@ -91,6 +109,8 @@ class Model(nn.Module):
     """Settings of `train` under which this system does well; the user's own settings go before them."""
     TUNED_WIDTH: ClassVar[int | None] = None
     """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
+    TUNING: ClassVar[dict[str, Any]] = {}
+    """The same where it begins with the weights of a run, on other text or on a task."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
     TOKENIZER: ClassVar[str | None] = "bpe:4096"
@@ -103,6 +123,10 @@ class Model(nn.Module):
     """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
     HEAD: ClassVar[str | None] = None
     """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
+    HEAD_WIDTH: ClassVar[int | None] = None
+    """How wide that dense layer is; None: as wide as what it reads."""
+    SEGMENT: ClassVar[int | None] = None
+    """Of what carries a state: tokens of a long text that a task reads at once; no gradient passes between these."""
     HEAD_BIAS: ClassVar[bool] = True
     """Whether the last layer of a classifier has a bias."""
     carries: ClassVar[bool] = False
@@ -144,6 +168,18 @@ class Model(nn.Module):
     def depths(self) -> list[list[nn.Parameter]]:
         """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
         raise NotImplementedError
+
+    @classmethod
+    def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
+        """Settings that a run may change although they shape the weights of the run, with settings `begun`, it is from.
+
+        What becomes of these weights then is said by `adapt`.
+        """
+        return ()
+
+    def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a run with which this model begins, by its own names; `fresh` are those that it has drawn."""
+        return tensors
 
     def flops(self, window: int) -> float:
         """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
@@ -258,6 +294,10 @@ class EncoderModel(Model):
     def flops(self, window: int, share: float = 1.0) -> float:
         """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
         raise NotImplementedError
+
+    def filling_flops(self, window: int, share: float) -> float:
+        """Of pre-training, where a share of the tokens is predicted; without the scores over the vocabulary."""
+        return self.flops(window, share)
 
 
 @dataclass(frozen=True)

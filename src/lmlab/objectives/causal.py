@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import numpy as np
+from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, mean_nats
-from lmlab.models.abilities import PredictsNext, State
+from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
@@ -20,7 +21,19 @@ from lmlab.tokenizers.frames import Frame
 
 
 class CausalConfig(Config):
-    """Nothing to set."""
+    """What is asked beside the next token, and from which end."""
+
+    activation: float = Field(
+        0.0, ge=0, description="activation regularisation: weight α of the mean square of the last layer's vectors"
+    )
+    temporal: float = Field(
+        0.0,
+        ge=0,
+        description="temporal activation regularisation: weight β of the mean square of the change of these vectors",
+    )
+    backwards: bool = Field(
+        False, description="read texts from their last token to the first: each token is predicted from those after it"
+    )
 
 
 class Causal(PreTraining):
@@ -28,6 +41,9 @@ class Causal(PreTraining):
 
     Between documents stands a boundary, which is predicted too, but is no part of the text: evaluation watches the
     surprisal of the text alone (`nats`), from which bits per byte are told, as `lmlab score` does it.
+
+    Two further terms keep the vectors h_t of the last layer small and slow (Merity et al. 2017, "Revisiting activation
+    regularization for language RNNs"), m being the dropout mask: α · mean (m∘h_t)² and β · mean (h_t − h_{t+1})².
     """
 
     Config: ClassVar[type[Config]] = CausalConfig
@@ -35,11 +51,11 @@ class Causal(PreTraining):
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"nats": mean_nats}
-    weights: ClassVar[Mapping[str, float]] = {"next": 1.0}
 
     def __init__(
         self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
     ) -> None:
+        self.config = config or CausalConfig()
         self.separator: int | None = None
         if tokenizer is not None and not tokenizer.newline_is_boundary:  # where it is, it is part of the text, too
             self.separator = tokenizer.boundary
@@ -49,27 +65,44 @@ class Causal(PreTraining):
     def needs(cls, config: CausalConfig) -> tuple[type, ...]:
         return (PredictsNext,)
 
+    @property
+    def weights(self) -> Mapping[str, float]:
+        further = {"activation": self.config.activation, "temporal": self.config.temporal}
+        return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
+
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a model that carries its state, shuffled windows for others."""
-        return (Streams if streams else Windows)(data.tokens, batch=batch, window=window, seed=seed)
+        tokens = data.tokens[::-1] if self.config.backwards else data.tokens
+        return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         """raw [B, T+1] -> the first T tokens, and the T tokens that follow them."""
         tokens, targets = raw[:, :-1], raw[:, 1:]
         count = targets.numel()
-        return Batch({"tokens": tokens}, {"targets": targets}, {"next": count}, {"tokens": count})
+        counts = {"next": count, "activation": count, "temporal": count - len(targets)}
+        counts = {name: counts[name] for name in self.weights}
+        return Batch({"tokens": tokens}, {"targets": targets}, counts, {"tokens": count})
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        hidden, state = model(**batch.inputs, state=state)
-        hidden, targets = hidden.flatten(0, 1), batch.labels["targets"].flatten()
+        reader: Any = require(model, PredictsNext)
+        seen: dict[str, list[Tensor]] = {"collect": []} if len(self.weights) > 1 else {}
+        vectors, state = reader(**batch.inputs, state=state, **seen)
+        further = self._regularise(vectors, seen["collect"][-1]) if seen else {}
+        hidden, targets = vectors.flatten(0, 1), batch.labels["targets"].flatten()
         if model.training:
-            return Loss({"next": model.total_nll(hidden, targets)}, state)
-        nats = model.nll(hidden, targets)
+            return Loss({"next": reader.total_nll(hidden, targets), **further}, state)
+        nats = reader.nll(hidden, targets)
         text = nats if self.separator is None else nats[targets != self.separator]
-        return Loss({"next": nats.sum()}, state, {"nats": text})
+        return Loss({"next": nats.sum(), **further}, state, {"nats": text})
+
+    def _regularise(self, dropped: Tensor, h: Tensor) -> dict[str, Tensor]:
+        """The sums of both regularising terms over all places [B, T, D], where they are asked for."""
+        terms = {"activation": dropped, "temporal": h[:, 1:] - h[:, :-1]}
+        return {name: terms[name].square().mean(-1).sum() for name in self.weights if name in terms}
 
     def flops(self, model: Model, loader: Loader) -> float:
-        return reading_flops(model, loader)
+        reader: Any = require(model, PredictsNext)
+        return reading_flops(reader, loader)
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

@@ -13,6 +13,7 @@ Row = Mapping[str, Any]
 COLOURS = {
     "full": "#4c78a8",
     "gradual": "#8e6bbf",
+    "ulmfit": "#b5548d",
     "mix": "#1b9e9e",
     "frozen": "#54a24b",
     "scratch": "#f58518",
@@ -21,6 +22,7 @@ COLOURS = {
 WAYS = {
     "full": "all weights learn",
     "gradual": "all weights learn, unfrozen from the top",
+    "ulmfit": "the language model learns the texts first, then all weights the task, unfrozen from the top",
     "mix": "a head over a learnt mix of the layers",
     "frozen": "only the head learns",
     "scratch": "the same net without pre-training",

@@ -25,6 +25,9 @@ class PooledConfig(TaskConfig):
     both_orders: bool = Field(
         False, description="read a pair as a b and as b a, and add both vectors: similarity (Radford et al. 2018)"
     )
+    hidden: int | None = Field(
+        None, ge=1, description="width of the dense layer in the head; none: as wide as the vectors"
+    )
     bias: bool = Field(True, description="whether the last layer of the head has a bias")
 
 
@@ -63,7 +66,14 @@ class PooledTask(Task):
 
     def make_head(self, width: int) -> dict[str, nn.Module]:
         config = self.config
-        head = Classifier(width, self.outputs, dropout=config.dropout, activation=config.activation, bias=config.bias)
+        head = Classifier(
+            width,
+            self.outputs,
+            dropout=config.dropout,
+            activation=config.activation,
+            hidden=config.hidden,
+            bias=config.bias,
+        )
         return {"label": head}
 
     def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:

@@ -39,7 +39,7 @@ def with_vectors(
     folder = cache_folder() / "vectors" / _key(task, items, weights)
     if not (folder / "index.json").is_file():
         write_folder(folder, lambda new: _compute(task, model, items, new, progress))
-        _make_room(folder.parent, keep=folder)
+        make_room(folder.parent, keep=folder)
     folder.touch()
     index = json.loads((folder / "index.json").read_text())
     vectors = np.memmap(folder / "vectors.f32", np.float32, "r", shape=tuple(index["shape"]))
@@ -64,6 +64,7 @@ def _key(task: Task, items: Sequence[Item], weights: str) -> str:
             for ids in part if isinstance(part, list) and part and not isinstance(part[0], int) else [part]:
                 digest.update(f"{name} {len(ids)} ".encode())
                 digest.update(np.asarray(ids, np.uint32).tobytes())
+                digest.update(" ".join(task.tokenizer.new_words(ids)).encode())  # their numbers say nothing elsewhere
         digest.update(np.asarray(list((item.places or {}).values()), np.int64).tobytes())
         digest.update(b"\n")
     return digest.hexdigest()
@@ -105,7 +106,7 @@ def _store(vectors: NDArray[Any], start: int, places: int, rows: Any, count: int
         vectors[start + number] = next(rows)[0]
 
 
-def _make_room(folder: Path, *, keep: Path) -> None:
+def make_room(folder: Path, *, keep: Path) -> None:
     """Remove the vectors that were not used for longest, until the rest is within the limit; one folder stays."""
     others = [each for each in folder.glob("*") if each.is_dir() and each != keep]
     total = 0

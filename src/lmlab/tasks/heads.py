@@ -1,4 +1,4 @@
-"""What is learnt besides the model: a classifier over vectors, and ELMo's mix of layers. Shapes: D width, L layers."""
+"""What is learnt besides the model: a classifier over vectors, which may be those of a mix of layers. D width."""
 
 from __future__ import annotations
 
@@ -11,23 +11,31 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu}
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {"tanh": torch.tanh, "gelu": F.gelu, "relu": F.relu}
 
 
 class Classifier(nn.Module):
     """scores = W dropout(x) + b, with x = f(V h + c) where there is an activation f, else x = h."""
 
     def __init__(
-        self, width: int, classes: int, *, dropout: float = 0.1, activation: str | None = None, bias: bool = True
+        self,
+        width: int,
+        classes: int,
+        *,
+        dropout: float = 0.1,
+        activation: str | None = None,
+        hidden: int | None = None,
+        bias: bool = True,
     ) -> None:
         super().__init__()
-        self.dense = nn.Linear(width, width) if activation is not None else None
+        inner = hidden or width if activation is not None else width
+        self.dense = nn.Linear(width, inner) if activation is not None else None
         self.activation = ACTIVATIONS[activation] if activation is not None else None
         self.dropout = Dropout(dropout)
-        self.out = nn.Linear(width, classes, bias=bias)
+        self.out = nn.Linear(inner, classes, bias=bias)
         for layer in (self.dense, self.out):
             if layer is not None:
-                nn.init.normal_(layer.weight, std=0.02)
+                nn.init.normal_(layer.weight, std=0.02 if hidden is None else layer.in_features**-0.5)
                 if layer.bias is not None:
                     nn.init.zeros_(layer.bias)
 
@@ -36,23 +44,6 @@ class Classifier(nn.Module):
         if self.dense is not None and self.activation is not None:
             vectors = self.activation(self.dense(vectors))
         return cast(Tensor, self.out(self.dropout(vectors)))
-
-
-class Mix(nn.Module):
-    """γ Σ_j softmax(s)_j h_j: a mix of layers that the task learns (Peters et al. 2018, equation 1)."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.scores = nn.Parameter(torch.zeros(layers))
-        self.gamma = nn.Parameter(torch.ones(()))
-
-    def forward(self, layers: Tensor) -> Tensor:
-        """layers [..., L, D] -> [..., D]."""
-        return self.gamma * (self.shares()[:, None] * layers).sum(-2)
-
-    def shares(self) -> Tensor:
-        """What each layer weighs, the embeddings first; they add up to one."""
-        return self.scores.softmax(0)
 
 
 def pool(vectors: Tensor, real: Tensor, how: str) -> Tensor:

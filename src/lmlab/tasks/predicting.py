@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
@@ -17,6 +17,15 @@ from lmlab.tasks.forms import check_examples, truth_of
 from lmlab.tasks.task import Item, Prediction, Task, in_batches
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
+
+
+class Predicts(Protocol):
+    """What makes predictions for examples of a task: a model with its head, or several."""
+
+    @property
+    def task(self) -> Task: ...
+
+    def predict(self, examples: Sequence[Example]) -> list[Prediction]: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -13,15 +15,31 @@ from torch import Tensor, nn
 from lmlab.data.reading.examples import Example
 from lmlab.layers.crf import CRF, legal_tags
 from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.progress import ReportProgress
 from lmlab.tasks.heads import Classifier
+from lmlab.tasks.language_states import STATES, LanguageStates, with_states
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
-from lmlab.tokenizers.frames import Row, pad_rows
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame, Row, pad_rows
+from lmlab.tokenizers.word_bytes import spell_rows
 from lmlab.tokenizers.words import Text, read_words
 
 
 class TaggingConfig(TaskConfig):
     """How tags are learnt."""
 
+    spelling: int | None = Field(
+        None, ge=3, description="of taggers: the most characters of a word that are read, with its begin and end marks"
+    )
+    states: list[str] = Field(
+        [], description="of taggers: runs whose frozen language models' states stand beside the words (TagLM)"
+    )
+    state_layers: Literal["last", "mix"] = Field(
+        "last", description="of states: the last layer, or a mix of all layers that the tagger learns (ELMo)"
+    )
+    vectors: str | None = Field(
+        None, description="of taggers: file of word vectors to begin with, in word2vec's or GloVe's text format"
+    )
     crf: bool = Field(False, description="a linear-chain conditional random field over the tags (Lafferty et al. 2001)")
 
 
@@ -31,6 +49,30 @@ class Tagging(Task):
     Config: ClassVar[type[TaskConfig]] = TaggingConfig
     name: ClassVar[str] = "tagging"
     config: TaggingConfig
+
+    def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+        super().__init__(config, tokenizer, frame)
+        self.language = LanguageStates(self.config.states, layers=self.config.state_layers)
+
+    def open(self, run: Path) -> None:
+        self.language = self.language.kept_in(run / STATES)
+
+    def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
+        if not self.config.states:
+            return items
+        self.language.keep(run / STATES)
+        return with_states(self.language, items, progress=progress)
+
+    def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
+        batch = super().batch(raw, generator)
+        if raw[0].vectors is None and self.config.spelling is not None:
+            batch.inputs["spellings"] = spell_rows([item.words or () for item in raw], longest=self.config.spelling)
+        if raw[0].vectors is None and self.config.states:
+            states = [item.states for item in raw]
+            if any(each is None for each in states):
+                states = list(self.language.read([item.words or () for item in raw]))
+            batch.inputs["states"], _ = pad_rows([torch.from_numpy(np.array(each, np.float32)) for each in states])
+        return batch
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
         """Each sentence as one item, or as several where it does not fit into the window."""
@@ -50,7 +92,8 @@ class Tagging(Task):
                 label = None if tags is None else tags[first:end]
                 if label and first and self.config.crf:
                     label[0] = self._begin(label[0])
-                found.append(Item(number, {"a": text.pieces[begin:stop]}, label, places))
+                words = tuple(example.a[first:end])
+                found.append(Item(number, {"a": text.pieces[begin:stop]}, label, places, words=words))
         return found
 
     def _begin(self, tag: int) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import numpy as np
@@ -21,6 +22,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.batches.examples import ExampleLoader
 from lmlab.data.reading.examples import Example
+from lmlab.layers.mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
 from lmlab.metrics.measure import Measure
@@ -29,7 +31,9 @@ from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
-from lmlab.tasks.heads import Mix, pool
+from lmlab.progress import ReportProgress
+from lmlab.tasks.heads import pool
+from lmlab.tasks.long_texts import read_in_segments
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, Row, collate, make_frame, pad_rows
 
@@ -53,19 +57,32 @@ class TaskConfig(Config):
     layers: str = Field(
         "last", description="of frozen: which layers are read: last, second-to-last, sum:all, concat:-4:"
     )
-    activation: Literal["tanh", "gelu"] | None = Field(
+    activation: Literal["tanh", "gelu", "relu"] | None = Field(
         None, description="activation of a dense layer in the head; none: the head is one linear layer"
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability in the head")
+    mix_norm: bool = Field(False, description="of mix: normalise the vectors of each layer before they are mixed")
+    mix_dropout: float = Field(0.0, ge=0, lt=1, description="of mix: dropout probability on the mixed vectors")
+    mix_decay: float = Field(
+        0.0,
+        ge=0,
+        description="of mix: weight λ of Σ s² in the loss, which holds the layers' weights together (ELMo: 0.001)",
+    )
     auxiliary: float = Field(
         0.0, ge=0, description="weight λ of the language-model loss beside that of the task (Radford et al. 2018)"
     )
     frame: dict[str, str] = Field(
         {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}, description="what stands around the texts, for each input of the model"
     )
-    backwards: bool = Field(False, description="of encoder-decoders: read a text from its last token to the first")
+    backwards: bool = Field(False, description="read a text from its last token to the first, as the model learnt it")
     window: int | None = Field(
         None, ge=4, description="the most tokens of a row; longer texts are cut, or read in parts"
+    )
+    segment: int | None = Field(
+        None,
+        ge=1,
+        description="of what carries a state: long texts are read in segments of so many tokens, and gradients stay "
+        "within each (BPTT for text classification); none: at once",
     )
     metric: str | None = Field(None, description="the metric that counts most; by default that of the task")
     scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag stands for itself")
@@ -94,6 +111,10 @@ class Item:
     """What is read: its number -> the number of its piece."""
     vectors: NDArray[Any] | None = None
     """[K, D] or [K, L, D], computed once, where the model is frozen."""
+    words: Sequence[str] | None = None
+    """Of tagging: the words that are tagged."""
+    states: NDArray[Any] | None = None
+    """[K, F], computed once: what frozen language models say of each word."""
 
 
 class Prediction(NamedTuple):
@@ -143,7 +164,12 @@ class Task:
     @property
     def weights(self) -> dict[str, float]:
         language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
-        return {"label": 1.0, **language}
+        mix = {"mix": self.config.mix_decay} if self._penalises_mix else {}
+        return {"label": 1.0, **language, **mix}
+
+    @property
+    def _penalises_mix(self) -> bool:
+        return self.config.how == "mix" and self.config.mix_decay > 0
 
     @classmethod
     def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
@@ -154,6 +180,13 @@ class Task:
     def measures(self) -> dict[str, Measure]:
         """What is measured of this very task."""
         return self.measures_of(self.config)
+
+    def open(self, run: Path) -> None:
+        """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""
+
+    def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
+        """Items with all that is computed once for training; what is needed for it later is kept in the run."""
+        return items
 
     # Examples to batches
 
@@ -172,15 +205,16 @@ class Task:
         """Items as a batch: rows of tokens, or the vectors that were computed of them."""
         tokens = sum(self.tokens_of(item) for item in raw)
         units = {"examples": len({item.number for item in raw}), "tokens": tokens}
+        mix = {"mix": 1} if self._penalises_mix else {}
         if raw[0].vectors is not None:
             labels, count = self.targets(raw, None)
             vectors, _ = pad_rows([torch.from_numpy(np.array(item.vectors, np.float32)) for item in raw])
-            return Batch({"vectors": vectors}, labels, {"label": count}, units)
+            return Batch({"vectors": vectors}, labels, {"label": count, **mix}, units)
         rows = self.frame.rows([parts for item in raw for parts in self.parts_of(item)])
         inputs = collate(rows)
         labels, count = self.targets(raw, rows)
         labels |= self.places(raw, rows)
-        counts = {"label": count}
+        counts = {"label": count, **mix}
         if self.config.auxiliary:
             counts["language"] = int((inputs["lengths"] - 1).sum())
         return Batch(inputs, labels, counts, units)
@@ -234,7 +268,7 @@ class Task:
         """What is read of a model: [B, K, D], or [B, K, L, D] where the layers are to be mixed."""
         at, real, layers = batch.labels.get("at"), batch.labels.get("real"), self.config.reads
         if layers == "last":
-            vectors = model.vectors(**batch.inputs, at=at)
+            vectors = self._last_layer(model, batch.inputs, at)
         else:
             found = model.layers(**batch.inputs)
             if self.config.how == "mix":
@@ -245,6 +279,14 @@ class Task:
             if at is not None:
                 vectors = choose(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
         return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]
+
+    def _last_layer(self, model: Model, inputs: Mapping[str, Tensor], at: Tensor | None) -> Tensor:
+        """The vectors of the last layer [B, T, D], or [B, K, D] at places; of long texts, segment by segment."""
+        segment = self.config.segment
+        if segment is None or not model.carries or inputs["tokens"].shape[1] <= segment:
+            return model.vectors(**inputs, at=at)
+        vectors = read_in_segments(model, inputs["tokens"], segment=segment)
+        return vectors if at is None else choose(vectors, at)
 
     def vector_shape(self, model: Model) -> tuple[int, int]:
         """How many layers and components the vectors have that a model gives this task: (L, D), L being 1 or more."""
@@ -263,7 +305,9 @@ class Task:
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
         layers, width = self.vector_shape(model)
-        mix: dict[str, nn.Module] = {"mix": Mix(layers)} if self.config.how == "mix" else {}
+        mix: dict[str, nn.Module] = {}
+        if self.config.how == "mix":
+            mix["mix"] = Mix(layers, norm=self.config.mix_norm, dropout=self.config.mix_dropout)
         return {**mix, **self.make_head(width)}
 
     @abstractmethod
@@ -302,6 +346,8 @@ class Task:
             sums["language"] = self._language(model, hidden, batch)
         elif vectors is None:
             vectors = self.read(model, batch)
+        if self._penalises_mix:
+            sums["mix"] = cast(Mix, heads["mix"]).penalty()
         scores = self._score(heads, vectors, batch)
         return scores, {"label": self.total(heads, scores, batch), **sums}
 

@@ -16,12 +16,13 @@ from lmlab.data.batches.loaders import Loader
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.training.budget import parse_budget
 from lmlab.training.costs import Cost, Meter, price_tag
-from lmlab.training.evaluation import Evaluate, term_name
+from lmlab.training.evaluation import Evaluate, Evaluation, term_name
 from lmlab.training.learner import Learner
 from lmlab.training.optimizers import learning_rate
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step, Taken
+from lmlab.training.weight_average import stands_still
 from lmlab.units import PER_SECOND, main_unit
 
 VALIDATION_SHARE = 0.5
@@ -182,6 +183,19 @@ def _take_steps(
             return
         spend(training=True)
         progress.evaluations += 1
+        with step.average.in_place():
+            found, likelihood, better = judge(evaluate)
+        if config.average is not None:
+            if not step.average.begun and stands_still(found.loss, progress.losses, validations=config.average):
+                step.average.begin()
+            progress.losses.append(found.loss)
+        took = spend(training=False)
+        progress.validation_seconds = (progress.validation_seconds[0] + took, took)
+        values = {f"valid_{name}": value for name, value in found.values.items()}
+        log({"valid_loss": progress.valid, "valid_bits_per_byte": likelihood, **values, "best": better})
+
+    def judge(evaluate: Evaluate) -> tuple[Evaluation, float | None, bool]:
+        """Validate, and keep the weights where they are the best so far: what was found, in bits, and whether so."""
         found = evaluate(progress.evaluation_batches, seconds=VALIDATION_SHARE / 2 * budget.amount if bounded else None)
         if bounded:
             progress.evaluation_batches = dict(found.batches)
@@ -202,10 +216,7 @@ def _take_steps(
                 progress.plateau_stale = 0
         if keeper is not None:
             keeper.keep(learner, progress)
-        took = spend(training=False)
-        progress.validation_seconds = (progress.validation_seconds[0] + took, took)
-        values = {f"valid_{name}": value for name, value in found.values.items()}
-        log({"valid_loss": progress.valid, "valid_bits_per_byte": likelihood, **values, "best": better})
+        return found, likelihood, better
 
     def save() -> None:
         if keeper is not None:

@@ -14,6 +14,9 @@ from lmlab.training.settings import TrainConfig
 LONGEST_WARMUP = 0.1
 """The share of the budget that warm-up may take, so that short runs reach their full rate too."""
 
+SLANTED_CUT, SLANTED_RATIO = 0.1, 32.0
+"""Of the slanted triangle: the share of the steps in which the rate rises, and the peak over the lowest rate."""
+
 Group = dict[str, Any]
 
 
@@ -50,8 +53,11 @@ def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: f
     """The rate for step number `step` (from 0), with `progress` (0 to 1) of the budget spent.
 
     inverse-sqrt is the Transformer's (Vaswani 2017, eq. 3), scaled so that the peak is `rate`; plateau multiplies by a
-    factor whenever validation stands still, as for the PTB LSTMs. Warm-up takes at most a tenth of the budget.
+    factor whenever validation stands still, as for the PTB LSTMs. Warm-up takes at most a tenth of the budget. slanted
+    rises and falls along two straight lines (Howard & Ruder 2018, equation 3), and needs no warm-up.
     """
+    if config.schedule == "slanted":
+        return config.rate * (1 + slant(min(progress, 1.0)) * (SLANTED_RATIO - 1)) / SLANTED_RATIO
     rising = max((step + 1) / config.warmup, progress / LONGEST_WARMUP) if config.warmup else 2.0
     if rising <= 1:
         return config.rate * rising
@@ -65,6 +71,13 @@ def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: f
         "plateau": plateau,
     }
     return config.rate * min(1.0, factor[config.schedule])
+
+
+def slant(progress: float) -> float:
+    """How high the slanted triangle is, 0 to 1, with `progress` of the budget spent: p of equation 3."""
+    if progress < SLANTED_CUT:
+        return progress / SLANTED_CUT
+    return 1 - (progress - SLANTED_CUT) / (1 - SLANTED_CUT)
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:

@@ -28,6 +28,7 @@ class Progress(BaseModel):
     best_measures: dict[str, float] = {}
     best_bits: float | None = None  # per byte, where the loss is the likelihood of the text
     best_step: int = 0
+    losses: list[float] = []  # of all validations, where they decide when averaging begins
     stale: int = 0  # validations since the best one
     plateau: float = 1.0
     plateau_stale: int = 0

@@ -29,9 +29,10 @@ class TrainConfig(Config):
     accumulate: int = Field(
         1, ge=1, description="gradient accumulation: batches whose gradients are summed for one step"
     )
-    order: Literal["auto", "shuffled", "streams"] = Field(
+    order: Literal["auto", "shuffled", "streams", "varied"] = Field(
         "auto",
-        description="shuffled windows, or contiguous streams with carried state (truncated BPTT); auto: by model",
+        description="shuffled windows, or contiguous streams with carried state (truncated BPTT), or the same in "
+        "segments of varied length around the window; auto: by model",
     )
     optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="optimizer")
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
@@ -39,6 +40,12 @@ class TrainConfig(Config):
     beta1: float = Field(0.9, ge=0, lt=1, description="of adam and adamw: decay of the running mean of gradients")
     beta2: float = Field(
         0.99, ge=0, lt=1, description="of adam and adamw: decay of the running mean of squared gradients"
+    )
+    average: int | None = Field(
+        None,
+        ge=1,
+        description="averaged weights (NT-ASGD, with sgd): once validation is no better than so many validations ago, "
+        "the mean of all weights from then on is validated and kept",
     )
     decay: float = Field(0.0, ge=0, description="weight decay, on weight matrices only (not on biases and norms)")
     layer_decay: float = Field(
@@ -53,8 +60,10 @@ class TrainConfig(Config):
     clip: float | None = Field(
         1.0, gt=0, description="gradient clipping: largest norm of the gradient; none for no clipping"
     )
-    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau"] = Field(
-        "cosine", description="schedule: learning-rate decay after warm-up"
+    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau", "slanted"] = Field(
+        "cosine",
+        description="schedule: learning-rate decay after warm-up; slanted: ULMFiT's triangle, a short rise and a long "
+        "fall without warm-up",
     )
     warmup: int = Field(
         0, ge=0, description="warm-up: steps in which the learning rate rises from zero; at most a tenth of the budget"

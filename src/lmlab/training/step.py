@@ -27,6 +27,7 @@ from lmlab.training.optimizers import (
 )
 from lmlab.training.settings import TrainConfig
 from lmlab.training.strategies import choose_strategy
+from lmlab.training.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Step:
             self.depths = [*learner.model.depths(), list(learner.heads.parameters())]
             self.depths = [depth for depth in self.depths if depth]
         self.optimizer = create_optimizer(parameter_groups(self.depths, decay=config.decay), config)
+        self.average = WeightAverage(learner)
         self.ahead = Ahead(learner.objective, loader, seed=config.seed)
         self.device = learner.device
         self.dtype = choose_dtype(config.precision, self.device)
@@ -70,9 +72,11 @@ class Step:
         """
         if self.strategy is not None:
             scale_groups(self.optimizer, self.strategy.scales(step, len(self.depths)))
+        places = range(step * self.config.accumulate, (step + 1) * self.config.accumulate)
+        if (share := getattr(self.loader, "rate_share", None)) is not None:  # segments of varied length
+            rate *= sum(map(share, places)) / len(places)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
-        places = range(step * self.config.accumulate, (step + 1) * self.config.accumulate)
         batches = [self.ahead.batch(place) for place in places]
         counts = add_up(batch.counts for batch in batches)
         sums: dict[str, Tensor] = {}
@@ -100,6 +104,7 @@ class Step:
         if self.device.type != "cpu" or self.scaler.is_enabled() or bool(norm.isfinite()):
             self.scaler.step(self.optimizer)
             self.scaler.update()
+            self.average.add()
         self.optimizer.zero_grad(set_to_none=True)
         if self.scaler.is_enabled():  # a step whose scaled gradients overflow is skipped, and that is no error
             norm = norm.nan_to_num(0.0, 0.0, 0.0)
@@ -133,11 +138,12 @@ class Step:
     def tensors(self) -> dict[str, Tensor]:
         """What the optimizer and the scaler of gradients remember, by name: what a checkpoint needs beside weights."""
         scaler = {f"scaler.{name}": torch.tensor(value) for name, value in self.scaler.state_dict().items()}
-        return {**optimizer_tensors(self.optimizer, self.learner), **scaler}
+        return {**optimizer_tensors(self.optimizer, self.learner), **scaler, **self.average.tensors()}
 
     def restore(self, tensors: dict[str, Tensor]) -> None:
         """Put back what `tensors` gave."""
         restore_optimizer(self.optimizer, self.learner, tensors)
+        self.average.restore(tensors)
         state = self.scaler.state_dict()
         if state and all(f"scaler.{name}" in tensors for name in state):
             self.scaler.load_state_dict({name: tensors[f"scaler.{name}"].item() for name in state})

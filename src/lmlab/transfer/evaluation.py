@@ -11,7 +11,7 @@ from lmlab.data.reading.examples import Example, Labelled
 from lmlab.data.reading.folders import find_parts, find_split
 from lmlab.data.reading.labelled import check_known, read_examples
 from lmlab.recipe import read_record
-from lmlab.tasks.predicting import Predictor
+from lmlab.tasks.predicting import Predicts
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.results import Interval, score_predictions
 
@@ -25,7 +25,7 @@ class Evaluated(NamedTuple):
     split: str | None = None  # of a folder, the part that was taken: test, valid or train
 
 
-def evaluate_file(predictor: Predictor, path: str | Path, *, columns: Mapping[str, str] | None = None) -> Evaluated:
+def evaluate_file(predictor: Predicts, path: str | Path, *, columns: Mapping[str, str] | None = None) -> Evaluated:
     """The measures of a run's task on a file, or on the held-out part of a folder, by name, the main one first."""
     task = predictor.task
     found = read_examples(path, task=task.name, columns=dict(columns) if columns else None)  # type: ignore[arg-type]

@@ -15,8 +15,8 @@ from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
 from lmlab.own_files import BESIDE, check_place
-from lmlab.tasks.task import HOWS
-from lmlab.transfer.planning import measures_of, read_origin, usual_epochs
+from lmlab.transfer.bodies import is_body
+from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
 from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan
@@ -62,6 +62,8 @@ def open_data(
 
 def check_data(run: Path, found: Labelled) -> Check:
     """What examples look like, as they came, to the tokenizer and the window of a run."""
+    if is_body(run):
+        return check(found)  # it reads the letters of words, so that none is unknown
     window = read_origin(run)["model"].get("window")
     return check(found, tokenizer=load_tokenizer(run), frame_overhead=3, window=window)
 
@@ -71,7 +73,7 @@ def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
 
     Together they cost at most about as much as the run itself, so the net from scratch learns for a little less long.
     """
-    if trial.how in ("frozen", "scratch"):
+    if trial.how in ("frozen", "scratch") or is_body(trial.origin):
         return []
     examples = len(data.labelled.train)
     steps = math.ceil(examples / int(trial.train.get("batch", min(32, max(1, examples)))))
@@ -85,7 +87,7 @@ def beside(trial: Trial, data: TaskData, *, seeds: int) -> list[Trial]:
         train, share = {**train, "budget": trial.train["budget"]}, 1.0
     note = f"{share:.0%} of the steps" if share < 1 else ""
     scratch = replace(frozen, how="scratch", task=trial.task, train=train, epochs=share * epochs, note=note)
-    hows = [frozen, scratch] if trial.how in ("full", "gradual") else [frozen]
+    hows = [frozen, scratch] if trial.how in ("full", "gradual", "ulmfit") else [frozen]
     return [replace(each, seed=seed) for seed in range(trial.seed, trial.seed + seeds) for each in hows]
 
 
@@ -105,14 +107,18 @@ def finetune(
     alone: bool = False,
     settings: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
+    model: Mapping[str, Any] | None = None,
+    language: Mapping[str, Any] | None = None,
     overwrite: bool = False,
     resume: bool = False,
 ) -> Finetuned:
-    """Let a run learn the task of labelled examples, in the new run directory `output`.
+    """Let a run, or a body (`tagger`), learn the task of labelled examples, in the new run directory `output`.
 
     `settings` are further ones of the task (crf, pool …; layers: what is read of a frozen model), `train` of training
-    (rate, batch …). `seeds` runs are made, of which the first is kept. Unless it is to be done `alone`, the run is
-    compared with the majority class, a bag of words, the frozen model and the same net from scratch.
+    (rate, batch …), `model` of a body, `language` of training the language model which how='ulmfit' tunes first.
+    `seeds` runs are made,
+    of which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
+    words, the frozen model and the same net from scratch.
     """
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise ValueError(f"seeds = {seeds!r}: give a whole number of 1 or more")
@@ -132,7 +138,17 @@ def finetune(
     if "layers" in further and how != "frozen":
         raise ValueError("settings['layers'] chooses what is read of a frozen model: give how='frozen' too")
     layers = str(further.pop("layers", "last"))
-    trial = Trial(origin=Path(run), how=how, seed=seed, layers=layers, epochs=epochs, task=further, train=training)
+    trial = Trial(
+        origin=Path(run),
+        how=how,
+        seed=seed,
+        layers=layers,
+        epochs=epochs,
+        task=further,
+        train=training,
+        model=dict(model or {}),
+        language=dict(language or {}),
+    )
     done = finetune_trial(
         trial, data, Path(output), seeds=seeds, alone=alone, check=told.lines(), overwrite=overwrite, resume=resume
     )
@@ -210,8 +226,8 @@ def plan_layers(trial: Trial, *, seeds: int) -> list[Trial]:
 def plan_comparison(runs: Sequence[Path], hows: Sequence[str], *, seeds: int, trial: Trial) -> list[Trial]:
     """A trial for each run, each way of learning and each seed."""
     for how in hows:
-        if how not in HOWS:
-            raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}, separated by commas")
+        if how not in WAYS:
+            raise ValueError(f"--how {how}: allowed are {', '.join(WAYS)}, separated by commas")
     for run in runs:
         read_origin(run)
     names = [run.name for run in runs]

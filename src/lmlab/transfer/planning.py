@@ -23,6 +23,8 @@ from lmlab.recipe import Recipe, make_recipe
 from lmlab.tasks.task import HOWS
 from lmlab.tokenizers.frames import FILE
 
+WAYS = (*HOWS, "ulmfit")
+"""How a run can learn a task: which weights learn, or ulmfit, which tunes its language model first, then is gradual."""
 EPOCHS = 3
 """Passes over the examples when all weights learn (Devlin et al. 2019, appendix A.3: 2 to 4)."""
 LEAST_STEPS = 150
@@ -51,8 +53,9 @@ def plan_finetuning(
     train: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """A recipe for learning what `labelled` shows, from a run; `task` and `train` are the user's settings."""
-    if how not in HOWS:
-        raise ValueError(f"--how {how}: allowed are {', '.join(HOWS)}")
+    if how not in WAYS:
+        raise ValueError(f"--how {how}: allowed are {', '.join(WAYS)}")
+    how = "gradual" if how == "ulmfit" else how
     description = read_origin(origin)
     cls = load_class(description["kind"])
     examples = len(labelled.train)
@@ -64,6 +67,7 @@ def plan_finetuning(
         "frame": dict(cls.TASK_FRAME),
         "backwards": reads_backwards(origin),
         "window": window,
+        "segment": cls.SEGMENT,
         **describe_task(labelled, cls, how=how),
         **(task or {}),
     }
@@ -82,12 +86,13 @@ def plan_finetuning(
         "evaluations": max(1, min(10, round(epochs))),
         "watch": next(iter(measures_of({"kind": labelled.task, **objective}))),
         "log_every": max(1, min(10, steps_per_epoch)),
+        **(cls.TUNING if how in ("full", "gradual") else {}),
         **_gradual(description, how, epochs * steps_per_epoch),
         **(train or {}),
     }
     values = {
         "data": data.model_dump(exclude_none=True, exclude={"given"}),
-        "model": {"kind": description["kind"]},
+        "model": {"kind": description["kind"], **({"restart": 0.0} if cls.SEGMENT is not None else {})},
         "objective": {"kind": labelled.task, **objective},
         "train": settings,
         "origin": str(origin),
@@ -127,6 +132,7 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
     found: dict[str, Any] = {"how": how, "metric": labelled.metric}
     if pooled:
         found |= {"pool": "mean" if frozen else cls.POOL, "activation": None if frozen else cls.HEAD}
+        found["hidden"] = None if frozen else cls.HEAD_WIDTH
         found["bias"] = frozen or cls.HEAD_BIAS
     if labelled.task in ("classification", "regression"):
         found["pair"] = labelled.train[0].b is not None
@@ -191,4 +197,5 @@ def _gradual(description: Mapping[str, Any], how: str, steps: float) -> dict[str
     if how != "gradual":
         return {}
     depths = sum(bool(depth) for depth in outline(description["kind"], description["model"]).depths()) + 1
-    return {"layer_decay": LAYER_DECAY, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / depths))}
+    decay = load_class(description["kind"]).TUNING.get("layer_decay", LAYER_DECAY)
+    return {"layer_decay": decay, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / depths))}

@@ -29,7 +29,7 @@ class Result(Config):
     """How well one way of learning does on held-out examples."""
 
     name: str = Field(description="what learnt, in words: bert, majority, bag of words")
-    how: str = Field(description="full, frozen, mix, gradual, scratch, or baseline")
+    how: str = Field(description="full, frozen, mix, gradual, ulmfit, scratch, or baseline")
     run: str | None = Field(None, description="the run that it began with")
     layers: str = Field("last", description="of frozen: the layers that were read")
     examples: int = Field(description="training examples")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +16,17 @@ from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.jobs import Reporter
 from lmlab.language_model import load
-from lmlab.own_files import is_run, remove
+from lmlab.own_files import clear, is_run, remove
 from lmlab.recipe import Recipe, read_record
 from lmlab.tasks.forms import to_json_with_truth
 from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
 from lmlab.training.loop import choose_device
 from lmlab.training.progress import Progress
+from lmlab.transfer.bodies import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
+from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune
 
 PREDICTIONS = "predictions.jsonl"
 
@@ -43,6 +46,10 @@ class Trial:
     """Further settings of the task."""
     train: Mapping[str, Any] = field(default_factory=dict)
     """Further settings of training."""
+    model: Mapping[str, Any] = field(default_factory=dict)
+    """Of a body: further settings of it."""
+    language: Mapping[str, Any] = field(default_factory=dict)
+    """Of ulmfit: settings of the training of its language model."""
     note: str = ""
 
     @property
@@ -85,9 +92,23 @@ def carry_out(
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     overwrite: bool = False,
+    tuned: Path | None = None,
 ) -> Result | None:
-    """Learn in the folder `path`, or go on there, and score what was learnt; None where it was interrupted."""
+    """Learn in the folder `path`, or go on there, and score what was learnt; None where it was interrupted.
+
+    Of ulmfit the language model is tuned in the folder `tuned`, by default beside `path`, or taken from there.
+    """
+    note = trial.note
     own, recipe = data.taken(trial), plan(trial, data)
+    if trial.how == "ulmfit":
+        place = tuned or path.with_name(f"{path.name}{ENDING}")
+        language = tune(
+            plan_language(trial, data), place, overwrite=overwrite, reporter=reporter, interrupted=interrupted
+        )
+        if language is None:
+            return None
+        note = f"after {Cost(*language.progress.cost).seconds:.0f} s of tuning its language model"
+        recipe = plan(replace(trial, origin=place), data)
     if is_run(path) and not overwrite:
         if changed := find_changes(path, recipe, own):
             raise ValueError(
@@ -100,14 +121,21 @@ def carry_out(
         outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
     if outcome.interrupted:
         return None
-    return score_run(path, trial, own, outcome.progress)
+    return score_run(path, replace(trial, note=note), own, outcome.progress)
+
+
+def plan_language(trial: Trial, data: TaskData) -> Recipe:
+    """How the language model is tuned that ulmfit begins with: on all training texts, however many labels are taken."""
+    device = {name: trial.train[name] for name in ("device", "country") if name in trial.train}
+    return plan_tuning(trial.origin, data.labelled.train, seed=trial.seed, train={**device, **trial.language})
 
 
 def plan(trial: Trial, data: TaskData) -> Recipe:
     """The recipe of a trial; a ValueError says what is wrong with its settings."""
     own = data.taken(trial)
     labels = labels_of(data.labelled)  # all of them, even where the examples that are taken lack some
-    return plan_finetuning(
+    planner = partial(plan_body, model=trial.model) if is_body(trial.origin) else plan_finetuning
+    return planner(
         trial.origin,
         own.labelled,
         own.config,
@@ -184,8 +212,10 @@ def carry_out_all(
 
     The weights of a trial are removed once it is scored; its predictions stay.
     """
-    for trial in trials:
-        plan(trial, data)  # before anything is written
+    for trial in trials:  # before anything is written
+        plan(trial, data)
+        if trial.how == "ulmfit":
+            plan_language(trial, data)
     for trial in trials:
         result_path, path = folder / f"{trial.name}.json", folder / trial.name
         key = _key(trial, data)
@@ -198,7 +228,10 @@ def carry_out_all(
             return
         anew = is_run(path) and not _may_go_on(path, result_path, trial, data)
         result_path.unlink(missing_ok=True)
-        result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=anew)
+        tuned = folder / f"{trial.origin.name}-seed-{trial.seed}{ENDING}"
+        if trial.how == "ulmfit" and is_run(tuned) and not is_the_same(tuned, plan_language(trial, data)):
+            clear(tuned)
+        result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=anew, tuned=tuned)
         if result is None:
             return
         write_json(result_path, {"key": key, "result": result.model_dump()})

@@ -1,0 +1,146 @@
+"""AWD-LSTM (Merity et al. 2018): the LSTM language model again, with dropout wherever there is something to drop.
+
+    x_t = m_i ∘ (E∘m_e) w_t                     m_e drops words, m_i components of all x_t
+    h¹_t = LSTM(x_t, h¹_{t−1}; U∘m_w)            m_w drops weights of the recurrent matrices
+    hˡ_t = LSTM(m_h ∘ hˡ⁻¹_t, hˡ_{t−1}; U∘m_w)   m_h drops components between layers
+    P(w_{t+1} | w_1 … w_t) = softmax(E (m_o ∘ h_t) + b)
+
+Every mask m is drawn once for a segment and holds at all its times. The last layer is as wide as the embeddings, whose
+matrix is that of the softmax, too. With segments of varied length (train.order), a loss on large and quickly changing
+vectors (objective.activation, objective.temporal) and averaged SGD (train.average) it reached 57.3 on the Penn
+Treebank and 65.8 on WikiText-2, without a pointer or a cache (table 1 and 2 there). It is the model of ULMFiT.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, ClassVar, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.dropout import VariationalDropout
+from lmlab.layers.recurrent import Kernel
+from lmlab.layers.softmax import Softmax
+from lmlab.layers.weight_drop import EmbeddingDropout, WeightDroppedLSTM
+from lmlab.models.abilities import State
+from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
+from lmlab.models.rnn import RNN
+from lmlab.models.states import map_state
+
+
+class AWDLSTMConfig(TokenModelConfig):
+    """What an AWD-LSTM is told."""
+
+    width: int = Field(default=400, ge=1, le=65536, description="embedding size: width of the token vectors")
+    hidden: int = Field(default=1150, ge=1, le=65536, description="hidden size: width of each state but the last")
+    layers: int = Field(default=3, ge=1, le=64, description="stacked recurrent layers")
+    dropout: float = Field(default=0.4, ge=0, lt=1, description="dropout probability of the last layer's output")
+    input_dropout: float = Field(default=0.4, ge=0, lt=1, description="dropout probability of the word vectors")
+    hidden_dropout: float = Field(default=0.3, ge=0, lt=1, description="dropout probability between layers")
+    embedding_dropout: float = Field(default=0.1, ge=0, lt=1, description="probability that a whole word is dropped")
+    weight_dropout: float = Field(
+        default=0.5, ge=0, lt=1, description="dropout probability of the weights of the recurrent matrices"
+    )
+    restart: float = Field(
+        default=0.05,
+        ge=0,
+        le=1,
+        description="in training, probability that a row's carried state is reset before a segment",
+    )
+    tied: bool = Field(default=True, description="weight tying: the output layer shares the embedding matrix")
+    kernel: Kernel = Field(
+        default="fused", description="fused kernels, or readable Python cells (slower, same numbers)"
+    )
+
+
+PENN_TREEBANK = {"width": 400, "hidden": 1150, "layers": 3, "restart": 0.0}
+
+
+class AWDLSTM(NextTokenModel):
+    """Embedding, weight-dropped LSTM layers, tied softmax."""
+
+    Config = AWDLSTMConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {
+            **{"width": 128, "hidden": 256, "layers": 2, "dropout": 0.1, "input_dropout": 0.1},
+            **{"hidden_dropout": 0.1, "embedding_dropout": 0.02, "weight_dropout": 0.1},
+        },
+        "small": {
+            **{"width": 200, "hidden": 400, "layers": 3, "dropout": 0.2, "input_dropout": 0.2},
+            **{"hidden_dropout": 0.1, "embedding_dropout": 0.05, "weight_dropout": 0.2},
+        },
+        "penn-treebank": PENN_TREEBANK,
+        "wikitext-2": {**PENN_TREEBANK, "input_dropout": 0.65},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2, "window": 70, "order": "varied"}
+    TUNED_WIDTH: ClassVar[int | None] = 128
+    TUNING: ClassVar[dict[str, Any]] = {
+        **{"rate": 4e-3, "schedule": "slanted", "warmup": 0, "layer_decay": 1 / 2.6},
+        **{"optimizer": "adamw", "beta1": 0.7, "beta2": 0.99},
+    }
+    """Howard & Ruder 2018, sections 3.2 and 4.1 (ULMFiT): a slanted triangle, rates that fall from layer to layer."""
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal", "activation": 2.0, "temporal": 1.0}
+    POOL: ClassVar[str] = "concat"
+    HEAD: ClassVar[str | None] = "relu"
+    HEAD_WIDTH: ClassVar[int | None] = 50
+    SEGMENT: ClassVar[int | None] = 70
+    carries: ClassVar[bool] = True
+
+    config: AWDLSTMConfig
+    output: Softmax
+
+    def __init__(self, config: AWDLSTMConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.embedding.weight, -0.1, 0.1)
+        top = config.width if config.tied else config.hidden
+        widths = [config.width, *[config.hidden] * (config.layers - 1), top]
+        self.recurrent = nn.ModuleList(
+            WeightDroppedLSTM(below, own, dropout=config.weight_dropout) for below, own in itertools.pairwise(widths)
+        )
+        self.embedding_dropout = EmbeddingDropout(config.embedding_dropout)
+        self.input_dropout = VariationalDropout(config.input_dropout)
+        self.hidden_dropout = VariationalDropout(config.hidden_dropout)
+        self.dropout = VariationalDropout(config.dropout)
+        self.output = Softmax(top, config.vocabulary, tied=self.embedding if config.tied else None)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        if state is None:
+            state = self.start(len(tokens))
+        elif self.training and self.config.restart > 0:  # else it would see the start of a text once in an epoch
+            kept = torch.rand(len(tokens), 1, device=self.device) >= self.config.restart
+            state = map_state(lambda tensor: tensor * kept, state)
+        h = self.input_dropout(self.embedding_dropout(tokens, self.embedding))  # [B, T, D]
+        seen, ends = [h], []
+        for number, (layer, before) in enumerate(zip(self.stack(), state, strict=True)):
+            x = self.hidden_dropout(h) if number else h
+            h, end = (layer.run if self.config.kernel == "fused" else layer.unroll)(x, before)  # [B, T, H]
+            seen.append(h)
+            ends.append(end)
+        if collect is not None:
+            collect += seen
+        return Output(self.dropout(h), tuple(ends))
+
+    def stack(self) -> list[WeightDroppedLSTM]:
+        """The layers, the lowest first."""
+        return cast(list[WeightDroppedLSTM], list(self.recurrent))
+
+    def start(self, batch_size: int, **inputs: Any) -> State:
+        return tuple(layer.start(batch_size) for layer in self.stack())
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding,), *((layer,) for layer in self.recurrent))
+
+    def flops(self, window: int) -> float:
+        matrices = sum(2.0 * parameter.numel() for parameter in self.recurrent.parameters() if parameter.dim() == 2)
+        return matrices + self.output.flops()

@@ -1,0 +1,80 @@
+"""The mean of the weights over the steps of a run, from where validation stood still: what NT-ASGD keeps.
+
+Merity et al. 2018, section 3: plain SGD wanders around a minimum, and the mean of its iterates (Polyak & Juditsky 1992)
+is nearer to it. When averaging begins need not be guessed: it begins when the validation loss is no better than it was
+n validations ago.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+COUNT = "average.count"
+
+
+def stands_still(loss: float, before: Sequence[float], *, validations: int) -> bool:
+    """Whether a validation loss is above the best of those that are at least so many validations old."""
+    old = before[: len(before) - validations]
+    return bool(old) and loss > min(old)
+
+
+class WeightAverage:
+    """The running mean of the parameters of a module: w̄_k = w̄_{k−1} + (w_k − w̄_{k−1}) / k."""
+
+    def __init__(self, module: nn.Module) -> None:
+        self.parameters = dict(module.named_parameters())
+        self.means: dict[str, Tensor] = {}
+        self.count = 0
+
+    @property
+    def begun(self) -> bool:
+        return bool(self.means)
+
+    @torch.no_grad()
+    def begin(self) -> None:
+        """Begin: the first weights of the mean are those after the next step."""
+        self.means = {name: parameter.detach().clone() for name, parameter in self.parameters.items()}
+        self.count = 0
+
+    @torch.no_grad()
+    def add(self) -> None:
+        """Take the weights as they are now into the mean, if it was begun."""
+        if not self.begun:
+            return
+        self.count += 1
+        for name, mean in self.means.items():
+            mean.lerp_(self.parameters[name].detach(), 1 / self.count)
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """The module has the mean in place of its weights, if it was begun, and gets them back afterwards."""
+        own = {name: self.parameters[name].detach().clone() for name in self.means}
+        self._put(self.means)
+        try:
+            yield
+        finally:
+            self._put(own)
+
+    @torch.no_grad()
+    def _put(self, weights: dict[str, Tensor]) -> None:
+        for name, tensor in weights.items():
+            self.parameters[name].copy_(tensor)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What a checkpoint needs of it."""
+        if not self.begun:
+            return {}
+        return {COUNT: torch.tensor(self.count), **{f"average.mean.{name}": mean for name, mean in self.means.items()}}
+
+    def restore(self, tensors: dict[str, Tensor]) -> None:
+        """Put back what `tensors` gave."""
+        if COUNT in tensors:
+            self.count = int(tensors[COUNT])
+            self.means = {
+                name: tensors[f"average.mean.{name}"].to(parameter.device)
+                for name, parameter in self.parameters.items()
+            }

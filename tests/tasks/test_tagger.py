@@ -1,0 +1,330 @@
+"""The tagger of words and letters, and TagLM: against packed torch LSTMs, brute force, and its own runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from lmlab.checkpoint import read_json, read_tensors
+from lmlab.data.reading.examples import Example
+from lmlab.language_model import load
+from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
+from lmlab.models import create
+from lmlab.recipe import make_recipe
+from lmlab.run import resume, start
+from lmlab.tasks.language_states import LanguageStates, Reader
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.word_bytes import spell, spell_rows
+from lmlab.transfer.bodies import fold, is_body, plan_body, words_of, write_vocabulary
+from lmlab.transfer.finetune import finetune, open_data
+from tolerances import rounding
+from toy_tasks import write_reviews, write_tagged
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+TRAIN = {"budget": "30steps", "evaluations": 1}
+MODEL = {"width": 12, "hidden": 10, "filters": 8, "character_width": 6}
+
+
+# Letters
+
+
+def test_a_spelling_is_its_bytes_between_marks() -> None:
+    assert spell("aé", longest=25) == [1, 3 + 97, 3 + 0xC3, 3 + 0xA9, 2]
+    assert spell("abcdef", longest=5) == [1, 100, 101, 102, 2]
+    rows = spell_rows([["a", "bcd"], ["e"]], longest=25)
+    assert rows.shape == (2, 2, 5)
+    assert rows[0, 0].tolist() == [1, 100, 2, 0, 0]
+    assert not rows[1, 1].any()
+
+
+def test_the_cnn_is_the_largest_value_of_each_filter() -> None:
+    torch.manual_seed(0)
+    layer = CharacterWordCNN(300, width=5, filters=7, window=3).double()
+    word = spell("cats", longest=25)
+    found = layer(spell_rows([["cats", "a"], ["hippopotamus"]], longest=25))
+    E, W, b = layer.embedding.weight, layer.convolution.weight, layer.convolution.bias
+    padded = torch.cat([torch.zeros(1, 5), E[word], torch.zeros(1, 5)]).double()
+    scores = torch.stack([(W * padded[i : i + 3].T).sum((1, 2)) + b for i in range(len(word))])
+    torch.testing.assert_close(found[0, 0], scores.max(0).values, rtol=1e-10, atol=1e-12)
+    assert not found[1, 1].any(), "padding is zero"
+
+
+def test_the_lstm_ends_where_a_word_ends() -> None:
+    torch.manual_seed(0)
+    layer = CharacterWordLSTM(300, width=5, hidden=4).double()
+    found = layer(spell_rows([["cats", "hippopotamus"], ["a"]], longest=25))
+    _, (h, _) = layer.recurrent(layer.embedding(torch.tensor([spell("cats", longest=25)])))
+    torch.testing.assert_close(found[0, 0], torch.cat([h[0, 0], h[1, 0]]), rtol=1e-10, atol=1e-12)
+    assert not found[1, 1].any()
+
+
+# The network
+
+
+def make(**changes: Any) -> Any:
+    torch.manual_seed(0)
+    return create("tagger", {"vocabulary": 30, **MODEL, "layers": 2, **changes}, size="tiny").double().eval()
+
+
+def bilstm(encoder: Any, number: int) -> nn.LSTM:
+    """One layer of an encoder as torch's own bidirectional LSTM."""
+    ahead, back = encoder.ahead[number].fused, encoder.back[number].fused
+    lstm = nn.LSTM(ahead.input_size, ahead.hidden_size, batch_first=True, bidirectional=True).double()
+    for name in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"):
+        getattr(lstm, name).data.copy_(getattr(ahead, name))
+        getattr(lstm, f"{name}_reverse").data.copy_(getattr(back, name))
+    return lstm
+
+
+@pytest.mark.parametrize("place", ["between", "bottom", "both"])
+def test_the_states_stand_where_the_papers_put_them(place: str) -> None:
+    """h_{k,2} = biLSTM([→h; ←h; h^LM]) in TagLM; [x; h^LM], and [h; h^LM] at the top, for ELMo."""
+    model = make(states=3, place=place)
+    words, spellings = torch.randint(0, 30, (1, 5)), spell_rows([["a", "bc", "def", "g", "hi"]], longest=9)
+    states = torch.randn(1, 5, 3, dtype=torch.float64)
+    x = [model.embedding(words), model.characters(spellings)]
+    h, _ = bilstm(model.lower, 0)(torch.cat([*x, *([states] if place != "between" else [])], -1))
+    h, _ = bilstm(model.upper, 0)(torch.cat([h, states], -1) if place == "between" else h)
+    expected = torch.cat([h, states], -1) if place == "both" else h
+    found = model(words, spellings=spellings, states=states).hidden
+    torch.testing.assert_close(found, expected, rtol=0, atol=rounding(terms=30, depth=24, dtype=torch.float64))
+    assert torch.equal(model.layers(tokens=words, spellings=spellings, states=states)[-1], found)
+
+
+def test_layers_of_states_are_mixed() -> None:
+    model = make(states=3, state_layers=4)
+    with torch.no_grad():
+        model.mix.copy_(torch.tensor([0.0, 1.0, 2.0, -1.0]))
+        model.gamma.fill_(1.5)
+    states = torch.randn(2, 5, 4, 3, dtype=torch.float64)
+    mixed = 1.5 * (model.mix.softmax(0)[:, None] * states).sum(2)
+    found = model._states(states.flatten(2), torch.zeros(2, 5))
+    torch.testing.assert_close(found, mixed)
+
+
+@pytest.mark.parametrize("characters", ["cnn", "lstm", "none"])
+def test_padding_changes_nothing(characters: str) -> None:
+    model = make(characters=characters)
+    rows, lengths = [["a", "bc", "def"], ["ghi"]], torch.tensor([3, 1])
+    words = torch.tensor([[3, 4, 5], [6, 9, 9]])
+    together = model(words, spellings=spell_rows(rows, longest=9), lengths=lengths).hidden
+    alone = model(words[1:, :1], spellings=spell_rows(rows[1:], longest=9)).hidden
+    torch.testing.assert_close(together[1, :1], alone[0], rtol=1e-9, atol=1e-11)
+    assert len(model.depths()) == 4
+    assert {p for depth in model.depths() for p in depth} == set(model.parameters())
+
+
+def test_states_between_one_layer_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"model\.layers=2"):
+        make(states=3, layers=1)
+
+
+# From a file to a run
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("tagger")
+    write_tagged(root / "names.conll")
+    text = " ".join(np.random.default_rng(0).choice(["Ann", "Bob", "sleeps", "in", "Rome", "."], 2000))
+    (root / "text.txt").write_text(text)
+    for name, objective in (("ahead", {}), ("back", {"backwards": True})):
+        recipe = make_recipe(
+            {
+                "data": {"text": str(root / "text.txt")},
+                "tokenizer": {"spec": "bpe:280"},
+                "model": {"kind": "lstm", "size": "tiny", "width": 8, "hidden": 8},
+                "objective": objective,
+                "train": {"budget": "3steps", "evaluations": 1},
+            }
+        )
+        start(recipe, root / name)
+    return root
+
+
+def learn(place: Path, output: Path, **changes: Any) -> Any:
+    options = {"alone": True, "train": TRAIN, "model": MODEL, **changes}
+    return finetune("tagger", place / "names.conll", output=output, **options)
+
+
+def test_the_vocabulary_folds_words(place: Path) -> None:
+    data, _ = open_data(place / "names.conll")
+    tokenizer = Tokenizer.load(write_vocabulary(data.labelled))
+    words = [fold(word) for example in data.labelled.train for word in example.a]
+    known = tokenizer.engine.get_vocab()
+    assert all((word in known) == (words.count(word) >= 2) for word in words)
+    assert fold("Boeing-747") == "boeing-000"
+    some = next(word for word in words if word in known)
+    assert tokenizer.engine.encode(some.upper(), add_special_tokens=False).ids == [known[some]]
+
+
+def test_it_learns_from_scratch_and_is_loaded(place: Path, tmp_path: Path) -> None:
+    done = learn(place, tmp_path / "ner", train={**TRAIN, "budget": "80steps", "rate": 0.01})
+    task = read_json(done.path / "task.json")
+    assert task["crf"] is True
+    (result,) = done.study.results
+    assert (result.name, result.how) == ("tagger", "full")
+    lines = [line for line in (done.path / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
+    losses = [float(line.split('"loss": ')[1].split(",")[0]) for line in lines if '"loss": ' in line]
+    assert losses[-1] < 0.5 * losses[0]
+    lm = load(done.path)
+    words = ("Ann", "met", "Zyx-9", "in", "Rome")
+    assert len(lm.predictor.predict([Example(words)])[0].value) == 5
+    with pytest.raises(ValueError, match="cannot continue plain text"):
+        lm.generate("a")
+
+
+def test_letters_tell_unknown_words_apart(place: Path, tmp_path: Path) -> None:
+    predictor = load(learn(place, tmp_path / "ner").path).predictor
+    items = predictor.task.items([Example(("Qqq", "x")), Example(("Zzz", "x"))])
+    assert items[0].parts["a"][0] == items[1].parts["a"][0], "both are unknown words"
+    batch = predictor.task.batch(items)
+    scores = predictor.task.scores(predictor.model, predictor.heads, batch)
+    assert not torch.allclose(scores[0, 0], scores[1, 0])
+
+
+def test_other_tasks_and_runs_get_one_line(place: Path, tmp_path: Path) -> None:
+    reviews = write_reviews(tmp_path / "reviews.tsv")
+    with pytest.raises(ValueError, match="gives each word a tag"):
+        finetune("tagger", reviews, output=tmp_path / "x")
+    with pytest.raises(ValueError, match="is learnt from the examples; leave it out"):
+        learn(place, tmp_path / "x", how="frozen")
+    with pytest.raises(ValueError, match="no language model: it learns a task"):
+        make_recipe({"data": {"text": str(place / "text.txt")}, "model": {"kind": "tagger"}})
+    assert not (tmp_path / "x").exists()
+    assert is_body(Path("tagger"))
+    assert not is_body(place / "ahead")
+
+
+def test_word_vectors_are_begun_with(place: Path, tmp_path: Path) -> None:
+    data, _ = open_data(place / "names.conll")
+    words = sorted({fold(word) for word in words_of(data.labelled)})[:6]
+    lines = [f"{word} {' '.join(str(n + i) for i in range(5))}" for n, word in enumerate(words)]
+    (tmp_path / "glove.txt").write_text("\n".join([*lines, "elsewhere 1 2 3 4 5"]) + "\n")
+    recipe = plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"})
+    assert recipe.model["width"] == 5
+    model = {name: value for name, value in MODEL.items() if name != "width"}
+    done = learn(place, tmp_path / "ner", model=model, settings={"vectors": str(tmp_path / "glove.txt")}, train=TRAIN)
+    known = load(done.path).text_tokenizer.engine.get_vocab()
+    assert all(word in known for word in words), "a word with a vector needs to be seen only once"
+    assert "elsewhere" not in known
+    with pytest.raises(ValueError, match=r"model\.width = 7"):
+        plan_body(
+            Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"}, model={"width": 7}
+        )
+    (tmp_path / "glove.txt").write_text(lines[0] + "\nshort 1 2\n")
+    with pytest.raises(ValueError, match="line 2: 2 numbers after a word"):
+        plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"})
+
+
+# TagLM
+
+
+def test_a_word_is_its_last_piece_ahead_and_its_first_backwards(place: Path) -> None:
+    for name, last in (("ahead", True), ("back", False)):
+        reader = Reader.load(place / name, layers="last")
+        words = ["Ann", "unbelievable", "Rome"]
+        text = " ".join(words)
+        ids = reader.tokenizer.encode(text)
+        read = ids if last else ids[::-1]
+        hidden = reader.model(torch.tensor([[reader.tokenizer.boundary, *read]])).hidden[0, 1:].detach()
+        hidden = hidden if last else hidden.flip(0)
+        (found,) = reader.read([words])
+        ends = np.cumsum([len(reader.tokenizer.encode(word if n == 0 else f" {word}")) for n, word in enumerate(words)])
+        letters = [bool(reader.tokenizer.decode([piece]).strip()) for piece in ids]  # a space may be a piece of its own
+        firsts = [next(at for at in range(begin, len(ids)) if letters[at]) for begin in (0, *ends[:-1])]
+        places = ends - 1 if last else np.array(firsts)
+        assert len(ids) > len(words), "some word has several pieces"
+        np.testing.assert_allclose(found[:, 0], hidden[places].numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_company_does_not_change_states(place: Path) -> None:
+    states = LanguageStates([str(place / "ahead"), str(place / "back")])
+    sentences = [["Ann"], ["Bob", "sleeps", "in", "Rome", "."], [], ["Rome", "sleeps"]]
+    together = states.read(sentences)
+    assert states.shape == (1, 16)
+    assert [each.shape for each in together] == [(1, 16), (5, 16), (0, 16), (2, 16)]
+    for sentence, found in zip(sentences, together, strict=True):
+        if sentence:
+            np.testing.assert_allclose(states.read([sentence])[0], found, rtol=1e-4, atol=1e-6)
+    mixed = LanguageStates([str(place / "ahead")], layers="mix")
+    layers, width = mixed.shape
+    assert (layers, width) == (2, 8)
+    np.testing.assert_allclose(mixed.read([["Ann"]])[0][:, 8:], together[0][:, :8], rtol=1e-4, atol=1e-6)
+
+
+def test_taglm_keeps_its_language_models_and_needs_nothing_else(place: Path, tmp_path: Path) -> None:
+    import shutil
+
+    for name in ("ahead", "back"):
+        shutil.copytree(place / name, tmp_path / name)
+    done = learn(place, tmp_path / "ner", settings={"states": [str(tmp_path / name) for name in ("ahead", "back")]})
+    assert read_json(done.path / "config.json")["model"]["states"] == 16
+    assert sorted(each.name for each in (done.path / "states").iterdir()) == ["0", "1"]
+    example = Example(("Ann", "sleeps", "in", "Rome"))
+    before = load(done.path).predictor.predict([example])
+    for name in ("ahead", "back"):
+        shutil.rmtree(tmp_path / name)
+    shutil.move(done.path, tmp_path / "moved")
+    assert load(tmp_path / "moved").predictor.predict([example]) == before
+
+
+def test_cached_states_are_those_that_are_computed(place: Path, tmp_path: Path) -> None:
+    done = learn(place, tmp_path / "ner", settings={"states": [str(place / "ahead")]})
+    task = load(done.path).predictor.task
+    data, _ = open_data(place / "names.conll")
+    items = task.items(data.labelled.train[:7])
+    cached = task.complete(items, run=done.path)
+    assert all(item.states is not None for item in cached)
+    a, b = (task.batch(each).inputs["states"] for each in (items, list(cached)))
+    torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) -> None:
+    data, _ = open_data(place / "names.conll")
+    recipe = plan_body(
+        Path("tagger"),
+        data.labelled,
+        data.config,
+        task={"states": [str(place / "ahead")]},
+        train=TRAIN,
+        model=MODEL,
+    )
+    start(recipe, tmp_path / "whole")
+    polls = iter(range(10_000))
+    start(recipe, tmp_path / "cut", interrupted=lambda: next(polls) >= 12)
+    assert read_json(tmp_path / "cut" / "last" / "progress.json")["step"] < 30
+    resume(tmp_path / "cut")
+    for name in ("model.safetensors", "head.safetensors", "last/training.safetensors"):
+        whole, cut = read_tensors(tmp_path / "whole" / name), read_tensors(tmp_path / "cut" / name)
+        assert all(torch.equal(whole[each], cut[each]) for each in whole)
+
+
+def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="is not a run directory, and its states are needed"):
+        learn(place, tmp_path / "ner", settings={"states": [str(tmp_path / "nothing")]})
+    assert not (tmp_path / "ner").exists()
+
+
+def test_options_of_the_tagger_are_refused_of_runs(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lmlab.cli.finetune import tagger_only
+
+    assert tagger_only([Path("x")], Path("y")) == ["--states", "--vectors"]
+    assert tagger_only(None, None) == []
+
+
+def test_it_reads_the_real_sentences(shared_data: Callable[[str], Path]) -> None:
+    data, _ = open_data(shared_data("conll2003") / "eng.testa")
+    recipe = plan_body(Path("tagger"), data.labelled, data.config)
+    assert recipe.objective["labels"][0] == "O"
+    assert len(recipe.objective["labels"]) == 9
+    known: dict[str, Tensor] = Tokenizer.load(str(recipe.tokenizer.spec)).engine.get_vocab()
+    assert 2000 < len(known) < 6000
