@@ -59,7 +59,7 @@ def client_of(studio_runs: Path) -> Callable[..., Any]:
     from lmlab.studio.app import make_app
 
     def make(**settings: Any) -> Any:
-        app: Any = make_app(studio_runs, token="secret", **settings)
+        app: Any = make_app(studio_runs, token="secret-token", **settings)
         return TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
 
     return make

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -24,11 +25,11 @@ SHELF = ["bert", "counts", "demo/gpt2", "demo/lstm", "en-de", "labels", WEIRD]
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (make test-browser installs it)")
 
 
-@pytest.fixture(scope="module")
-def address(studio_runs: Path) -> Iterator[str]:
-    """A studio in a process of its own, as users have it."""
+@contextmanager
+def opened(folder: Path) -> Iterator[str]:
+    """The address of a studio in a process of its own, as users have it."""
     pytest.importorskip("fastapi")
-    command = [sys.executable, "-m", "lmlab", "studio", str(studio_runs), "--port", "0", "--token", "secret"]
+    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", "--token", "secret-token"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
     assert server.stdout is not None
     try:
@@ -37,7 +38,13 @@ def address(studio_runs: Path) -> Iterator[str]:
         yield found[0]
     finally:
         server.terminate()
-        server.wait(timeout=20)
+        server.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def address(studio_runs: Path) -> Iterator[str]:
+    with opened(studio_runs) as found:
+        yield found
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +121,9 @@ def test_every_view_opens_and_says_nothing_wrong(browser: Any, address: str, sch
         wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
         assert wide <= 0, f"{view} is wider than the window"
     studio.check()
+    if scheme == "dark":
+        studio.page.close()
+        return
     studio.page.set_viewport_size({"width": 390, "height": 800})
     for view in VIEWS:
         page = studio.open(view)
@@ -366,6 +376,44 @@ def test_a_view_is_saved_in_every_form(studio: Studio, tmp_path: Path, view: str
     assert json.loads(alone.locator("script#data").inner_text())
     assert alone.locator("svg").count() >= 1
     alone.close()
+
+
+def test_the_lecture_of_the_guide_can_be_given(browser: Any, studio_runs: Path, tmp_path: Path) -> None:
+    for name, run in {"ngram": "counts", "lstm": "demo/lstm", "gpt2": "demo/gpt2"}.items():
+        shutil.copytree(studio_runs / run, tmp_path / name)
+    guide = (Path(__file__).parents[2] / "docs/guides/studio.md").read_text(encoding="utf-8")
+    (toml,) = re.findall(r"^```toml\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "lecture.toml").write_text(toml, encoding="utf-8")
+    with opened(tmp_path) as address:
+        studio = Studio(browser, address)
+        page = studio.open("lecture")
+        assert page.locator("ol li").count() == toml.count("[[views]]")
+        page.click("[data-do=begin]")
+        for number in range(1, toml.count("[[views]]") + 1):
+            page.wait_for_function(f"() => location.hash.includes('slide={number}')")
+            page.wait_for_selector("article:not(.busy) .exports:visible")
+            studio.check()
+            page.locator("body").click(position={"x": 2, "y": 2})
+            page.keyboard.press("PageDown")
+        page.close()
+
+
+def test_a_run_is_started_and_stopped_with_the_token(studio: Studio) -> None:
+    wanted = {"name": "begun", "model": "rnn", "tokenizer": "characters", "budget": "10min"}
+    page = studio.open("train", **wanted)
+    assert page.locator("[data-do=start]").is_disabled()
+    assert page.locator("pre.command").inner_text().startswith("lmlab train rnn builtin -o ")
+    page.goto(f"{studio.address}#token=secret-token")
+    page.reload()
+    studio.settle("runs")
+    assert "secret-token" not in page.url
+    page = studio.open("train", **wanted)
+    page.click("[data-do=start]")
+    page.wait_for_selector(".work .pill:has-text('running')")
+    page.wait_for_timeout(500)
+    page.click("[data-do=stop]")
+    page.wait_for_selector(".work .pill:not(.training)", timeout=60_000)
+    studio.check()
 
 
 def test_a_link_is_a_view(studio: Studio) -> None:

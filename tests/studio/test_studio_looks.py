@@ -13,6 +13,8 @@ import lmlab
 from lmlab.analysis.cells import Part, Read, read_cells
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture
+from lmlab.studio.probes import parse_tagged
+from lmlab.studio.senses import parse_lines
 from studio_texts import WEIRD
 
 TEXT = "The cat sat. Once upon a time there was a dog."
@@ -66,6 +68,27 @@ def test_units_that_follow_a_pattern_are_judged_on_held_out_text(client: Any) ->
     assert {figure["kind"] for figure in found["shown"]["figures"]} == {"ColouredText", "Bars"}
 
 
+def test_senses_are_drawn_for_each_run(client: Any) -> None:
+    lines = "\n".join(f"{'river' if n % 2 else 'money'} | the bank number {n} is here" for n in range(6))
+    found = ask(client, "senses", runs=["bert", "demo/gpt2"], word="bank", lines=lines, layer=1)["runs"]
+    for run in found:
+        dots = run["shown"]["figures"][0]["dots"]
+        assert [dot["group"] for dot in dots] == ["money", "river"] * 3
+        assert run["layer"] == 1
+    assert parse_lines("the bank\nx | a bank | y", "bank")[0].sense == ""
+
+
+def test_probes_read_tags_from_every_layer(client: Any, studio_runs: Path) -> None:
+    lines = "\n".join(f"the/DET cat/NOUN {n} sat/VERB" for n in range(8))
+    found = ask(client, "probes", run="bert", lines=lines)
+    layers = len(lmlab.load(studio_runs / "bert").model.blocks) + 1
+    assert [each["layer"] for each in found["probes"]["layers"]] == list(range(layers))
+    assert found["probes"]["classes"] == ["DET", "NOUN", "VERB"]
+    items = parse_tagged("a/b/X c\nd/Y\ne/Y\nf/Y")
+    assert items[0].words == ["a/b", "c"]
+    assert items[0].questions == [((0,), "X")]
+
+
 @pytest.mark.parametrize("region", ["full", "critical"])
 def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: str) -> None:
     good, bad = "The cat sat on the mat.", "The cat sit on the mat."
@@ -88,6 +111,9 @@ def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: s
         ("cells/follow", {"run": WEIRD, "property": "pattern"}, "regular expression"),
         ("cells/follow", {"run": WEIRD, "property": "pattern", "pattern": "("}, "no regular expression"),
         ("cells/fire", {"run": WEIRD, "text": "abc", "spans": [[0, 9]]}, "some tokens inside"),
+        ("senses", {"runs": ["bert"], "word": "unheard", "lines": "no such word"}, "at least 3"),
+        ("probes", {"run": "bert", "lines": "a b c"}, "line 1: no word has a tag"),
+        ("probes", {"run": "bert", "lines": "a/X b/Y"}, "at least 4"),
         ("mix", {"runs": ["labels"]}, "has not learnt a mix"),
         ("mix", {"runs": ["bert"]}, "has not learnt a task"),
     ],

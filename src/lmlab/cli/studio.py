@@ -19,6 +19,10 @@ def studio(
     lecture: Annotated[
         Path | None, typer.Option(help="A TOML file of views to show in order. (default: lecture.toml in RUNS)")
     ] = None,
+    text: Annotated[
+        list[Path] | None,
+        typer.Option(help="A text that runs may be trained on from the browser (may be given several times)."),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(help="What allows to start and stop training. (default: a new one, in the printed address)"),
@@ -30,7 +34,9 @@ def studio(
 
       lmlab studio runs
 
-      lmlab studio runs/demo --port 8080
+      lmlab studio runs/demo --port 8080 --lecture monday.toml
+
+      lmlab studio runs --text book.txt
 
     Every run under the folder is there, whatever its family; nothing is loaded from outside. Ctrl-C ends it.
     """
@@ -39,19 +45,22 @@ def studio(
         import uvicorn
     except ImportError:
         raise ValueError("the studio needs FastAPI and uvicorn: pip install 'lmlab[serve]'") from None
+    import re
     import secrets
     import socket
 
+    from lmlab.serve.guard import is_loopback
     from lmlab.studio.app import make_app
     from lmlab.studio.lecture import read_lecture
 
-    home = host in ("127.0.0.1", "localhost", "::1")
-    if not home and token is None:
-        raise ValueError(f"--host {host} opens the studio to other machines: give it a --token")
+    if not is_loopback(host) and not token:
+        raise ValueError(f"host = {host}: others could use the studio; give a --token that they must know")
+    if token is not None and not re.fullmatch(r"[\w-]{8,200}", token):
+        raise ValueError("token: give 8 or more letters, digits, - or _, for instance those of  openssl rand -hex 16")
     if lecture is not None:
         read_lecture(lecture)
     token = token or secrets.token_urlsafe(16)
-    app = make_app(runs, token=token, host=host, talk=lecture)
+    app = make_app(runs, token=token, host=host, talk=lecture, texts=text or [])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

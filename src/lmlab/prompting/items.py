@@ -56,7 +56,7 @@ def read_items(template: Template, data: str | Path, *, test: str | Path | None 
     make = _last_words if template.makes == "last word" else _clozes
     items = make(texts, random.Random(seed))
     if not items:
-        raise ValueError(f"{path} has no passage of {PASSAGE} words or more to make items from")
+        raise ValueError(f"{path} has no passage of {PASSAGE} words or more to make items from, or too few words")
     return Items(items, items)
 
 
@@ -114,7 +114,7 @@ def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
     found = []
     for text in passages:
         words = [each for each in re.finditer(r"\b[^\W\d_]{4,}\b", text) if each.start() > len(text) // 2]
-        if not words or len(ranked) < 4 * CHOICES:
+        if not words:
             continue
         gone = dice.choice(words)
         near = [word for word in ranked[max(0, place[gone[0]] - 20) : place[gone[0]] + 21] if word != gone[0]]

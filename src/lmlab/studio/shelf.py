@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 DEEPEST = 5
 """Folders between the studio's and a run's."""
-INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "__pycache__"}
-"""What lies in a run and is none."""
+INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
+"""What lies in a run and is none of its own."""
 MOST_OPEN = 12
 """Models that are kept in memory; the one that was not used for longest goes first."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from fastapi import APIRouter
 from fastapi.responses import Response
 
+from lmlab.pages.page import house_style
 from lmlab.serve.served import Runs
 
 FOLDER = Path(__file__).parents[1] / "static"
@@ -21,14 +23,15 @@ FILES = {
 def playground(runs: Runs) -> APIRouter:
     """The page, which asks for the runs itself."""
     router = APIRouter()
-    for path, (name, kind) in FILES.items():
-        router.add_api_route(path, _sender(name, kind), methods=["GET"], include_in_schema=False)
+    contents = {path: ((FOLDER / name).read_bytes(), kind) for path, (name, kind) in FILES.items()}
+    contents["/static/house.css"] = house_style().encode(), "text/css; charset=utf-8"
+    contents["/favicon.ico"] = b"", "image/x-icon"
+    for path, (content, kind) in contents.items():
+        router.add_api_route(path, _sender(content, kind), methods=["GET"], include_in_schema=False)
     return router
 
 
-def _sender(name: str, kind: str):  # type: ignore[no-untyped-def]
-    content = (FOLDER / name).read_bytes()
-
+def _sender(content: bytes, kind: str) -> Callable[[], Awaitable[Response]]:
     async def send() -> Response:
         return Response(content, media_type=kind)
 

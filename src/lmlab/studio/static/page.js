@@ -22,6 +22,7 @@ export class Page {
       h("section", { class: "result" }, this.wrong, this.stage, this.said, this.numbers, this.bar));
     reachMarks(this);
     this.bar.hidden = this.numbers.hidden = true;
+    this.stage.append(h("p", { class: "empty" }, "One moment …"));
     let width = 0;
     const watch = new ResizeObserver(entries => { const now = Math.round(entries[0].contentRect.width); if (Math.abs(now - width) > 8) { const first = !width; width = now; if (!first) this.draw() } });
     watch.observe(this.stage);
