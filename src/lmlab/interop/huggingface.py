@@ -215,8 +215,9 @@ def write_checkpoint(
     model: Model, kind: str, tokenizer: Tokenizer, folder: Path, *, learnt: Learnt | None = None
 ) -> None:
     """Write a network with its tokenizer into an empty folder, for `transformers` to open."""
-    whole, state = model.config.model_dump(), model.state_dict()
+    whole = model.config.model_dump()
     family = family_of_kind(kind, whole)
+    state = model.state_dict()
     head = None if learnt is None else find_head(family, learnt.task)
     folders = family.folders(whole)
     if head is not None:
