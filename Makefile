@@ -1,13 +1,14 @@
 # make demo   compare eight systems on the built-in corpus: a leaderboard and a report
 # make test   run the tests
 # make test-portable  those that compute, with each instruction set of this CPU, one thread and two, without data
+# make test-browser   the studio in a real browser (installs Debian's chromium where it can)
 # make check  lint, format and types
 # Each sets up .venv by itself, from pyproject.toml (ranges) and constraints.txt (pins).
 PYTHON ?= python3
 BIN    := .venv/bin
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: setup setup-dev demo test test-portable check format clean
+.PHONY: setup setup-dev demo browser test test-browser test-portable check format clean
 
 setup: .venv/.core
 setup-dev: .venv/.dev
@@ -28,6 +29,14 @@ demo: setup
 
 test: setup-dev
 	$(BIN)/python -m pytest -n 2
+
+browser:
+	command -v chromium >/dev/null 2>&1 || command -v chromium-browser >/dev/null 2>&1 || command -v google-chrome >/dev/null 2>&1 \
+	  || { command -v apt-get >/dev/null 2>&1 && apt-get install -y --no-install-recommends chromium >/dev/null 2>&1; } \
+	  || echo "Chromium could not be installed here: the tests of the studio in the browser will be skipped"
+
+test-browser: setup-dev browser
+	$(BIN)/python -m pytest tests/studio -rs
 
 test-portable: setup-dev
 	PYTHON=$(BIN)/python .ci/portable

@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import lmlab
 from lmlab.cli import app
-from lmlab.cli.verbs import VERBS
+from lmlab.cli.verbs import VERBS, load_command
 from lmlab.models import BODIES, LINEAGE
 from lmlab.objectives import TASKS
 
@@ -175,11 +175,13 @@ def commands(code: str) -> list[str]:
     return prompted or [line for line in lines if line.strip() and not line.startswith("#")]
 
 
-def options_of(verb: str) -> set[str]:
-    """The options of a verb, as its help shows them."""
-    shown = CliRunner().invoke(app, [verb, "--help"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
+def options_of(*verbs: str) -> set[str]:
+    """The options of a verb, as its help shows them; of a group, those of all verbs in it."""
+    shown = CliRunner().invoke(app, [*verbs, "--help"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
     assert shown.exit_code == 0, shown.output
-    return set(re.findall(r"(?<![\w-])--[a-z][\w-]*", shown.output))
+    inner = getattr(load_command(VERBS[verbs[0]]), "verbs", {}) if len(verbs) == 1 else {}
+    own = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", shown.output))
+    return own.union(*(options_of(*verbs, name) for name in inner))
 
 
 def test_every_option_in_the_pages_exists() -> None:

@@ -27,8 +27,10 @@ from torch import Tensor, nn
 from lmlab import __version__
 from lmlab.config import build
 from lmlab.models import load_class
+from lmlab.models.model import ReadsLetters
 
 if TYPE_CHECKING:
+    from lmlab.models.model import Model
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
 
@@ -283,7 +285,7 @@ def _some(names: list[str]) -> str:
     return ", ".join(names[:3]) + (f", … and {len(names) - 3} more" if len(names) > 3 else "")
 
 
-def copy_weights(model: nn.Module, run: Path) -> None:
+def copy_weights(model: Model, run: Path) -> None:
     """Begin a model with the weights of a run; tokens that its vocabulary lacks begin with what the model drew."""
     tensors, fresh = _best_weights(run), model_tensors(model)
     vocabularies = (getattr(model, "vocabulary", 0), read_json(run / "config.json")["model"].get("vocabulary", 0))
@@ -298,7 +300,7 @@ def copy_weights(model: nn.Module, run: Path) -> None:
             "what stands for them begins at random",
             stacklevel=2,
         )
-    load_weights(model, tensors, source=run / MODEL)
+    load_weights(model, model.adapt(tensors, fresh), source=run / MODEL)
 
 
 def load_heads(run: str | Path, heads: nn.Module) -> None:
@@ -342,7 +344,17 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
         model = network.eval()
     else:
         model = cls.from_tensors(config, tensors)
-    return model, load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+    tokenizer = load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+    teach_letters(model, tokenizer)
+    return model, tokenizer
+
+
+def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
+    """Tell a model that reads letters how the tokens of a tokenizer are spelled."""
+    from lmlab.tokenizers.spellings import Spellings
+
+    if isinstance(model, ReadsLetters) and tokenizer is not None:
+        model.spell_by(Spellings(tokenizer, letters=model.config.letters))
 
 
 def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:

@@ -21,6 +21,7 @@ from lmlab.checkpoint import (
     load_model,
     read_json,
     replace_tensors,
+    teach_letters,
     verify,
     write_bytes,
     write_json,
@@ -214,6 +215,7 @@ class Training:
         device = choose_device(self.settings.device)
         torch.manual_seed(self.settings.seed)
         model = cls(config)
+        teach_letters(model, corpus.tokenizer)
         if origin is not None:
             copy_weights(model, Path(origin))
         objective = create_objective(recipe.objective, corpus.tokenizer, frame)

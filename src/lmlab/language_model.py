@@ -17,14 +17,14 @@ from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
 from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Drawing, Sampling
-from lmlab.decoding.scorer import Scorer, scorer_of
+from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
-from lmlab.models.abilities import PredictsNext, WritesTarget, require
+from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import Frame, frame_of
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
 
 if TYPE_CHECKING:
     from lmlab.tasks.ensemble import Ensemble
@@ -96,6 +96,19 @@ class LanguageModel:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
         return f"LanguageModel({', '.join([type(self.model).__name__, *tokens, str(self.path or 'not saved')])})"
 
+    def _repr_html_(self) -> str:
+        """In a notebook: what it is and what it can do."""
+        from lmlab.models.abilities import ABILITIES, ability
+        from lmlab.pages.notebook import show_card
+
+        facts: dict[str, Any] = {"run": self.path or "not saved"}
+        if isinstance(self.model, torch.nn.Module):
+            facts["parameters"] = f"{sum(each.numel() for each in self.model.parameters()):,}"
+        if self.tokenizer is not None:
+            facts["tokenizer"] = f"{self.tokenizer.spec}, {self.tokenizer.vocabulary:,} tokens"
+        able = [each.name for each in ABILITIES.values() if ability(self.model, each.kind) is not None]
+        return show_card(type(self.model).__name__, {**facts, "predicts or gives": ", ".join(able)})
+
     @property
     def text_tokenizer(self) -> Tokenizer:
         """The tokenizer; a ValueError where the model reads no text."""
@@ -127,7 +140,11 @@ class LanguageModel:
 
     @property
     def writer(self) -> Writer:
-        """The model as one that continues a text."""
+        """The model as one that continues a text; of one in both directions, that from left to right."""
+        both = ability(self.model, PredictsBothWays)
+        if both is not None:
+            tokenizer, (forward, _) = self.text_tokenizer, both.directions()
+            return Writer(model=forward, tokenizer=tokenizer, frame=make_frame(NEXT_TOKEN, tokenizer))
         if "tokens" in self.frame.backwards:
             raise ValueError(
                 f"{self.path or self} reads backwards: it predicts what stands before a text, not what follows it; "
@@ -139,6 +156,11 @@ class LanguageModel:
     def scorer(self) -> Scorer:
         """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
         return scorer_of(self.model, self.text_tokenizer, self.frame)
+
+    @property
+    def pseudo_scorer(self) -> Scorer:
+        """The model as one that guesses each token from all others, also where it has probabilities of whole texts."""
+        return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def filler(self) -> BlankFiller:

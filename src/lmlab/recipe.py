@@ -28,7 +28,7 @@ class TokenizerConfig(Config):
 
     spec: str | None = Field(
         "bpe:4096",
-        description="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, or a file; none: nothing is text",
+        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; none: no text",
     )
     source: str | None = Field(
         None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
@@ -158,9 +158,9 @@ def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: 
     cls = load_class(kind)
     if not issubclass(cls, Module):
         return
-    config, own = cls.Config, shapes(inherited)
+    config, own, free = cls.Config, shapes(inherited), (*cls.Config.UNREAD, *cls.changeable(inherited))
     for name, value in given.items():
-        if name in config.model_fields and name not in config.UNREAD and shapes({**inherited, name: value}) != own:
+        if name in config.model_fields and name not in free and shapes({**inherited, name: value}) != own:
             raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
 
 

@@ -20,7 +20,7 @@ from lmlab.compare.likelihood import SAMPLE_BYTES, perplexity, score_units
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import LINEAGE
-from lmlab.models.abilities import FillsBlanks, PredictsNext, WritesTarget, ability
+from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, WritesTarget, ability
 from lmlab.recipe import read_record
 from lmlab.run import held_out
 from lmlab.tokenizers.inspecting import Cutting
@@ -217,7 +217,7 @@ def _samples(model: LanguageModel, held: HeldOut) -> Facts:
     """What the model makes of held-out text, in the way that it is made for."""
     if ability(model.model, WritesTarget) is not None:
         return {"translations" if held.pairs else "reconstructions": _translations(model, held)}
-    if ability(model.model, PredictsNext) is not None:
+    if any(ability(model.model, kind) is not None for kind in (PredictsNext, PredictsBothWays)):
         return {"continuations": _continuations(model, held.texts)}
     if ability(model.model, FillsBlanks) is not None:
         return {"blanks": _fillings(model, held.texts)}

@@ -10,12 +10,15 @@ from torch import Tensor, nn
 
 from lmlab.config import build
 from lmlab.models import LINEAGE, load_class
+from lmlab.models.abilities import PredictsNext, require
 
 VOCABULARY = 23
 BOUNDARY = 0
 SMALL: dict[str, Any] = {
     "width": 16,
     "hidden": 16,
+    "cells": 20,
+    "filters": [[1, 6], [2, 6], [3, 6]],
     "heads": 2,
     "layers": 2,
     "window": 24,
@@ -45,6 +48,11 @@ def make(name: str, **changes: Any) -> Any:
         return cls(config).eval()
     stream = np.random.default_rng(0).integers(0, VOCABULARY, 400).astype(np.uint16)
     return cls.fit(stream, config=config)
+
+
+def reader(name: str, **changes: Any) -> Any:
+    """What of a tiny model predicts the next token: itself, or a part of it."""
+    return require(make(name, **changes), PredictsNext)
 
 
 def tokens(*shape: int, seed: int = 1) -> Tensor:

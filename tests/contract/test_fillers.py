@@ -15,7 +15,7 @@ from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_te
 from lmlab.config import build
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
-from lmlab.models.abilities import Detects, FillsBlanks, ability, require
+from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, ability, require
 from lmlab.models.model import EncoderModel
 
 VOCABULARY = 23
@@ -46,14 +46,14 @@ def tokens(*shape: int, seed: int = 1) -> Tensor:
 def test_meets_the_contract(model: Any) -> None:
     assert isinstance(model, EncoderModel)
     assert model.vocabulary == VOCABULARY
-    assert model.window == WINDOW
+    assert model.window in (WINDOW, None)
     assert model(tokens(3, 5)).hidden.shape == (3, 5, 16)
     assert model(tokens(3, 5)).state is None
     part = filler(model)
     assert part.logits(part.read(tokens=tokens(3, 5))).shape == (3, 5, VOCABULARY)
     assert part.fill(tokens=tokens(3, 5), at=tokens(3, 2) % 5).shape == (3, 2, VOCABULARY)
     assert model.DEFAULT_SIZE in model.SIZES
-    assert model.OBJECTIVE["kind"] in ("masked", "replaced")
+    assert model.OBJECTIVE["kind"] in ("masked", "replaced", "permutation")
 
 
 @torch.no_grad()
@@ -125,6 +125,8 @@ def test_flops_are_counted_as_torch_counts_them(model: Any) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
+    if isinstance(filler(model), FillsInOrder):
+        pytest.skip("its blanks are a stream of their own: see test_xlnet.py")
     text, part = tokens(8, WINDOW), filler(model)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         if (detector := ability(model, Detects)) is not None:
@@ -146,10 +148,10 @@ def test_asking_at_places_is_the_whole_at_these_places(model: Any, padding: str)
     rows = torch.arange(4)[:, None]
     upstream = torch.randn(4, 3, 16 if part is model else 8, dtype=torch.double)
     whole = part(text, lengths=lengths).hidden[rows, at]
-    expected = torch.autograd.grad((whole * upstream).sum(), list(part.blocks.parameters()))
+    expected = torch.autograd.grad((whole * upstream).sum(), list(part.blocks.parameters()), materialize_grads=True)
     with watching(part, "dropout") if padding == "masked" else nullcontext():
         asked = part(text, lengths=lengths, at=at).hidden
-    gradients = torch.autograd.grad((asked * upstream).sum(), list(part.blocks.parameters()))
+    gradients = torch.autograd.grad((asked * upstream).sum(), list(part.blocks.parameters()), materialize_grads=True)
     torch.testing.assert_close(asked, whole)
     for gradient, other in zip(gradients, expected, strict=True):
         torch.testing.assert_close(gradient, other)
@@ -160,6 +162,8 @@ def test_asking_at_places_costs_what_is_said(model: Any) -> None:
     from torch.nn.attention import SDPBackend, sdpa_kernel
     from torch.utils.flop_counter import FlopCounterMode
 
+    if isinstance(filler(model), FillsInOrder):
+        pytest.skip("W_R R is computed once for a batch: see test_xlnet.py")
     part, text, at = filler(model).encoder, tokens(8, WINDOW), tokens(8, 3)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         part(text, at=at)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from lineage_models import PREDICT_NEXT, make, tokens
+from lineage_models import PREDICT_NEXT, make, reader, tokens
 
 from lmlab.models.states import join_states, reorder_state
 
@@ -17,6 +17,10 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("attention-lm", {"positions": "none"}),
     ("transformer-xl", {"memory": 4}),
     ("transformer-xl", {"memory": 0}),
+    ("xlnet", {"memory": 4}),
+    ("xlnet", {"memory": 0}),
+    ("reformer", {"chunk": 2, "local_chunk": 2}),
+    ("reformer", {"chunk": 4, "local_chunk": 2, "attends": "chunk", "hashes": 2}),
     ("lstm", {"connections": "highway", "tied": True}),
     ("nplm", {"direct": True}),
 ]
@@ -26,7 +30,7 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 @torch.no_grad()
 def test_texts_join_and_leave(name: str, settings: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    model = make(name, **settings)
+    model = reader(name, **settings)
     texts = [tokens(20, seed=seed) for seed in range(4)]
     read, by_themselves = [7, 2, 11, 5], {}
 

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from bert_pair import bert_pair
 from lmlab.decoding.blanks import Blanked, encode_blanks
 from lmlab.language_model import LanguageModel
+from lmlab.layers.padding import choose
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import EncoderModel, Filler, Output, TokenModelConfig
 from lmlab.tokenizers import Tokenizer, train
@@ -78,7 +79,8 @@ def chain(lm: LanguageModel, tokens: list[int], places: list[int], filling: tupl
     tokens, total, left = list(tokens), 0.0, list(range(len(places)))
     while left:
         scores = scores_at(lm, tokens, places)
-        blank = left[0] if order == "left-to-right" else max(left, key=lambda blank: scores[blank].max().item())
+        fixed = {"left-to-right": left[0], "right-to-left": left[-1], "2,1": left[-1]}
+        blank = fixed.get(order, max(left, key=lambda blank: scores[blank].max().item()))
         total += scores[blank, filling[blank]].item()
         tokens[places[blank]] = filling[blank]
         left.remove(blank)
@@ -91,7 +93,7 @@ def small() -> LanguageModel:
     return random_model("bert", train("characters", ["abcde"]).with_roles(ROLES), std=0.6, **{**SHAPE, "width": 12})
 
 
-@pytest.mark.parametrize("order", ["left-to-right", "confident"])
+@pytest.mark.parametrize("order", ["left-to-right", "confident", "right-to-left", "2,1"])
 @pytest.mark.parametrize("text", ["a[MASK]b[MASK]c", "[MASK][MASK]"])
 def test_joint_filling_finds_what_brute_force_finds(small: LanguageModel, text: str, order: Any) -> None:
     tokenizer = small.tokenizer
@@ -104,7 +106,7 @@ def test_joint_filling_finds_what_brute_force_finds(small: LanguageModel, text: 
     found = small.fill(text, top=6, jointly=True, order=order, beams=tokenizer.vocabulary)
     assert [filling.tokens for filling in found.fillings] == [tuple(map(tokenizer.show, filling)) for filling in best]
     assert [filling.joint for filling in found.fillings] == pytest.approx([math.exp(every[f]) for f in best], rel=1e-4)
-    if order == "left-to-right":
+    if order != "confident":
         assert sum(map(math.exp, every.values())) == pytest.approx(1, abs=1e-5)
 
 
@@ -149,7 +151,7 @@ class Cities(EncoderModel):
     def offers(self) -> tuple[object, ...]:
         return self, Filler(self, self.output)
 
-    def forward(self, tokens: Tensor, **inputs: Any) -> Output:
+    def forward(self, tokens: Tensor, *, at: Tensor, **inputs: Any) -> Output:
         hidden = torch.full((*tokens.shape, self.vocabulary), 1e-9)
         for row, place in itertools.product(range(len(tokens)), range(tokens.shape[1])):
             if tokens[row, place] == self.mask:
@@ -159,7 +161,7 @@ class Cities(EncoderModel):
                     there = tokens[row, place + 1] if first else tokens[row, place - 1]
                     if there in (self.mask, self.names[other]):
                         hidden[row, place, self.names[here]] += p
-        return Output(hidden.log(), None)
+        return Output(choose(hidden.log(), at), None)
 
 
 class _AsIs(nn.Module):
@@ -299,8 +301,8 @@ class Says(EncoderModel):
     def offers(self) -> tuple[object, ...]:
         return self, Filler(self, self.output)
 
-    def forward(self, tokens: Tensor, **inputs: Any) -> Output:
-        return Output(torch.nn.functional.one_hot(tokens * 0 + self.token, self.vocabulary) * 9.0, None)
+    def forward(self, tokens: Tensor, *, at: Tensor, **inputs: Any) -> Output:
+        return Output(torch.nn.functional.one_hot(at * 0 + self.token, self.vocabulary) * 9.0, None)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +341,8 @@ def test_the_filled_text_is_the_users_own(spec: str, piece: str, text: str, expe
         ("the [MASK]", {"top": 0}, "top = 0"),
         ("the [MASK]", {"beams": 0, "jointly": True}, "beams = 0"),
         ("the [MASK]", {"order": "random"}, "allowed: left-to-right, confident"),
+        ("[MASK] the [MASK]", {"order": "2,2"}, "order 2,2 is no permutation of the blanks: name each from 1 to 2"),
+        ("[MASK] the [MASK]", {"order": (1, 2, 3)}, "order 1,2,3 is no permutation of the blanks"),
         ("the [MASK] " + "cat " * 50, {}, r"has 54 tokens with \[CLS\] and \[SEP\], .* at most 40: shorten"),
     ],
 )

@@ -34,6 +34,8 @@ NOT_MEASURES = {"step", "tokens", "flops", "cost", "rate", "gradient", "best", "
 SMALL: dict[str, Any] = {
     "width": 16,
     "hidden": 16,
+    "cells": 20,
+    "filters": [[1, 6], [2, 6], [3, 6]],
     "heads": 2,
     "layers": 2,
     "inner": 32,
@@ -56,6 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bert translation": {"model": {"kind": "bert"}, "data": "pairs"},
     "bert dropout": {"model": {"kind": "bert", "dropout": 0.1}},
     "gpt2 accumulate": {"model": {"kind": "gpt2"}, "train": {"accumulate": 2}},
+    "lm-1b sampled": {"model": {"kind": "lm-1b", "samples": 10}},
     "lstm dropout": {"model": {"kind": "lstm", "dropout": 0.2}},
     "lstm adaptive": {"model": {"kind": "lstm", "tied": False, "softmax": "adaptive", "cutoffs": [8, 16]}},
     "nplm sgd": {

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import math
 import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +18,9 @@ from encoders import filler, judge_pairs
 from lmlab.checkpoint import HEADS, TASK, model_tensors, write_config, write_json, write_manifest, write_tensors
 from lmlab.data.reading.examples import Example
 from lmlab.models import create, load_class
+from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, Predictor
+from lmlab.models.xlnet import visible
 from lmlab.objectives import create_objective
 from lmlab.tokenizers import Tokenizer, train
 
@@ -103,9 +107,64 @@ def _albert(draw: Draw) -> Any:
     return draw.choose("AlbertForPreTraining", "AlbertForMaskedLM", "AlbertModel"), config
 
 
+def _reformer(draw: Draw) -> Any:
+    """Hashes that both draw from one seed; the window has room for their padding, to a multiple of both chunks."""
+    first, rows, chunks = draw.chance.randint(1, draw.width - 1), draw.chance.randint(1, 9), [2, 3, 4, 6, 7, 9]
+    chunk, local = draw.choose(*chunks), draw.choose(*chunks)
+    window = math.lcm(chunk, local) * draw.choose(1, 2, 3)
+    config = transformers.ReformerConfig(
+        vocab_size=draw.vocabulary, hidden_size=draw.width, num_attention_heads=draw.heads,
+        attn_layers=[draw.choose("local", "lsh") for _ in range(draw.layers)], attention_head_size=draw.choose(3, 4, 8),
+        feed_forward_size=draw.inner, max_position_embeddings=window, axial_pos_embds=draw.choose(True, False),
+        axial_pos_shape=[rows, -(-window // rows)], axial_pos_embds_dim=[first, draw.width - first],
+        lsh_attn_chunk_length=chunk, local_attn_chunk_length=local, num_hashes=draw.choose(1, 2, 3),
+        num_buckets=2 if window < 4 else draw.choose(2, 4, [2, 2]), hash_seed=draw.inner, is_decoder=True,
+        local_attention_probs_dropout_prob=0.0,
+    )  # fmt: skip
+    return draw.choose("ReformerModelWithLMHead", "ReformerModel"), config
+
+
 def _electra(draw: Draw) -> Any:
     config = transformers.ElectraConfig(**draw.encoder, embedding_size=draw.choose(draw.width, 3, 17))
     return draw.choose("ElectraForPreTraining", "ElectraForMaskedLM", "ElectraModel"), config
+
+
+def _llama(draw: Draw, name: str = "Llama") -> Any:
+    heads = draw.choose(1, 2, 3, 4, 6)
+    values = {
+        "vocab_size": draw.vocabulary,
+        "hidden_size": heads * draw.choose(2, 4, 6, 10),
+        "num_attention_heads": heads,
+        "num_key_value_heads": draw.choose(*(groups for groups in range(1, heads + 1) if heads % groups == 0)),
+        "num_hidden_layers": draw.layers,
+        "intermediate_size": draw.inner,
+        "max_position_embeddings": draw.window,
+        "rms_norm_eps": draw.choose(1e-6, 1e-5),
+        "rope_parameters": {"rope_type": "default", "rope_theta": draw.choose(100.0, 10000.0, 1e6)},
+        "tie_word_embeddings": draw.choose(True, False),
+        "bos_token_id": None,
+        "eos_token_id": None,
+    }
+    if name == "Mistral":
+        values["sliding_window"] = draw.choose(None, 40)
+    return draw.choose(f"{name}ForCausalLM", f"{name}Model"), getattr(transformers, f"{name}Config")(**values)
+
+
+def _xlnet(draw: Draw) -> Any:
+    heads = draw.choose(1, 2, 3, 4)
+    config = transformers.XLNetConfig(
+        vocab_size=draw.vocabulary,
+        d_model=heads * draw.choose(2, 4, 6, 10),
+        n_layer=draw.layers,
+        n_head=heads,
+        d_inner=draw.inner,
+        ff_activation=draw.choose("gelu", "relu", "gelu_new"),
+        layer_norm_eps=draw.choose(1e-12, 1e-5),
+        mem_len=draw.choose(None, 3, 20),
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return draw.choose("XLNetLMHeadModel", "XLNetModel"), config
 
 
 FAMILIES: dict[str, Callable[[Draw], Any]] = {
@@ -114,11 +173,16 @@ FAMILIES: dict[str, Callable[[Draw], Any]] = {
         draw.choose("OpenAIGPTLMHeadModel", "OpenAIGPTModel"),
         transformers.OpenAIGPTConfig(**draw.decoder),
     ),
+    "llama": _llama,
+    "mistral": lambda draw: _llama(draw, "Mistral"),
+    "qwen2": lambda draw: _llama(draw, "Qwen2"),
     "bert": _bert,
+    "xlnet": _xlnet,
     "roberta": _roberta,
     "xlm-roberta": lambda draw: _roberta(draw, "XLMRoberta"),
     "albert": _albert,
     "electra": _electra,
+    "reformer": _reformer,
     "bart": lambda draw: (
         draw.choose("BartForConditionalGeneration", "BartModel"),
         transformers.BartConfig(**draw.both),
@@ -149,11 +213,29 @@ def scores(model: Any, hidden: Tensor) -> Tensor:
     return (model if isinstance(model, Predictor) else filler(model)).logits(hidden)
 
 
+def in_double(reference: Any, model: Any) -> tuple[Any, Any]:
+    """Two Reformers in double precision, with the rotations that both then draw.
+
+    In single precision theirs adds logarithms to -100,000, the score of a token with itself: where it sees nobody else,
+    the weights of its rounds do not add up to one (test_huggingface_reformer.py).
+    """
+    reference, model = copy.deepcopy(reference).double(), copy.deepcopy(model).double()
+    usual = torch.get_default_dtype()
+    torch.set_default_dtype(torch.double)
+    model.set_hashes(model.config.hashes, seed=model.config.hash_seed)
+    torch.set_default_dtype(usual)
+    return reference, model
+
+
 def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str, Tensor, Tensor]]:
     """Everything that both models compute for the same tokens: its name, theirs and ours."""
     config = reference.config
     torch.manual_seed(seed)
-    tokens = torch.randint(4, config.vocab_size, (3, model.window or config.max_position_embeddings))
+    length = model.window or max(11, config.max_position_embeddings)
+    if config.model_type == "reformer":  # any length up to its window
+        length -= seed % (length // 2 + 1)
+        reference, model = in_double(reference, model)
+    tokens = torch.randint(4, config.vocab_size, (3, length))
     lengths = torch.tensor([tokens.shape[1], 1, 3])
     real = torch.arange(tokens.shape[1]) < lengths[:, None]
     if hasattr(config, "decoder_layers"):
@@ -165,6 +247,9 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
         kinds = torch.randint(config.type_vocab_size, tokens.shape)
         theirs = reference(tokens, attention_mask=real.long(), token_type_ids=kinds)
         hidden = model(tokens, segments=kinds, lengths=lengths).hidden
+    elif config.model_type == "xlnet":
+        yield from two_streams(reference, model, tokens, real, lengths)
+        return
     else:
         theirs, hidden, real = reference(tokens), model(tokens).hidden, real | True
     name = type(reference).__name__
@@ -187,6 +272,34 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
             yield key, given[places], found[places]
 
 
+def two_streams(
+    reference: Any, model: Any, tokens: Tensor, real: Tensor, lengths: Tensor
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """What XLNet computes of both streams, with segments, padding, an order of its own in each row, and a memory."""
+    body = getattr(reference, "transformer", reference)
+    kinds = torch.randint(3, tokens.shape)
+    theirs = body(tokens, attention_mask=real.float(), token_type_ids=kinds).last_hidden_state
+    yield "content", theirs[real], model(tokens, segments=kinds, lengths=lengths).hidden[real]
+    if type(reference).__name__ != "XLNetLMHeadModel":
+        return
+    filler: Any = require(model, FillsInOrder)
+    batch, length = tokens.shape
+    at = torch.rand(batch, length).argsort(1)[:, : torch.randint(1, length - 1, ())]
+    order = torch.zeros_like(tokens).scatter(1, at, torch.rand(at.shape).argsort(1) + 1)
+    hidden = ~visible(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
+    mapping = torch.nn.functional.one_hot(at, length).float()
+    states: dict[str, Any] = {"theirs": None, "ours": None}
+    for text in (tokens, tokens.flip(1)):  # a text, and what follows it
+        given = reference(
+            text, perm_mask=hidden.float(), target_mapping=mapping, token_type_ids=kinds, mems=states["theirs"]
+        )
+        found = filler.read_in_order(tokens=text, order=order, at=at, segments=kinds, state=states["ours"])
+        states = {"theirs": given.mems, "ours": found.state}
+        yield "prediction", given.logits, filler.logits(found.hidden)
+        if not model.memory:  # theirs then keeps everything
+            return
+
+
 def make_run(
     path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any
 ) -> tuple[Model, Tokenizer]:
@@ -206,7 +319,7 @@ def make_run(
 
 def make_task_run(path: Path, kind: str, spec: str, task: dict[str, Any], **values: Any) -> Any:
     """A fine-tuned run with random weights; its predictor."""
-    model, tokenizer = make_run(path, kind, spec, roles=() if kind in ("gpt", "gpt2") else ROLES, **values)
+    model, tokenizer = make_run(path, kind, spec, roles=() if kind in ("gpt", "gpt2", "llama") else ROLES, **values)
     cls = load_class(kind)
     pooled = {"pool": cls.POOL, "activation": cls.HEAD, "bias": cls.HEAD_BIAS}
     own = pooled if task["kind"] in ("classification", "regression", "choice") else {}

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
+from functools import partial
 
 import pytest
 import torch
 from torch import nn
 
-from lmlab.layers.recurrent import Connections, ElmanLayer, GRULayer, Layer, LSTMLayer, Stack
+from lmlab.layers.recurrent import Connections, ElmanLayer, GRULayer, Layer, LSTMLayer, ProjectedLSTMLayer, Stack
 
 LAYERS: list[type[Layer]] = [ElmanLayer, GRULayer, LSTMLayer]
 TORCH = {ElmanLayer: nn.RNNCell, GRULayer: nn.GRUCell, LSTMLayer: nn.LSTMCell}
@@ -165,3 +167,56 @@ def test_operations_per_token(kind: type[Layer], gates: int) -> None:
     assert stack.flops() == 2 * gates * (7 * (5 + 7) + 7 * (7 + 7))
     dense = Stack(kind, width=5, hidden=7, layers=2, connections="dense")
     assert dense.flops() == 2 * gates * (7 * (5 + 7) + 7 * (12 + 7))
+
+
+@pytest.mark.parametrize("start", ["zeros", "random"])
+def test_projected_layer_equals_torch(start: str) -> None:
+    """torch's own LSTM with a projection, over the same parameters: outputs, state and gradients."""
+    torch.manual_seed(2)
+    layer = ProjectedLSTMLayer(5, 7, projection=4)
+    x = torch.randn(3, 6, 5, requires_grad=True)
+    h, c = layer.start(3) if start == "zeros" else random_state(layer, 3)  # type: ignore[misc]
+    h, c = h.requires_grad_(), c.requires_grad_()
+    wanted = [x, h, c, *layer.parameters()]
+    y, (h_end, c_end) = layer.run(x, (h, c))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that oneDNN has no such kernel
+        their_y, (their_h, their_c) = layer.fused(x, (h[None], c[None]))
+    found = [y, h_end, c_end]
+    expected = [their_y, their_h[0], their_c[0]]
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+    weights = [torch.randn_like(each) for each in found]
+    gradients = [
+        torch.autograd.grad(sum((w * t).sum() for w, t in zip(weights, each, strict=True)), wanted)
+        for each in (found, expected)
+    ]
+    for ours, theirs in zip(*gradients, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+
+
+def test_projected_kernel_equals_its_cells_where_values_are_clipped() -> None:
+    """In double precision: the gradients that were worked out by hand are those that torch finds."""
+    torch.manual_seed(4)
+    layer = ProjectedLSTMLayer(5, 7, projection=4, clip=0.3).double()
+    for parameter in layer.parameters():
+        nn.init.normal_(parameter, std=0.8)
+    x, state = torch.randn(3, 9, 5, dtype=torch.float64, requires_grad=True), random_state(layer, 3)
+    results = []
+    for read in (layer.run, layer.unroll):
+        y, (h, c) = read(x, state)
+        loss = (y * torch.arange(y.numel()).view_as(y).sin()).sum() + h.square().sum() + c.sum()
+        results.append([y, h, c, *torch.autograd.grad(loss, [x, *layer.parameters()])])
+    clipped = (results[1][0].abs() == 0.3).double().mean()
+    assert 0.05 < clipped < 0.95
+    for ours, theirs in zip(*results, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=1e-10, rtol=1e-10)
+
+
+def test_projected_layer_in_a_stack() -> None:
+    stack = Stack(
+        partial(ProjectedLSTMLayer, projection=4), width=5, hidden=7, output=4, layers=3, connections="residual"
+    )
+    y, states = stack(torch.randn(2, 6, 5), stack.start(2))
+    assert y.shape == (2, 6, 4)
+    assert [tuple(part.shape) for part in states[0]] == [(2, 4), (2, 7)]

@@ -11,7 +11,7 @@ from torch import nn
 
 from lmlab.layers.kernels import cross_entropy
 from lmlab.layers.kernels.cross_entropy import linear_cross_entropy
-from lmlab.layers.softmax import AdaptiveSoftmax, Softmax, default_cutoffs
+from lmlab.layers.softmax import AdaptiveSoftmax, SampledSoftmax, Softmax, default_cutoffs, draw_log_uniform
 
 
 @pytest.fixture(params=[1, 3, 100])
@@ -183,3 +183,73 @@ def test_clusters_without_width_are_refused_or_left_out() -> None:
     with pytest.raises(ValueError, match="a greater width"):
         AdaptiveSoftmax(3, 20)
     assert all(parameter.numel() > 0 for parameter in AdaptiveSoftmax(8, 1000).parameters())
+
+
+def sampled(vocabulary: int = 40, samples: int = 12) -> SampledSoftmax:
+    torch.manual_seed(3)
+    layer = SampledSoftmax(5, vocabulary, samples=samples).double()
+    nn.init.normal_(layer.bias)
+    return layer
+
+
+def inclusion(word: int, vocabulary: int, draws: int) -> float:
+    """The probability that a word is among the draws, by the law itself."""
+    share = (math.log(word + 2) - math.log(word + 1)) / math.log(vocabulary + 1)
+    return 1 - (1 - share) ** draws
+
+
+def test_sampled_softmax_by_brute_force() -> None:
+    """One place and one sampled token after another, each corrected by how probable it was to be drawn."""
+    layer = sampled()
+    hidden = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
+    targets, sample = torch.tensor([0, 3, 17, 39, 5, 3]), torch.tensor([0, 1, 3, 8, 17, 30])
+
+    def corrected(h: torch.Tensor, word: int) -> torch.Tensor:
+        assert layer.bias is not None
+        return layer.weight[word] @ h + layer.bias[word] - math.log(inclusion(word, 40, 12))
+
+    expected = torch.zeros((), dtype=torch.float64)
+    for h, target in zip(hidden, targets.tolist(), strict=True):
+        own = corrected(h, target).exp()
+        others = [corrected(h, word).exp() for word in sample.tolist() if word != target]
+        expected = expected - torch.log(own / (own + sum(others)))
+    actual = layer.total_among(hidden, targets, sample)
+    torch.testing.assert_close(actual, expected, rtol=1e-10, atol=1e-10)
+    for ours, theirs in zip(
+        torch.autograd.grad(actual, [hidden, *layer.parameters()]),
+        torch.autograd.grad(expected, [hidden, *layer.parameters()]),
+        strict=True,
+    ):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+
+
+def test_draws_follow_the_log_uniform_law() -> None:
+    """Each token is among the draws as often as its probability says: within five standard deviations."""
+    torch.manual_seed(0)
+    rounds, counts = 4000, torch.zeros(30)
+    for _ in range(rounds):
+        counts[draw_log_uniform(30, 8)] += 1
+    for word, count in enumerate(counts.tolist()):
+        expected = inclusion(word, 30, 8)
+        assert abs(count / rounds - expected) < 5 * math.sqrt(expected * (1 - expected) / rounds)
+
+
+def test_sampled_softmax_is_exact_in_evaluation_and_with_all_tokens() -> None:
+    layer = sampled(samples=40)
+    hidden, targets = torch.randn(7, 5, dtype=torch.float64), torch.randint(0, 40, (7,))
+    exact = F.cross_entropy(F.linear(hidden, layer.weight, layer.bias), targets, reduction="none")
+    torch.testing.assert_close(layer.nll(hidden, targets), exact)
+    torch.testing.assert_close(layer.total(hidden, targets), exact.sum())
+    torch.testing.assert_close(sampled(samples=3).nll(hidden, targets), exact)
+
+
+def test_many_draws_come_near_to_the_full_softmax() -> None:
+    """The more is drawn, the nearer is the loss on the sample to that on the vocabulary."""
+    hidden, targets = torch.randn(50, 5, dtype=torch.float64), torch.randint(0, 400, (50,))
+    gaps = []
+    for samples in (20, 390):
+        layer = sampled(vocabulary=400, samples=samples)
+        torch.manual_seed(1)
+        drawn = sum(float(layer.total(hidden, targets).detach()) for _ in range(20)) / 20
+        gaps.append(abs(drawn - float(layer.nll(hidden, targets).sum().detach())))
+    assert gaps[1] < gaps[0] / 2

@@ -193,3 +193,25 @@ def test_narrow_sizes_begin_with_larger_weights(size: str) -> None:
             wanted = module.in_features**-0.5 if size == "tiny" else 0.02
             assert module.weight.std().item() == pytest.approx(wanted, rel=0.15)
     assert model.main.embedding.weight.std().item() == pytest.approx(0.02, rel=0.1)
+
+
+def test_a_discriminator_begins_as_the_generator_of_a_run_that_has_no_other() -> None:
+    learnt, both = make(parts="generator", generator=1.0), make(generator=0.5)
+    fresh = model_tensors(both)
+    adapted = both.adapt(model_tensors(learnt), fresh)
+    assert adapted.keys() == fresh.keys()
+    assert learnt.generator is not None
+    for name, tensor in learnt.generator.state_dict().items():
+        if name.startswith(("blocks.", "embedding.", "positions.")):
+            assert adapted[f"discriminator.{name}"].equal(tensor), name
+    drawn = [name for name in adapted if name.startswith(("generator.blocks.", "discriminator.verdict."))]
+    assert drawn
+    assert all(adapted[name].equal(fresh[name]) for name in drawn), "a generator of another size is drawn anew"
+    assert both.adapt(dict(fresh), fresh) == fresh, "a run with both parts passes on both"
+    with pytest.raises(ValueError, match=r"smaller than the discriminator .* model.generator=1"):
+        both.adapt(model_tensors(make(parts="generator", generator=0.5)), fresh)
+
+
+def test_only_a_generator_alone_may_be_given_a_discriminator() -> None:
+    assert Electra.changeable({"parts": "generator"}) == ("parts", "generator")
+    assert Electra.changeable({"parts": "both"}) == ()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.watching import watching
 from lmlab.models.model import EncoderDecoder
+from lmlab.pages.figures import Heatmap
 from lmlab.tokenizers.frames import pad_rows
 
 PLACES = ("cross_attention.probabilities", "alignment.probabilities")
@@ -27,6 +28,10 @@ class Alignment(NamedTuple):
     target: list[str]
     weights: list[list[float]]  # for each target token, over the source tokens; they sum to 1
     texts: tuple[str, str] = ("", "")  # the whole source and target, where they are known
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the weights as a picture, target by source."""
+        return Heatmap("Alignment", self.target, self.source, self.weights, most=1.0, unit=".1%").html()
 
     def in_order(self, before: int, after: int) -> Alignment:
         """The same for a model that reads its source backwards: turned round but for so many special tokens."""

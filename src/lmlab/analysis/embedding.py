@@ -14,10 +14,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.analysis.layer_mix import read_layers
+from lmlab.analysis.layer_mix import check_carries, read_layers, read_on
 from lmlab.decoding.too_long import TooLongError
 from lmlab.layers.selection import select_layers
-from lmlab.models.abilities import GivesVectors, require
+from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
@@ -69,6 +69,7 @@ class Reading(TypedDict, total=False):
 
     layers: str | int
     truncate: bool
+    carry_state: bool
     batch_tokens: int
     progress: ReportProgress | None
 
@@ -81,7 +82,8 @@ class Embedder:
     (Reimers & Gurevych 2019), so that it is the same as theirs; a boundary never counts.
 
     Texts of about the same length are read together, `batch_tokens` tokens at a time, which changes only the speed. A
-    text that the model cannot hold is an error, or is cut (`truncate`).
+    text that the model cannot hold is an error, or is cut (`truncate`). The same text always has the same vectors: each
+    is read from a fresh state, unless a recurrent model is to carry its state from text to text (`carry_state`).
     """
 
     model: object
@@ -89,16 +91,16 @@ class Embedder:
     frame: Frame
     layers: str | int = "last"
     truncate: bool = False
+    carry_state: bool = False
     batch_tokens: int = BATCH_TOKENS
     progress: ReportProgress | None = None
 
     def tokens(self, texts: Sequence[str]) -> list[TokenVectors]:
         """The vectors of each text's tokens."""
         ids = self._encode(texts)
-        encodings = self.tokenizer.engine.encode_batch(list(texts), add_special_tokens=False)
         results = []
-        for text, kept, encoding, vectors in zip(texts, ids, encodings, self.read(ids), strict=True):
-            offsets = encoding.offsets[: len(kept)]
+        for text, kept, vectors in zip(texts, ids, self.read(ids), strict=True):
+            offsets = self.tokenizer.encode_places(text)[1][: len(kept)]
             names = [self.tokenizer.show(token) for token in kept]
             results.append(TokenVectors(text, names, vectors, offsets, find_words(text, offsets)))
         return results
@@ -130,9 +132,18 @@ class Embedder:
         rows = [row.inputs[reads] for row in self.frame.rows([{"a": document} for document in documents])]
         found: list[Vectors] = [np.zeros(0, np.float32)] * len(rows)
         done, total = 0, sum(len(row.pieces) for row in rows)
-        for group in _batches([len(row.pieces) for row in rows], self.batch_tokens):
+        groups = _batches([len(row.pieces) for row in rows], self.batch_tokens)
+        state: State = None
+        if self.carry_state:
+            check_carries(model)
+            groups = ([i] for i in range(len(rows)))
+        for group in groups:
             tokens, lengths = pad_rows([rows[i].pieces for i in group], device=model.device)
-            mixed = read_layers(model, tokens, lengths, selection).float()
+            if self.carry_state:
+                mixed, state = read_on(model, tokens, state, selection)
+            else:
+                mixed = read_layers(model, tokens, lengths, selection)
+            mixed = mixed.float()
             if pool is None:
                 for i, vectors in zip(group, mixed.cpu().numpy(), strict=True):
                     places = rows[i].places("a")

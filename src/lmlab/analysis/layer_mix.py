@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmlab.layers.selection import Selection
-from lmlab.models.abilities import PredictsNext, ability
+from lmlab.models.abilities import PredictsNext, State, ability
 from lmlab.models.model import Model
 
 SEGMENT = 256
@@ -33,3 +33,19 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
         state = model(segment, state=state, collect=layers).state
         parts.append(selection.of(layers))
     return torch.cat(parts, dim=1)
+
+
+def read_on(model: Model, tokens: Tensor, state: State, selection: Selection) -> tuple[Tensor, State]:
+    """The same of one text [1, T] that follows on another, after which the state was as given; None at the first."""
+    layers: list[Tensor] = []
+    state = model(tokens, state=state, collect=layers).state
+    return selection.of(layers), state
+
+
+def check_carries(model: Model) -> None:
+    """A ValueError where a model has no state that could be carried from one text to the next."""
+    if not model.carries or model.window is not None:
+        raise ValueError(
+            f"{type(model).__name__} carries no state from text to text: leave out --carry-state, or take a recurrent "
+            "model (lstm, lm-1b, elmo)"
+        )

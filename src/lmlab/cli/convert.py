@@ -1,4 +1,4 @@
-"""lmlab convert: models to and from Hugging Face folders, n-grams and word vectors to and from files of text."""
+"""lmlab convert: Hugging Face folders, ELMo's weights, ARPA files and word vectors to runs, and runs to them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ def convert(
     source: Annotated[
         Path,
         typer.Argument(
-            metavar="SOURCE", help="A run directory, a Hugging Face folder, an ARPA file (also .gz), or word vectors."
+            metavar="SOURCE",
+            help="A run directory, a Hugging Face folder, a folder with ELMo's files, an ARPA file (also .gz), or word "
+            "vectors.",
         ),
     ],
     target: Annotated[
@@ -39,6 +41,7 @@ def convert(
     The checkpoints are those of transformers; ARPA files hold the n-grams of KenLM and SRILM. An n-gram over anything
     but words is written with its tokenizer beside it, TARGET.tokenizer.json, with which it is read again. A fine-tuned
     run is written with its head and label names, for instance as BertForSequenceClassification, and read with them.
+    Of ELMo the two published files are read, options.json and the HDF5 weights (pip install 'lmlab\\[elmo]').
 
     Examples:
 
@@ -49,6 +52,8 @@ def convert(
       lmlab convert runs/counts counts.arpa
 
       lmlab convert srilm.arpa.gz runs/srilm
+
+      lmlab convert elmo-files/ runs/elmo
 
       lmlab convert runs/word2vec vectors.txt
 
@@ -66,7 +71,11 @@ def convert(
     if tokenizer is not None and source.is_dir() and not _is_huggingface(source):
         raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its own")
     written = [target]
-    if _is_huggingface(source):
+    if _is_elmo(source):
+        if to is not None or tokenizer is not None:
+            raise ValueError(f"{source} has ELMo's files, which become a run: leave out --to and --tokenizer")
+        _from_elmo(source, target, overwrite)
+    elif _is_huggingface(source):
         if to is not None:
             raise ValueError(f"{source} is a Hugging Face folder, which becomes a run: leave out --to {to}")
         _from_huggingface(source, target, tokenizer, overwrite)
@@ -109,6 +118,17 @@ def _is_huggingface(path: Path) -> bool:
     except (OSError, ValueError):  # a folder without one, which the reader will complain about
         return not (path / "recipe.json").is_file()
     return not (isinstance(config, dict) and "kind" in config)
+
+
+def _is_elmo(path: Path) -> bool:
+    """Whether a folder has ELMo's options beside an HDF5 file."""
+    return path.is_dir() and any(path.glob("*options.json")) and any((*path.glob("*.hdf5"), *path.glob("*.h5")))
+
+
+def _from_elmo(folder: Path, run: Path, overwrite: bool) -> None:
+    from lmlab.interop.elmo import import_elmo
+
+    import_elmo(folder, run, overwrite=overwrite)
 
 
 def _format_of(run: Path, target: Path) -> str:

@@ -49,6 +49,7 @@ def demo(
         f"\nThis is little time for a network. Let each have {LONGER}, and see the ranking change:\n"
         f"  [bold]{longer}[/bold]\n"
         "On your own text:  lmlab compare YOUR_TEXT --models all -o runs/mine\n"
-        f'Let one write:     lmlab generate {output}/lstm "{PROMPT}"',
+        f'Let one write:     lmlab generate {output}/lstm "{PROMPT}"\n'
+        f"Look at them all:  lmlab studio {output}",
         soft_wrap=True,
     )

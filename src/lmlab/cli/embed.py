@@ -21,8 +21,8 @@ def embed(
     layers: Annotated[
         str,
         typer.Option(
-            help="last, first (the embeddings), second-to-last, a number, mix (the mean of all), "
-            "or sum:, mean: or concat: with all, -4:, 1:3 or 0,2."
+            help="last, first (the embeddings), second-to-last, a number, mix (the mean of all; mix:norm normalises "
+            "each first, mix:0.2,0.3,0.5 weighs them), or sum:, mean: or concat: with all, -4:, 1:3 or 0,2."
         ),
     ] = "last",
     pool: Annotated[
@@ -30,6 +30,13 @@ def embed(
     ] = None,
     truncate: Annotated[
         bool, typer.Option("--truncate", help="Cut a line that is longer than the model reads; else it is an error.")
+    ] = False,
+    carry_state: Annotated[
+        bool,
+        typer.Option(
+            "--carry-state",
+            help="Let a recurrent model (lstm, elmo) go on from line to line, in order; else each line begins afresh.",
+        ),
     ] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
     batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens; changes only the speed.")] = 4096,
@@ -42,6 +49,8 @@ def embed(
     Examples:
 
       lmlab embed runs/bert sentences.txt --pool mean -o sentences.npy
+
+      lmlab embed runs/elmo sentences.txt --layers concat:all --pool mean -o sentences.npy
 
       lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
 
@@ -73,6 +82,7 @@ def embed(
         options: dict[str, Any] = {
             "layers": layers,
             "truncate": truncate,
+            "carry_state": carry_state,
             "batch_tokens": batch_tokens,
             "progress": progress,
         }

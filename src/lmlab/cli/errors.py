@@ -75,7 +75,11 @@ def as_typed(message: str) -> str:
     verb = next((VERBS[word] for word in sys.argv[1:] if word in VERBS), None)
     if verb is None or not re.search(r"\w = |\w_\w", message):
         return message
-    for param in load_command(verb).params:
+    command = load_command(verb)
+    for word in sys.argv[1:]:  # of a group, the verb in it
+        inner = getattr(command, "verbs", {}).get(word)
+        command = command if inner is None else load_command(inner)
+    for param in command.params:
         option = next((option for option in param.opts if option.startswith("--")), None)
         if option is not None:
             name = option.removeprefix("--").replace("-", "_")

@@ -28,7 +28,11 @@ def fill(
         bool, typer.Option("--jointly", help="Fill several blanks so that they suit each other, P(a) P(b | a).")
     ] = False,
     order: Annotated[
-        str, typer.Option(help="Which blank is filled first: left-to-right, or confident (the surest).")
+        str,
+        typer.Option(
+            help="With --jointly, which blank is filled first: left-to-right, right-to-left, confident (the surest), "
+            "or their numbers, such as 2,1,3."
+        ),
     ] = "left-to-right",
     beams: Annotated[int, typer.Option(min=1, help="With --jointly: beam size.")] = 16,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
@@ -42,6 +46,8 @@ def fill(
 
       lmlab fill runs/bert "I flew from [MASK] [MASK] to Paris." --jointly --top 10
 
+      lmlab fill runs/xlnet "[MASK] [MASK] is a city" --jointly --order 2,1
+
     A blank, [MASK] or <mask>, is one masked token. Several blanks are filled independently, unless --jointly; both
     probabilities are shown.
     """
@@ -51,9 +57,9 @@ def fill(
 
     if text == "-":
         text = sys.stdin.read().rstrip("\n")
-    wanted = find_order(order)
+    find_order(order)
     model = load(run, device=choose_device(device))
-    found = model.fill(text, top=top, jointly=jointly, order=wanted, beams=beams)
+    found = model.fill(text, top=top, jointly=jointly, order=order, beams=beams)
     if json_:
         import json
 

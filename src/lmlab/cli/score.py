@@ -67,7 +67,7 @@ def score(
 
     Perplexity is given per token and per word; lower is better. Every token counts, the first too, each predicted from
     all that the model can see before it in its document. A masked language model (bert …) predicts each token from all
-    others instead: its pseudo-log-likelihood.
+    others instead: its pseudo-log-likelihood. ELMo predicts from both ends: each direction, and their mean.
 
     Examples:
 
@@ -260,8 +260,19 @@ def _print(
         f"{cost['seconds']:.2f} s, {cost['joules']:.3g} J ({cost['energy_method']}), {cost['grams']:.2g} g CO2e "
         f"({cost['country']})"
     )
+    if result.directions:
+        each = [(name, result.in_direction(name)) for name in result.directions]
+        told = ", ".join(
+            f"{name} {one.bits_per_byte:.4f} bits per byte (perplexity {_readable(one.perplexity)})"
+            for name, one in each
+        )
+        totals.print(f"the mean of two directions: {told}")
     if weights is not None:
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")
+    if result.approximation:
+        totals.print(
+            f"exact for {result.approximation}: another seed hashes otherwise (--help of train, model.hash_seed)"
+        )
     if result.pseudo:
         totals.print(
             "note: this is the pseudo-log-likelihood, each token predicted from all others (Salazar et al. 2020): "

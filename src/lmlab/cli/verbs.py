@@ -1,10 +1,13 @@
-"""The verbs of the command line: one row each, and a group that imports a verb's file only when it is called."""
+"""The verbs of the command line: one row each, and a group that imports a verb's file only when it is called.
+
+A verb may be a group of its own: a folder instead of a file, with a table `VERBS` of what is in it.
+"""
 
 from __future__ import annotations
 
 import importlib
 import inspect
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
@@ -28,6 +31,8 @@ class Verb(NamedTuple):
     help: str
     """One line at 80 columns, the first of the function's docstring."""
     command: type[TyperCommand] = TyperCommand
+    folder: str = "lmlab.cli"
+    """The package of its file."""
 
 
 START, TRAIN, USE, COMPARE, INSIDE, EXCHANGE = "Start here", "Train", "Use", "Compare", "Look inside", "Exchange"
@@ -46,9 +51,13 @@ VERBS: dict[str, Verb] = {
         Verb("predict", USE, "Predict labels, tags, scores or answers with a fine-tuned run."),
         Verb("translate", USE, "Translate a file line by line, with beam search."),
         Verb("embed", USE, "Write the vectors of texts or tokens to a NumPy file."),
+        Verb("prompt", USE, "Do a task by prompting, without training (zero-shot, few-shot)."),
+        Verb("serve", USE, "Serve runs behind the OpenAI completions API."),
         Verb("compare", COMPARE, "Train models on the same text and budget, and rank them."),
         Verb("score", COMPARE, "Measure bits per byte and perplexity on texts."),
         Verb("evaluate", COMPARE, "Score a fine-tuned run, or a translator, on a test set."),
+        Verb("studio", INSIDE, "Look at runs in the browser: next words, beams, attention."),
+        Verb("inspect", INSIDE, "Look inside runs: attention, cells, pairs, probes, senses …"),
         Verb("next", INSIDE, "Show the most probable next tokens after a prompt."),
         Verb("tokenize", INSIDE, "Show how a tokenizer splits a text into tokens."),
         Verb("report", INSIDE, "Write one page about a run: curve, samples, surprisal, cost."),
@@ -60,9 +69,11 @@ VERBS: dict[str, Verb] = {
 class VerbGroup(TyperGroup):
     """A group whose help is made from the table; what runs, or explains itself, is imported then."""
 
+    verbs: ClassVar[dict[str, Verb]] = VERBS
+
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
-        for verb in VERBS.values():
+        for verb in self.verbs.values():
             self.add_command(TyperCommand(verb.name, help=verb.help, rich_help_panel=verb.panel))
 
     def get_help_option(self, ctx: Any) -> Any:
@@ -75,16 +86,29 @@ class VerbGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """The verb that is called; typer's error about an unknown one names the nearest."""
         name, row, rest = super().resolve_command(ctx, args)
-        return name, None if row is None else load_command(VERBS[str(name)]), rest
+        return name, None if row is None else load_command(self.verbs[str(name)]), rest
 
 
 def load_command(verb: Verb) -> Any:
     """The command of a verb, whose file is imported now."""
-    module = importlib.import_module(f"lmlab.cli.{verb.name}")
-    function = getattr(module, f"{verb.name}_", None) or getattr(module, verb.name)
+    name = verb.name.replace("-", "_")
+    module = importlib.import_module(f"{verb.folder}.{name}")
     alone = typer.Typer(add_completion=False, rich_markup_mode="rich")
+    if (table := getattr(module, "VERBS", None)) is not None:
+        group = type("Group", (VerbGroup,), {"verbs": table})
+        about = _unwrap(inspect.cleandoc(module.__doc__ or ""))
+        alone = typer.Typer(
+            name=verb.name, cls=group, help=about, no_args_is_help=True, add_completion=False, rich_markup_mode="rich"
+        )
+        alone.callback()(_nothing)
+        return typer.main.get_group(alone)
+    function = getattr(module, f"{name}_", None) or getattr(module, name)
     alone.command(verb.name, cls=verb.command, help=_unwrap(inspect.cleandoc(function.__doc__)))(function)
     return typer.main.get_command(alone)
+
+
+def _nothing() -> None:
+    """A group has no options of its own."""
 
 
 def _unwrap(text: str) -> str:

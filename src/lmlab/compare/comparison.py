@@ -29,6 +29,12 @@ class Published(NamedTuple):
     report: Path
     png: bool  # whether there are PNG copies of the charts
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the report."""
+        from lmlab.pages.notebook import show_page
+
+        return show_page(self.report.read_text(encoding="utf-8"), height=720)
+
 
 def compare(
     conditions: Conditions,

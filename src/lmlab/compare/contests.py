@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.compare import blanks, likelihood
+from lmlab.compare import blanks, both_ways, likelihood
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import Entry, Record
 from lmlab.language_model import LanguageModel
@@ -184,7 +184,48 @@ BLANKS = Contest(
         matrix="How many pseudo bits per byte the model on the left is better than the one above.",
     ),
 )
-CONTESTS: dict[str, Contest] = {each.name: each for each in (NEXT_TOKEN, BLANKS)}
+BOTH_WAYS = Contest(
+    name="both directions",
+    key="both_directions",
+    group="both-directions",
+    measure=both_ways.measure_both_ways,
+    summarise=both_ways.summarise_both_ways,
+    text="whole",
+    ranks_by="mean_bits_per_byte",
+    curve="valid_bits_per_byte",
+    fields=("perplexity", "forward", "backward"),
+    columns={"forward": ("forward", "{:.4f}"), "backward": ("backward", "{:.4f}")},
+    cells={"each direction": both_ways.direction_cell},
+    verdict=lambda entry: f"From left to right alone it has {entry['forward']:.4f} bits per byte.",
+    show=lambda entry, board: samples.continued(board["prompt"], entry["sample"]),
+    notes=lambda *_: (both_ways.WHY,),
+    words=Words(
+        systems="systems in both directions",
+        do="predict the next and the previous token",
+        does="predicts the held-out text from both ends",
+        leading=" in predicting from both ends",
+        score="bits per byte, mean of both directions",
+        column="mean b/B",
+        unit="bits per byte (mean of both directions)",
+        curve="bits per byte (mean of both directions)",
+        apart="language models in both directions · ranked separately",
+        why=both_ways.WHY,
+        not_with="Not comparable with scores of one direction.",
+        leaderboard="Two language models with shared token vectors and softmax, one from left to right, one from "
+        "right to left. <b>Bits per byte</b> is the mean of their cross-entropies on held-out text; lower is better. "
+        "The whisker is the 95% confidence interval.",
+        curves="Validation loss in bits per byte during training, the mean of both directions. Lower is better; a "
+        "curve that falls further left is cheaper.",
+        costs="Each model at the end of its training.",
+        shown="What the forward direction writes",
+        samples="Each model continues the same prompt (temperature 0.8, top-p 0.95), from left to right.",
+        surprising="Surprisal of each token, mean of both directions",
+        passages="The same held-out passage for each model. The stronger the colour, the higher the surprisal, the "
+        "mean of both directions; point at a token to see it in bits.",
+        matrix="How many bits per byte the model on the left is better than the one above.",
+    ),
+)
+CONTESTS: dict[str, Contest] = {each.name: each for each in (NEXT_TOKEN, BOTH_WAYS, BLANKS)}
 
 
 def contests_of(system: str) -> list[Contest]:

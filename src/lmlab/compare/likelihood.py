@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.bits import bits_per_byte
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import Entry, Record
+from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
@@ -44,7 +46,7 @@ def perplexity(nats: float) -> float | None:
 
 def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:
     """The character after each of the `count` tokens of a text."""
-    offsets = tokenizer.engine.encode(text, add_special_tokens=False).offsets
+    offsets = tokenizer.encode_places(text)[1]
     if len(offsets) != count:  # a tokenizer of others that joins tokens: spread them evenly
         return np.linspace(len(text) / max(1, count), len(text), count).astype(np.int64)
     return np.maximum.accumulate(np.array([end for _, end in offsets], dtype=np.int64))
@@ -57,9 +59,11 @@ def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress |
     return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
 
 
-def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
-    """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
-    score = model.score(test.texts, progress=progress)
+def score_units(
+    model: LanguageModel, test: TestText, *, scorer: Scorer | None = None, progress: ReportProgress | None = None
+) -> dict[str, Any]:
+    """Bits of each unit of a test text, counts, and the passage, by the model's own scorer or another."""
+    score = (scorer or model.scorer).score(test.texts, progress=progress)
     if not math.isfinite(score.nats):
         raise ValueError("the model gives a token of the test text the probability 0, so it has no score")
     bits: list[NDArray[np.float64]] = []
@@ -70,7 +74,10 @@ def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgres
         ends = token_ends(model.text_tokenizer, text, count=len(nats))
         unit = np.searchsorted(starts, np.maximum(ends - 1, 0), side="right") - 1
         bits.append(np.bincount(unit, weights=nats, minlength=len(starts)).astype(np.float64))
+    size = float(test.sizes.sum())
+    directions = {name: bits_per_byte(nats, size) for name, nats in score.directions.items()}
     return {
+        **({"directions": directions} if directions else {}),
         "bits": (np.concatenate(bits) / math.log(2)).tolist(),
         "tokens": score.tokens,
         "lossy": score.lossy,

@@ -11,7 +11,7 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.models import load_class, outline
 
 TOLERANCE = 0.05
-FOLLOWING = ("hidden", "inner", "embedding_width")
+FOLLOWING = ("hidden", "cells", "inner", "embedding_width")
 """Settings that grow in proportion to the width, so that a system keeps its shape."""
 TRIED = 4
 MULTIPLES = {"k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9}

@@ -8,13 +8,14 @@ from functools import cached_property
 from typing import Any, cast
 
 import numpy as np
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.overrides import TorchFunctionMode
 
 from lmlab.layers.recurrent import Layer
-from lmlab.models.abilities import Detects, FillsBlanks, WritesTarget, ability, require
+from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, WritesTarget, ability, require
 from lmlab.models.model import Filler, Model
 from lmlab.models.states import detach_state
 
@@ -81,6 +82,10 @@ def fill_blanks(model: Model, tokens: Tensor, *, blanks: int) -> None:
     """A forward pass of pre-training over tokens [B, T], up to the vectors from which the scores are computed."""
     filler = require(model, FillsBlanks)
     assert isinstance(filler, Filler)
+    if isinstance(filler, FillsInOrder):  # its output layer keeps nothing more
+        places = torch.arange(blanks, device=tokens.device).expand(len(tokens), -1)
+        filler.read(tokens=tokens, at=places)
+        return
     cast(Any, filler.head)(filler.read(tokens=tokens)[:, :blanks])
     if (detector := ability(model, Detects)) is not None:
         detector.detect(tokens=tokens)

@@ -180,7 +180,7 @@ def _forward_flops(model: Model, window: int, predicted: float) -> float:
     filler = ability(model, FillsBlanks)
     if filler is None:
         return model.flops(window)
-    return cast(EncoderModel, model).flops(window, predicted) + predicted * filler.head_flops()
+    return cast(EncoderModel, model).filling_flops(window, predicted) + predicted * filler.head_flops()
 
 
 def _from_shape(

@@ -31,6 +31,9 @@ _LAN = "Lan et al. 2020, table 1"
 _CONNEAU = "Conneau et al. 2020 (XLM-R), section 3"
 _FAIRSEQ = "fairseq's release of BART"
 _OPENAI = "OpenAI's release of GPT-2"
+_RELEASE = "the authors' release of XLNet, counted"
+_XLNET_TOKENS = 500_000 * 8192 * 512
+_TOUVRON = "Touvron et al. 2023 (LLaMA), tables 2 and 15"
 _TABLE_D1 = "Brown et al. 2020, tables 2.1 and D.1"
 
 # a batch held sentence pairs of about 25,000 source and 25,000 target tokens
@@ -48,6 +51,7 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ("seq2seq", "sutskever"): Published(384e6, "Sutskever et al. 2014, section 3.4", 80_000, source_vocabulary=160_000),
     ("seq2seq", "rnnsearch"): Published(None, "Bahdanau et al. 2015, section 4.1", 30_000, source_vocabulary=30_000),
     ("seq2seq", "luong"): Published(None, "Luong et al. 2015, section 4.1", 50_000, source_vocabulary=50_000),
+    ("lm-1b", "big"): Published(1.04e9, "Jozefowicz et al. 2016, table 1 (BIG LSTM + CNN inputs)", 793_471),
     ("transformer", "base"): Published(
         65e6,
         _VASWANI,
@@ -75,6 +79,10 @@ PUBLISHED: dict[tuple[str, str], Published] = {
         340e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x64", hours=96, mean_window=_BERT_WINDOW
     ),
     ("mbert", "base"): Published(179e6, "Hugging Face's list of pretrained models", 119_547, mean_window=_BERT_WINDOW),
+    ("xlnet", "base"): Published(117e6, _RELEASE, 32_000, mean_window=512),
+    ("xlnet", "large"): Published(
+        360e6, f"{_RELEASE}; steps: Yang et al. 2019, section 3.1", 32_000, tokens=_XLNET_TOKENS, mean_window=512
+    ),
     ("roberta", "base"): Published(125e6, _LIU, 50265),
     ("roberta", "large"): Published(355e6, "Liu et al. 2019, section 5", 50265, tokens=500_000 * 8192 * 512),
     ("xlm-r", "base"): Published(270e6, _CONNEAU, 250_002),
@@ -101,12 +109,20 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ),
     ("bart", "base"): Published(139e6, _FAIRSEQ, 50265),
     ("bart", "large"): Published(406e6, _FAIRSEQ, 50265),
+    ("elmo", "original"): Published(
+        None, "Peters et al. 2018; 93.6M of the parameters are published, the softmax is not", 793_471
+    ),
     ("transformer-xl", "standard"): Published(151e6, "Dai et al. 2019, table 1", 267_735),
     ("gpt", "117M"): Published(117e6, "Radford et al. 2018", 40478),
     ("gpt2", "124M"): Published(124e6, _OPENAI, 50257),
     ("gpt2", "355M"): Published(355e6, _OPENAI, 50257),
     ("gpt2", "774M"): Published(774e6, _OPENAI, 50257),
     ("gpt2", "1.5B"): Published(1.5e9, _OPENAI, 50257),
+    ("llama", "7B"): Published(6.7e9, _TOUVRON, 32_000, tokens=1.0e12),
+    ("llama", "13B"): Published(13.0e9, _TOUVRON, 32_000, tokens=1.0e12),
+    ("llama", "33B"): Published(32.5e9, _TOUVRON, 32_000, tokens=1.4e12),
+    ("llama", "65B"): Published(65.2e9, _TOUVRON, 32_000, tokens=1.4e12, hardware="a100x2048", hours=499.2),
+    ("llama", "70B"): Published(70e9, "Touvron et al. 2023 (Llama 2), table 1", 32_000, tokens=2.0e12),
     ("gpt3", "175B"): Published(
         174.6e9,
         f"{_TABLE_D1}; hardware and days: Patterson et al. 2021, table 4",

@@ -8,8 +8,10 @@ Shapes: K fillings at once, T tokens, N blanks, D width, V vocabulary.
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,17 +22,32 @@ from lmlab.models.model import Filler
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
-Order = Literal["left-to-right", "confident"]
-ORDERS: tuple[Order, ...] = ("left-to-right", "confident")
+Order = str | Sequence[int]
+"""One of ORDERS, or the numbers of the blanks from 1 on, in the order in which they are filled: "2,1" or (2, 1)."""
+ORDERS = ("left-to-right", "confident", "right-to-left")
 BEAMS = 16
 
 
-def find_order(name: str) -> Order:
-    """The order of that name; a ValueError where there is none."""
-    for order in ORDERS:
-        if name == order:
-            return order
-    raise ValueError(f"order {name!r} is not known; allowed: {', '.join(ORDERS)}")
+def find_order(given: Order, blanks: int | None = None) -> list[int] | None:
+    """The blanks, counted from 0, in the order in which they are filled; None where the surest is always the next.
+
+    A ValueError where there is no such order, or not of so many `blanks`.
+    """
+    count = blanks or 0
+    if given in ORDERS:
+        return {"left-to-right": list(range(count)), "right-to-left": list(range(count))[::-1]}.get(str(given))
+    if isinstance(given, str) and not re.fullmatch(r"\s*\d+(\s*,\s*\d+)*\s*", given):
+        raise ValueError(
+            f"order {given!r} is not known; allowed: {', '.join(ORDERS)}, or the numbers of the blanks in the order in "
+            f"which they are filled, such as 2,1,3"
+        )
+    numbers = [int(number) for number in (given.split(",") if isinstance(given, str) else given)]
+    if sorted(numbers) != list(range(1, (blanks or len(numbers)) + 1)):
+        told = ",".join(map(str, numbers))
+        raise ValueError(
+            f"order {told} is no permutation of the blanks: name each from 1 to {blanks or len(numbers)} once"
+        )
+    return [number - 1 for number in numbers]
 
 
 class Candidate(NamedTuple):
@@ -78,19 +95,20 @@ class BlankFiller:
 
         `jointly` ranks by the chain rule, searched with `beams` fillings at a time; otherwise by the product, which is
         exact. A masked model's conditionals need not be those of one distribution, so `order` matters: blanks are
-        filled from left to right, or the one of which the model is surest first.
+        filled from left to right, the one of which the model is surest first, or as their numbers say ("2,1").
         """
         if top < 1 or beams < 1:
             raise ValueError(f"top = {top}, beams = {beams}: both must be at least 1")
         find_order(order)
         blanked = encode_blanks(text, self.tokenizer, self.frame)
+        sequence = find_order(order, len(blanked.places))
         if self.model.window is not None and len(blanked.tokens) > self.model.window:
             raise ValueError(
                 f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
                 f"{self.model.window}: shorten it, or leave out sentences far from the blanks"
             )
         tokenizer = self.tokenizer
-        blanks = _Blanks(self.model, blanked, order)
+        blanks = _Blanks(self.model, blanked, sequence)
         alone = blanks.alone()
         chosen = blanks.search(max(beams, top)) if jointly else _best_products(alone, top)
         chosen = chosen[:top]
@@ -126,14 +144,14 @@ def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> BlankFiller:
 class _Blanks:
     """The blanks of one text, to be filled in K ways at once."""
 
-    def __init__(self, model: FillsBlanks, blanked: Blanked, order: Order) -> None:
-        self.model, self.order = model, order
+    def __init__(self, model: FillsBlanks, blanked: Blanked, sequence: list[int] | None) -> None:
+        self.model, self.sequence = model, sequence
         self.row = torch.tensor([blanked.tokens], device=model.device)
         self.places = torch.tensor(blanked.places, device=model.device)
 
     def alone(self) -> Tensor:
         """The log-probabilities of each blank while all are open [N, V]."""
-        return self._log_probabilities(self.model.read(tokens=self.row)[0, self.places])
+        return self._log_probabilities(self.model.read(tokens=self.row, at=self.places[None])[0])
 
     def search(self, beams: int) -> Tensor:
         """The most probable fillings by the chain rule that a beam search finds [K, N], best first."""
@@ -159,15 +177,20 @@ class _Blanks:
         return totals
 
     def _next(self, rows: Tensor, still_open: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each row [K, T], which open blank is filled next [K], and the log-probabilities there [K, V]."""
-        hidden = self.model.read(tokens=rows)[:, self.places]  # [K, N, D]
+        """Of each row [K, T], which open blank is filled next [K], and the log-probabilities there [K, V].
+
+        All rows have as many open blanks; those that are filled are read as part of the text.
+        """
+        left = still_open.nonzero()[:, 1].view(len(rows), -1)  # [K, n]
+        hidden = self.model.read(tokens=rows, at=self.places[left])  # [K, n, D]
         every = torch.arange(len(rows), device=rows.device)
-        if self.order == "left-to-right":
-            which = still_open.int().argmax(1)
-            return which, self._log_probabilities(hidden[every, which])
+        if self.sequence is not None:
+            blank = self.sequence[len(self.places) - left.shape[1]]
+            chosen = (left == blank).int().argmax(1)
+            return left[every, chosen], self._log_probabilities(hidden[every, chosen])
         scores = self._log_probabilities(hidden)
-        which = scores.amax(-1).masked_fill(~still_open, -torch.inf).argmax(1)
-        return which, scores[every, which]
+        chosen = scores.amax(-1).argmax(1)
+        return left[every, chosen], scores[every, chosen]
 
     def _put(self, rows: Tensor, still_open: Tensor, which: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
         every = torch.arange(len(rows), device=rows.device)

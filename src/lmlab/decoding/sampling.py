@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TypedDict
 
@@ -157,23 +157,30 @@ class Sampler:
         bias = self.sampling.logit_bias
         self._biased = torch.tensor(list(bias)), torch.tensor(list(bias.values()), dtype=torch.float32)
 
-    def begin(self, prompt: Tensor) -> None:
-        """Begin B new texts with the tokens [B, T] that they start with."""
-        self._generators = [generator_of(self.sampling.seed, row) for row in range(len(prompt))]
+    def begin(self, prompt: Tensor, *, first: int = 0) -> None:
+        """Begin B new texts with the tokens [B, T] that they start with.
+
+        They are texts `first`, `first` + 1, … of the seed, which each have their own random numbers.
+        """
+        self._generators = [generator_of(self.sampling.seed, first + row) for row in range(len(prompt))]
         self._prompt, self._seen, self._counts = prompt, None, None
 
     def __call__(self, logits: Tensor) -> Tensor:
         """The next tokens [B], chosen by the scores [B, V]."""
         if not self._generators:
             self.begin(torch.empty(len(logits), 0, dtype=torch.long, device=logits.device))
-        logits = self._lean(logits)
+        logits = self.lean(logits)
         greedy = self.sampling.temperature == 0.0
-        chosen = logits.argmax(-1) if greedy else draw(self.shape(logits), self._uniform())
+        chosen = logits.argmax(-1) if greedy else draw(self.shape(logits), self.uniform())
+        self.note(chosen)
+        return chosen
+
+    def note(self, chosen: Tensor) -> None:
+        """Remember the tokens [B] that were chosen, for penalties."""
         if self._seen is not None:
             self._seen.scatter_(1, chosen[:, None], True)
         if self._counts is not None:
             self._counts.scatter_add_(1, chosen[:, None], torch.ones_like(self._counts[:, :1]))
-        return chosen
 
     def shape(self, logits: Tensor) -> Tensor:
         """The scores of the distribution that is drawn from; -inf where a token is left out."""
@@ -188,7 +195,7 @@ class Sampler:
             logits = keep_min_p(logits, sampling.min_p)
         return logits
 
-    def _lean(self, logits: Tensor) -> Tensor:
+    def lean(self, logits: Tensor) -> Tensor:
         """The scores with biases and penalties; the given ones stay as they are."""
         sampling = self.sampling
         if sampling.logit_bias:
@@ -212,9 +219,35 @@ class Sampler:
             )
         return logits
 
-    def _uniform(self) -> Tensor:
+    def uniform(self) -> Tensor:
+        """The next random number of each text [B], in [0, 1)."""
         numbers = [torch.rand(1, generator=each, dtype=torch.float64) for each in self._generators]
         return numbers[0] if len(numbers) == 1 else torch.cat(numbers)
+
+
+def draw_each(logits: Tensor, samplers: Sequence[Sampler]) -> list[int]:
+    """The next token of each row of scores [B, V] by a sampler of its own, begun with one text.
+
+    Rows that are drawn in the same way are drawn at once; each is chosen as it would be alone, to the bit.
+    """
+    alike: dict[tuple[object, ...], list[int]] = {}
+    rows: list[Tensor] = []
+    for number, sampler in enumerate(samplers):
+        sampling = sampler.sampling
+        rows.append(sampler.lean(logits[number : number + 1]))
+        alike.setdefault((sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p), []).append(number)
+    chosen = torch.empty(len(samplers), dtype=torch.long, device=logits.device)
+    for (temperature, *_), numbers in alike.items():
+        scores = torch.cat([rows[number] for number in numbers])
+        if temperature == 0.0:
+            picked = scores.argmax(-1)
+        else:
+            uniform = torch.cat([samplers[number].uniform() for number in numbers])
+            picked = draw(samplers[numbers[0]].shape(scores), uniform)
+        chosen[torch.tensor(numbers, device=logits.device)] = picked
+    for number, sampler in enumerate(samplers):
+        sampler.note(chosen[number : number + 1])
+    return [int(token) for token in chosen.tolist()]
 
 
 def generator_of(seed: int, row: int) -> torch.Generator:

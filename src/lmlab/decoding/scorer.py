@@ -1,9 +1,9 @@
-"""How well a model predicts texts: by the chain rule, or by guessing each token from all others."""
+"""How well a model predicts texts: by the chain rule, from either side, or by guessing each token from all others."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.pseudo import pseudo_score_tokens
 from lmlab.decoding.scoring import Nats, Score, score_tokens
-from lmlab.models.abilities import FillsBlanks, PredictsNext, ability, require
+from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
 Documents = list[NDArray[np.int64]]
+WAYS = ("forward", "backward")
 
 
 class Rule(Protocol):
@@ -25,6 +26,9 @@ class Rule(Protocol):
 
     @property
     def pseudo(self) -> bool: ...
+
+    @property
+    def model(self) -> object: ...
 
     def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]: ...
 
@@ -48,6 +52,30 @@ class ChainRule:
         """What stands before a text."""
         (token,) = self.frame.row()["tokens"]
         return int(token)
+
+
+@dataclass(frozen=True)
+class BothDirections:
+    """Each token given those before it and given those after it: the chain rule from either side, and the mean."""
+
+    model: PredictsBothWays
+    frame: Frame
+    pseudo = False
+
+    def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]:
+        forward, backward = self.each(documents, batch=batch, progress=progress)
+        return [(one + other) / 2 for one, other in zip(forward, backward, strict=True)]
+
+    def each(
+        self, documents: Documents, *, batch: int, progress: ReportProgress | None
+    ) -> tuple[list[Nats], list[Nats]]:
+        """The nats of each direction, those of the backward one in the order of the text too."""
+        before, after = self.frame.row(a=[])["tokens"]
+        first, second = self.model.directions()
+        forward = score_tokens(first, documents, boundary=int(before), batch=batch, progress=progress)
+        turned = [document[::-1] for document in documents]
+        backward = score_tokens(second, turned, boundary=int(after), batch=batch, progress=progress)
+        return forward, [nats[::-1] for nats in backward]
 
 
 @dataclass(frozen=True)
@@ -81,16 +109,22 @@ class Scorer:
     ) -> list[Score]:
         """The same for several groups of texts, apart; computed side by side."""
         documents = self._encode([text for group in groups for text in group])
-        nats = self.rule.nats(documents, batch=batch, progress=progress)
+        ways: dict[str, list[Nats]] = {}
+        if isinstance(self.rule, BothDirections):
+            ways = dict(zip(WAYS, self.rule.each(documents, batch=batch, progress=progress), strict=True))
+            nats = [sum(pair) / len(pair) for pair in zip(*ways.values(), strict=True)]
+        else:
+            nats = self.rule.nats(documents, batch=batch, progress=progress)
         scores, start = [], 0
         for group in groups:
             part = slice(start, start + len(group))
-            scores.append(self._score(group, documents[part], nats[part]))
+            directions = {name: float(sum(each.sum() for each in found[part])) for name, found in ways.items()}
+            scores.append(replace(self._score(group, documents[part], nats[part]), directions=directions))
             start += len(group)
         return scores
 
     def _score(self, texts: Sequence[str], documents: Documents, nats: list[Nats]) -> Score:
-        unknown = sum(int(np.count_nonzero(document == self.tokenizer.unknown)) for document in documents)
+        unknown = sum(int(np.count_nonzero(self.tokenizer.is_unknown(document))) for document in documents)
         return Score(
             nats=float(sum(part.sum() for part in nats)),
             tokens=sum(map(len, documents)),
@@ -99,6 +133,7 @@ class Scorer:
             lossy=self.tokenizer.lossy or unknown > 0,
             unknown=unknown,
             pseudo=self.rule.pseudo,
+            approximation=getattr(self.rule.model, "approximation", ""),
             token_ids=documents,
             token_nats=nats,
             show=self.tokenizer.show,
@@ -123,10 +158,17 @@ class Scorer:
 
 
 def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
-    """The scorer of a model that predicts the next token or, failing that, of one that fills blanks."""
+    """The scorer of a model that predicts in both directions, the next token or, failing that, fills blanks."""
+    both = ability(model, PredictsBothWays)
+    if both is not None:
+        return Scorer(rule=BothDirections(both, frame), tokenizer=tokenizer)
     fills = frame.has("cls") or ability(model, FillsBlanks) is not None
     if fills and ability(model, PredictsNext) is None:
-        rule: Rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
-    else:
-        rule = ChainRule(require(model, PredictsNext), frame)
+        return pseudo_scorer_of(model, tokenizer, frame)
+    return Scorer(rule=ChainRule(require(model, PredictsNext), frame), tokenizer=tokenizer)
+
+
+def pseudo_scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
+    """The scorer by pseudo-log-likelihood of a model that fills blanks, whatever else it can do."""
+    rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
     return Scorer(rule=rule, tokenizer=tokenizer)

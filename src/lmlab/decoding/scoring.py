@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -26,6 +26,8 @@ from lmlab.tokenizers.frames import pad_rows
 
 Nats = NDArray[np.float64]
 
+SEGMENT = 256
+"""Tokens that a network without a window reads at once; a Transformer-XL sees more in a longer one."""
 LOGITS_AT_ONCE = 2**26
 """Bounds the memory of one batch: rows x tokens x vocabulary."""
 
@@ -45,6 +47,8 @@ class Score:
     lossy: bool = False  # the tokens do not determine the text, so bits per byte flatter
     unknown: int = 0  # tokens that stand for what the vocabulary lacks
     pseudo: bool = False  # each token was guessed from all others: not comparable with left-to-right scores
+    approximation: str = ""  # what the probabilities are exact for, where attention is approximated: hashes, their seed
+    directions: dict[str, float] = field(default_factory=dict)  # nats of each, where there are two; `nats` is the mean
     token_ids: list[NDArray[np.int64]] = field(default_factory=list, repr=False, compare=False)  # per document
     token_nats: list[Nats] = field(default_factory=list, repr=False, compare=False)
     show: Callable[[int], str] = field(default=str, repr=False, compare=False)
@@ -76,7 +80,21 @@ class Score:
         names = {index: self.show(index) for index in np.unique(ids).tolist()}
         return [(names[index], bits) for index, bits in zip(ids.tolist(), (nats / math.log(2)).tolist(), strict=True)]
 
-    def as_dict(self) -> dict[str, float | int | bool | None]:
+    def in_direction(self, name: str) -> Score:
+        """The score of one of the two directions."""
+        return replace(self, nats=self.directions[name], directions={}, token_ids=[], token_nats=[])
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the text in colour."""
+        from lmlab.pages.notebook import show_surprisals
+
+        if not self.token_ids:
+            return f"<code>{self!r}</code>"
+        pieces = self.surprisals
+        told = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
+        return show_surprisals(pieces, told=told, spaced=not any(" " in token for token, _ in pieces))
+
+    def as_dict(self) -> dict[str, Any]:
         """What `lmlab score --json` prints; null where a number is not finite."""
         numbers: dict[str, float | int | bool] = {
             "bits_per_byte": self.bits_per_byte,
@@ -90,7 +108,10 @@ class Score:
             "unknown": self.unknown,
             "pseudo": self.pseudo,
         }
-        return {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        found: dict[str, Any] = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        each = {name: self.in_direction(name) for name in self.directions}
+        found |= {name: {"nats": one.nats, "perplexity": one.perplexity} for name, one in each.items()}
+        return {**found, "approximation": self.approximation} if self.approximation else found
 
 
 def add_scores(scores: Sequence[Score]) -> Score:
@@ -103,6 +124,7 @@ def add_scores(scores: Sequence[Score]) -> Score:
         bytes=sum(each.bytes for each in scores),
         lossy=any(each.lossy for each in scores),
         unknown=sum(each.unknown for each in scores),
+        directions={name: sum(each.directions[name] for each in scores) for name in scores[0].directions},
         token_ids=[ids for each in scores for ids in each.token_ids],
         token_nats=[nats for each in scores for nats in each.token_nats],
     )
@@ -168,7 +190,7 @@ def _score(
     results = [np.zeros(len(text)) for text in texts]
     rows = [torch.cat([text.new_tensor([boundary]), text]) for text in texts]
     if model.window is None:
-        segment = segment or (256 if isinstance(model, ScoresVectors) else 16384)
+        segment = segment or (SEGMENT if isinstance(model, ScoresVectors) else 16384)
         _score_segments(model, rows, results, batch, segment, count)
     else:
         _score_windows(model, model.window, rows, results, batch, count)
@@ -206,7 +228,9 @@ def _score_segments(
                 count.add(len(part))
 
 
-class _Window(NamedTuple):
+class Window(NamedTuple):
+    """A part of a document that is read afresh, to score what is new in it."""
+
     document: int
     start: int  # of the first token that is read
     first: int  # the first position in the window whose target is scored here
@@ -218,9 +242,9 @@ def _score_windows(
 ) -> None:
     """Windows of all documents in batches, longest first; each begins half a window after the one before."""
     device, size = model.device, _rows_at_once(model, batch, window)
-    windows = [w for i, nats in enumerate(results) for w in _windows(i, len(nats), window)]
-    windows.sort(key=lambda w: -w.length)
-    for group in (windows[i : i + size] for i in range(0, len(windows), size)):
+    every = [w for i, nats in enumerate(results) for w in windows(len(nats), window, document=i)]
+    every.sort(key=lambda w: -w.length)
+    for group in (every[i : i + size] for i in range(0, len(every), size)):
         text, _ = pad_rows([rows[w.document][w.start : w.start + w.length + 1] for w in group], device=device)
         place = torch.arange(text.shape[1] - 1, device=device)
         first = torch.tensor([w.first for w in group], device=device)[:, None]
@@ -235,19 +259,19 @@ def _score_windows(
         count.add(done)
 
 
-def _windows(document: int, length: int, window: int) -> Iterable[_Window]:
+def windows(length: int, window: int, *, document: int = 0) -> Iterable[Window]:
     """Windows over `length` tokens that score each once: the first all its own, the others what is new in them."""
     stride = max(1, window // 2)
     start, scored = 0, 0
     while scored < length:
         end = min(start + window, length)
-        yield _Window(document, start, scored - start, end - start)
+        yield Window(document, start, scored - start, end - start)
         scored, start = end, start + stride
 
 
 def _nats_where(wanted: Tensor, model: PredictsNext, tokens: Tensor, targets: Tensor) -> Tensor:
     """The surprisal of the `wanted` targets, row by row; a neural model computes scores over V only for these."""
-    if isinstance(model, ScoresVectors):
+    if isinstance(model, ScoresVectors) and not getattr(model, "sees_ahead", False):
         hidden, _ = model(tokens)
         return model.nll(hidden[wanted], targets[wanted])
     nats, _ = model.score(tokens, targets, model.start(tokens.shape[0]))

@@ -81,6 +81,13 @@ class SearchTree:
             found.setdefault(candidate.parent, []).append(candidate)
         return found
 
+    def _repr_html_(self) -> str:
+        """In a notebook: the page to step through the search."""
+        from lmlab.pages.beam_search import make_page
+        from lmlab.pages.notebook import show_page
+
+        return show_page(make_page([self]), height=640)
+
     def as_dict(self) -> dict[str, Any]:
         return {
             "prompt": self.prompt,

@@ -26,9 +26,10 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
         value = config.get(setting.theirs, setting.default)
         if value is NEEDED:
             raise ValueError(f"{where} lacks {setting.theirs}, which a {family.model_type} needs")
+        value = setting.none if value is None else value
         _compare(setting, config, value, where=where)
         if setting.words is not None:
-            if not isinstance(value, str) or value not in setting.words:
+            if not isinstance(value, (str, bool)) or value not in setting.words:
                 raise ValueError(f"{where}: {_refuse(setting.theirs, value, setting.words)}")
             value = setting.words[value]
         more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
@@ -39,7 +40,7 @@ def read_settings(family: Family, config: Mapping[str, Any], *, where: str) -> d
 def check_options(family: Family, config: Mapping[str, Any], *, where: str) -> None:
     """A ValueError names each option that lmlab does not have, with what is allowed."""
     problems = []
-    for option in (*family.options, TIED, *COMMON):
+    for option in (*family.options, *_others(family, TIED, *COMMON)):
         value = config.get(option.theirs, option.default)
         choices = option.choices(config)
         if value is NEEDED or value in choices:
@@ -68,9 +69,15 @@ def write_settings(family: Family, values: Mapping[str, Any]) -> dict[str, Any]:
         more = values[setting.plus] if isinstance(setting.plus, str) else setting.plus
         value = value + more if more else value
         config |= dict.fromkeys((setting.theirs, *setting.also), value)
-    for option in (*family.options, TIED):
+    for option in (*family.options, *_others(family, TIED)):
         config[option.theirs] = option.choices(config)[0]
     return config
+
+
+def _others(family: Family, *options: Only) -> list[Only]:
+    """Those of the options of all families of which this one says nothing itself, as a setting or as an option."""
+    own = {setting.theirs for setting in family.settings} | {option.theirs for option in family.options}
+    return [option for option in options if option.theirs not in own]
 
 
 def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: str) -> None:
@@ -84,7 +91,7 @@ def _compare(setting: Setting, config: Mapping[str, Any], value: Any, *, where: 
         )
 
 
-def _word(setting: Setting, value: Any, family: Family) -> str:
+def _word(setting: Setting, value: Any, family: Family) -> Any:
     assert setting.words is not None
     for theirs, ours in setting.words.items():
         if ours == value:

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import parse_template
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, parse_template
 
 Steps = tuple[str, ...]
 
@@ -67,6 +67,19 @@ def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
     return own if "cls" in " ".join(own.values()) else {"tokens": "a b"}
 
 
+def opening_frame(tokenizer: Tokenizer, model: type[Any]) -> Frame | None:
+    """The frame of a model that reads from left to right, where texts begin with another token than they end with.
+
+    Their tokenizer says so by the one token that it puts before a text: LLaMA's begin with <s>, and end with </s>.
+    """
+    if dict(model.FRAME) != dict(NEXT_TOKEN):
+        return None
+    around = tokenizer.engine.encode("", add_special_tokens=True).ids
+    if len(around) != 1 or around[0] == tokenizer.boundary:
+        return None
+    return Frame(templates=dict(NEXT_TOKEN), specials={"tokens": {"boundary": around[0]}})
+
+
 def shift_frame(source: str) -> dict[str, str]:
     """The frame of an encoder-decoder whose decoder is given the source as well, each token one place later."""
     both = split_template(source)
@@ -104,10 +117,12 @@ def join_template(single: str, pair: str) -> str:
     steps: Steps
     if both[:first] != before or first > second:
         raise ValueError(f"{single!r} and {pair!r} begin differently, which a frame of lmlab cannot say")
-    if middle[: len(after)] == after:
-        steps = (*before, both[first], *after, "[", *middle[len(after) :], both[second], *end, "]")
-    elif end[len(end) - len(after) :] == after:
-        steps = (*before, both[first], "[", *middle, both[second], *end[: len(end) - len(after)], "]", *after)
+    for near in range(len(after), -1, -1):  # what follows one text may stand after the first of two, or after both
+        rest = len(end) - (len(after) - near)
+        if middle[:near] == after[:near] and rest >= 0 and end[rest:] == after[near:]:
+            inner = ("[", *middle[near:], both[second], *end[:rest], "]")
+            steps = (*before, both[first], *after[:near], *inner, *after[near:])
+            break
     else:
         raise ValueError(f"{single!r} does not end as {pair!r} does, which a frame of lmlab cannot say")
     told_apart = any(":" in step for step in steps)

@@ -31,8 +31,10 @@ class Setting:
     default: Any = NEEDED
     plus: int | str = 0
     """What theirs has more than ours: a number, or the setting of ours that holds it, which must come before."""
-    words: Mapping[str, Any] | None = None
+    words: Mapping[Any, Any] | None = None
     """Their words with ours; of several with the same meaning, the first is written."""
+    none: Any = None
+    """What ours is where theirs is null."""
     written: Callable[[Mapping[str, Any]], Any] | None = None
     """How theirs follows from our settings, where it is not just the one."""
 
@@ -89,6 +91,8 @@ class Architecture:
     name: str
     when: Mapping[str, Any] = field(default_factory=dict)
     prefixed: bool = True
+    lacks: Mapping[str, Any] = field(default_factory=dict)
+    """The settings of ours that follow from what a checkpoint of this class has not got, whatever it says."""
 
 
 @dataclass(frozen=True)
@@ -170,8 +174,14 @@ class Family:
     """The token that will stand between documents, in a vocabulary that has none for that."""
     template: tuple[str, ...] = ()
     """The roles around a text, and then around a pair: what their tokenizer adds by itself."""
+    sentencepiece: Mapping[str, bool] | None = None
+    """What its tokenizer does to a text before a SentencePiece model, if that file alone says the rest."""
+    pads: str = "right"
+    """The side on which rows are filled up there; left where the last vector stands for the text."""
     adaptation: Adaptation | None = None
     """What changes with the tokenizer before the rows apply."""
+    unify: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: config
+    """Their configuration with what versions write in different places in one of them."""
     folders: Callable[[Mapping[str, Any]], Mapping[str, Mapping[str, Any]]] = lambda values: {"": {}}
     """The folders, and in each the settings of ours that differ, for a model that is several of theirs."""
     heads: tuple[Head, ...] = ()

@@ -86,6 +86,59 @@ class Flat:
         return [tensor[None] for tensor in ours]
 
 
+class Unsqueezed:
+    """Their tensor has so many axes of length 1 more, in front."""
+
+    def __init__(self, axes: int) -> None:
+        self.axes = axes
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.reshape(tensor.shape[self.axes :]) for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor[(None,) * self.axes] for tensor in ours]
+
+
+class PerHead:
+    """Their matrices into and out of attention are [D, H, d]: a bias [H, d], then those of q, k, v, W_R and Wᴼ.
+
+    Ours: the bias, and the matrices [D, D] of q, of k and v in one, of W_R, whose waves alternate, and Wᴼ.
+    """
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        bias, *inwards, outwards = theirs
+        q, k, v, r = (tensor.flatten(1).mT for tensor in inwards)
+        return [bias, q, torch.cat((k, v)), *Waves().read([r]), outwards.flatten(1)]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        bias, q, both, r, outwards = ours
+        inwards = (tensor.mT for tensor in (q, *both.chunk(2), *Waves().write([r])))
+        return [bias, *(tensor.reshape(len(tensor), *bias.shape) for tensor in (*inwards, outwards))]
+
+
+class Squeezed:
+    """Their tensor has one more dimension, of size 1."""
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.squeeze(self.dim) for tensor in theirs]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [tensor.unsqueeze(self.dim) for tensor in ours]
+
+
+class WithZeros:
+    """Beside their matrix stands a bias that nothing uses; it is zero on writing."""
+
+    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
+        return [theirs[0]]
+
+    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
+        return [ours[0], ours[0].new_zeros(len(ours[0]))]
+
+
 class Waves:
     """Their sine waves come as all sines, then all cosines; ours alternate: the columns of W_R change places."""
 

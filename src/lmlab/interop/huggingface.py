@@ -38,7 +38,7 @@ from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
 from lmlab.interop.hf_config import check_options, read_settings, write_settings
 from lmlab.interop.hf_files import read_weights, write_weights
-from lmlab.interop.hf_frames import find_frame, split_template
+from lmlab.interop.hf_frames import find_frame, opening_frame, split_template
 from lmlab.interop.hf_heads import (
     expected_head,
     find_head,
@@ -82,13 +82,15 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
     """Make a run directory of a folder of theirs; `tokenizer` stands in for the folder's own."""
     with staged(run, overwrite=overwrite) as new:
         checkpoint = read_checkpoint(folder)
-        theirs = tokenizer or read_tokenizer(folder, family_of_kind(checkpoint.kind))
+        theirs = tokenizer or read_tokenizer(folder, family_of_kind(checkpoint.kind, checkpoint.config.model_dump()))
         undo = _ours(folder).get("tokenizer") if tokenizer is None else None
         tokenizer = undo_changes(theirs, undo) if undo else theirs
         check_fit(tokenizer, checkpoint.config.vocabulary, where=str(folder))
         write_tensors(new / "model.safetensors", checkpoint.tensors)
         write_config(new, checkpoint.kind, checkpoint.config.model_dump())
         tokenizer.save(new / "tokenizer.json")
+        if (opening := opening_frame(tokenizer, load_class(checkpoint.kind))) is not None:
+            opening.save(new)
         if checkpoint.learnt is not None:
             task = dict(checkpoint.learnt.task)
             if "frame" not in task:
@@ -133,7 +135,7 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     config = build(load_class(main.kind).Config, ours["whole"], where=str(folder / OURS))
     if main.learnt is not None:
         return _complete(main, config, folder)
-    others = [name for name in family_of_kind(main.kind).folders(config.model_dump()) if name]
+    others = [name for name in family_of_kind(main.kind, config.model_dump()).folders(config.model_dump()) if name]
     missing = [name for name in others if not (folder / name / "config.json").is_file()]
     if missing:
         warnings.warn(f"{folder} has lost its folder {missing[0]}: only the rest of the model is read", stacklevel=3)
@@ -164,6 +166,7 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     if not isinstance(theirs, dict):
         raise DamagedError(f"{where} is damaged: it is no table of settings")
     family, architecture = family_of_config(theirs, where=where)
+    theirs = family.unify(theirs)
     head = architecture if isinstance(architecture, Head) else None
     values = read_settings(family, theirs, where=where)
     kind = family.kind
@@ -171,13 +174,15 @@ def _read_folder(folder: Path) -> tuple[Checkpoint, Mapping[str, Any]]:
     table = family if head is None else with_head(family, head)
     check_options(table, theirs, where=where)
     tensors = read_weights(folder)
+    if architecture is not None:
+        values |= family.bare if isinstance(architecture, Head) else architecture.lacks
     values |= _parts(family, architecture, tensors)
     ours = _ours_of(folder, family, theirs)
     if ours:
         kind, values = ours["kind"], ours["model"]
     config = build(load_class(kind).Config, values, where=where)
     expected = expected_tensors(kind, config)
-    task = {} if head is None else read_task(head, theirs, dropout=values["dropout"], where=where)
+    task = {} if head is None else read_task(head, theirs, dropout=values.get("dropout", 0.0), where=where)
     wanted = {} if head is None else expected_head(head, task, width=_width(family, theirs))
     found = hf_weights.read(table, tensors, {**expected, **wanted}, where=str(folder))
     if family.adaptation is not None and ours.get("adaptation"):
@@ -210,8 +215,8 @@ def write_checkpoint(
     model: Model, kind: str, tokenizer: Tokenizer, folder: Path, *, learnt: Learnt | None = None
 ) -> None:
     """Write a network with its tokenizer into an empty folder, for `transformers` to open."""
-    family = family_of_kind(kind)
     whole, state = model.config.model_dump(), model.state_dict()
+    family = family_of_kind(kind, whole)
     head = None if learnt is None else find_head(family, learnt.task)
     folders = family.folders(whole)
     if head is not None:
@@ -256,7 +261,8 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
     if head is not None:
         task = export.remembered["task"]
         config = {**write_head_config(head, task), **config}
-        frame = split_template(next(iter(task["frame"].values())), segments=adapted.values.get("segments", 1) > 1)
+        segments = ":1" in " ".join(table.template) and adapted.values.get("segments", 2) > 1
+        frame = split_template(next(iter(task["frame"].values())), segments=segments)
         if head.shifted and find_role(tokenizer, frame[0].split()[-1]) != tokenizer.boundary:
             raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
     write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))

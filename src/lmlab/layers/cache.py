@@ -43,11 +43,15 @@ class KeyValueCache(NamedTuple):
     """Keys and values of every layer: a state, because it is a nest of batch-first tensors and a number.
 
     The tensors are written in place, so a cache belongs to the call that received it last.
+
+    Texts that are kept apart are computed to the same bits whatever others there are: keys are always masked and come
+    in whole blocks, so that sums over them end alike. Such a cache may have more rows than texts: the next to come.
     """
 
     layers: tuple[Tensor, ...]  # each [B, H, 2, room, d]: keys, then values
     length: int  # tokens read of the longest text
     lengths: Tensor | None = None  # [B], tokens read of each; None where it is the same number for all
+    is_apart: bool = False
 
     @staticmethod
     def empty(batch: int, *, layers: int, heads: int, head_width: int, window: int, like: Tensor) -> KeyValueCache:
@@ -65,19 +69,30 @@ class KeyValueCache(NamedTuple):
         """The cache after `more` tokens, with room for them, and what the layers need to write them."""
         length = self.length + more
         room = self.layers[0].shape[3]
-        layers, lengths, rows = self.layers, self.lengths, None
+        layers, lengths, rows, seen = self.layers, self.lengths, None, length
         if length > room:
-            room = min(max(_rounded(length), 2 * room), window)
+            room = max(_rounded(length), 2 * room)
+            room = room if self.is_apart else min(room, window)
             layers = tuple(_resize(layer, room, used=self.length) for layer in layers)
         if lengths is not None:
+            seen = _rounded(length) if self.is_apart else length
             places = lengths[:, None] + torch.arange(more, device=lengths.device)
-            keys = torch.arange(length, device=lengths.device)
+            keys = torch.arange(seen, device=lengths.device)
             rows = Rows(places, (keys <= places[..., None])[:, None])
             lengths = lengths + more
-        return KeyValueCache(layers, length, lengths), [Slot(layer, self.length, length, rows) for layer in layers]
+        texts = slice(None) if lengths is None else slice(len(lengths))
+        slots = [Slot(layer[texts], self.length, seen, rows) for layer in layers]
+        return KeyValueCache(layers, length, lengths, self.is_apart), slots
+
+    def apart(self) -> KeyValueCache:
+        """The same texts, kept apart."""
+        layers = tuple(_resize(layer, _rounded(max(self.length, 1)), used=self.length) for layer in self.layers)
+        return KeyValueCache(layers, self.length, self._each, True)
 
     def select(self, index: Tensor) -> KeyValueCache:
         """The cache whose text i is text index[i] of this one."""
+        if self.is_apart:
+            return self._select_apart(index)
         layers = tuple(layer.index_select(0, index) for layer in self.layers)
         if self.lengths is None:
             return KeyValueCache(layers, self.length)
@@ -86,12 +101,45 @@ class KeyValueCache(NamedTuple):
     def join(self, others: Sequence[KeyValueCache]) -> KeyValueCache:
         """All texts of this cache and of others of the same model."""
         caches = [self, *others]
+        if self.is_apart:
+            return self._join_apart(caches)
         room = max(_rounded(max(cache.length for cache in caches)), FIRST)
         layers = tuple(
             torch.cat([_resize(layer, room, used=cache.length) for layer, cache in zip(parts, caches, strict=True)])
             for parts in zip(*(cache.layers for cache in caches), strict=True)
         )
         return KeyValueCache(layers, *_settled(torch.cat([cache._each for cache in caches])))
+
+    def _select_apart(self, index: Tensor) -> KeyValueCache:
+        """Where texts only leave, the last ones take their rows, and no other is touched."""
+        assert self.lengths is not None
+        lengths, count = self.lengths.index_select(0, index), len(index)
+        moved = [(new, old) for new, old in enumerate(index.tolist()) if new != old]
+        if any(old < count for _, old in moved) or count > len(self.layers[0]):
+            layers = tuple(layer.index_select(0, index) for layer in self.layers)
+        else:
+            layers = self.layers
+            for new, old in moved:
+                for layer in layers:
+                    layer[new].copy_(layer[old])
+        return KeyValueCache(layers, int(lengths.max()) if count else 0, lengths, True)
+
+    def _join_apart(self, caches: Sequence[KeyValueCache]) -> KeyValueCache:
+        """The others move into the rows that are free; where there are too few, into twice as many."""
+        lengths = torch.cat([cache._each for cache in caches])
+        length, count, own = int(lengths.max()), len(lengths), len(self._each)
+        rows, room = self.layers[0].shape[0], self.layers[0].shape[3]
+        layers = self.layers
+        if count > rows or length > room:
+            rows, room = count if count <= rows else max(count, 2 * rows), max(_rounded(length), room)
+            layers = tuple(_resize(layer[:own], room, used=self.length, rows=rows) for layer in layers)
+        first = own
+        for cache in caches[1:]:
+            end = first + len(cache._each)
+            for layer, other in zip(layers, cache.layers, strict=True):
+                layer[first:end, :, :, : cache.length].copy_(other[: end - first, :, :, : cache.length])
+            first = end
+        return KeyValueCache(layers, length, lengths, True)
 
     @property
     def _each(self) -> Tensor:
@@ -113,9 +161,9 @@ def _rounded(length: int) -> int:
     return -(-length // FIRST) * FIRST
 
 
-def _resize(layer: Tensor, room: int, *, used: int) -> Tensor:
+def _resize(layer: Tensor, room: int, *, used: int, rows: int | None = None) -> Tensor:
     """Keys and values with another room; zero where nothing is, because what a mask hides must still be a number."""
     batch, heads, two, _, width = layer.shape
-    resized = layer.new_zeros(batch, heads, two, room, width)
-    resized.narrow(3, 0, used).copy_(layer.narrow(3, 0, used))
+    resized = layer.new_zeros(rows or batch, heads, two, room, width)
+    resized[:batch].narrow(3, 0, used).copy_(layer.narrow(3, 0, used))
     return resized

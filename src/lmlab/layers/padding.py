@@ -76,6 +76,15 @@ def choose(x: Tensor, at: Tensor) -> Tensor:
     return x.flatten(0, 1).index_select(0, flat_places(at, x.shape[1])).view(*at.shape, -1)
 
 
+def reverse_rows(x: Tensor, lengths: Tensor | None) -> Tensor:
+    """x [B, T, D] with the first lengths[i] places of row i in reverse, or all of them; padding stays behind them."""
+    if lengths is None:
+        return x.flip(1)
+    places = torch.arange(x.shape[1], device=x.device)
+    turned = lengths[:, None] - 1 - places
+    return choose(x, torch.where(turned >= 0, turned, places))
+
+
 def flat_places(at: Tensor, length: int) -> Tensor:
     """The places [B · K] among all B · T tokens of those `at` [B, K] in rows of length T."""
     rows = torch.arange(len(at), device=at.device)[:, None]

@@ -7,12 +7,16 @@ except in the GRU's reset.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
+from lmlab.layers.kernels.projected_lstm import projected_lstm
+from lmlab.layers.watching import is_watched
 
 Connections = Literal["none", "residual", "highway", "dense"]
 Kernel = Literal["fused", "readable"]
@@ -21,21 +25,43 @@ LayerState = Any
 
 
 class Layer(nn.Module):
-    """One recurrent layer: `run` uses torch's fused kernel, `cell` says what it computes."""
+    """One recurrent layer: `run` uses torch's fused kernel, `cell` says what it computes.
+
+    Who watches `inside.NAME` sees one of its PARTS, a gate or a state, at each time [B, T, H]; it is unrolled then.
+    """
 
     kernel: ClassVar[type[Any]]
+    PARTS: ClassVar[tuple[str, ...]] = ("hidden",)
     fused: nn.RNNBase
 
-    def __init__(self, width: int, hidden: int) -> None:
+    def __init__(self, width: int, hidden: int, *, projection: int = 0) -> None:
         super().__init__()
-        self.fused = self.kernel(width, hidden, batch_first=True)
+        self.fused = self.kernel(width, hidden, batch_first=True, **({"proj_size": projection} if projection else {}))
+        self.inside = nn.ModuleDict({name: nn.Identity() for name in self.PARTS})
 
     def start(self, batch_size: int) -> LayerState:
         return self.fused.all_weights[0][0].new_zeros(batch_size, self.fused.hidden_size)
 
+    def weights(self) -> list[Tensor]:
+        """W, U, b and b' for one segment."""
+        return list(self.fused.all_weights[0])
+
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
+        """All that is computed while reading x [B, D], each [B, H]: gates, what is proposed, the new state."""
+        raise NotImplementedError
+
+    def state_of(self, parts: dict[str, Tensor]) -> LayerState:
+        """The new state among the parts."""
+        return parts["hidden"]
+
     def cell(self, x: Tensor, state: LayerState) -> LayerState:
         """The state after reading x [B, D]."""
-        raise NotImplementedError
+        return self.state_of(self.parts(x, state, self.weights()))
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody looks at a part."""
+        return is_watched() and any(is_watched(part) for part in self.inside.values())
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """Read x [B, T, D] by the fused kernel -> h [B, T, H] at each time and the last state."""
@@ -44,16 +70,20 @@ class Layer(nn.Module):
 
     def unroll(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         """What `run` computes, one time after another by the readable cell."""
-        outputs = []
+        times, weights = [], self.weights()
         for x_t in x.unbind(1):
-            state = self.cell(x_t, state)
-            outputs.append(state[0] if isinstance(state, tuple) else state)
-        return torch.stack(outputs, dim=1), state
+            times.append(self.parts(x_t, state, weights))
+            state = self.state_of(times[-1])
+        for name, part in self.inside.items():
+            if is_watched(part):
+                part(torch.stack([parts[name] for parts in times], dim=1))
+        return torch.stack([parts["hidden"] for parts in times], dim=1), state
 
-    def products(self, x: Tensor, h: Tensor) -> tuple[Tensor, Tensor]:
-        """W x + b and U h + b' [B, k·H] of the k gates beside each other."""
-        W, U, b, b_state = self.fused.all_weights[0]
-        return x @ W.T + b, h @ U.T + b_state
+
+def products(x: Tensor, h: Tensor, weights: list[Tensor]) -> tuple[Tensor, Tensor]:
+    """W x + b and U h + b' [B, k·H] of the k gates beside each other."""
+    W, U, b, b_state = weights
+    return x @ W.T + b, h @ U.T + b_state
 
 
 class ElmanLayer(Layer):
@@ -61,18 +91,19 @@ class ElmanLayer(Layer):
 
     kernel = nn.RNN
 
-    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """h_t = tanh(W x_t + U h_{t−1} + b)."""
-        from_input, from_state = self.products(x, state)
-        return torch.tanh(from_input + from_state)
+        from_input, from_state = products(x, state, weights)
+        return {"hidden": torch.tanh(from_input + from_state)}
 
 
 class GRULayer(Layer):
     """The gated recurrent unit (Cho et al. 2014), in the form for which kernels exist: reset after the product."""
 
     kernel = nn.GRU
+    PARTS = ("hidden", "update_gate", "reset_gate", "proposal")
 
-    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """h_t = (1−u)∘h_{t−1} + u∘h~, with update u, reset r and proposal h~.
 
             r = σ(Wr x + Ur h + br)
@@ -82,13 +113,13 @@ class GRULayer(Layer):
         The parameters are stored in torch's order and sense: its second gate is z = 1 − u, so Wu = −Wz.
         """
         h = state
-        from_input, from_state = self.products(x, h)
+        from_input, from_state = products(x, h, weights)
         x_r, x_z, x_h = from_input.chunk(3, dim=-1)
         h_r, h_z, h_h = from_state.chunk(3, dim=-1)
         r = torch.sigmoid(x_r + h_r)
         u = torch.sigmoid(-(x_z + h_z))
         proposal = torch.tanh(x_h + r * h_h)
-        return (1 - u) * h + u * proposal
+        return {"hidden": (1 - u) * h + u * proposal, "update_gate": u, "reset_gate": r, "proposal": proposal}
 
 
 class LSTMLayer(Layer):
@@ -98,10 +129,11 @@ class LSTMLayer(Layer):
     """
 
     kernel = nn.LSTM
+    PARTS = ("hidden", "cell", "input_gate", "forget_gate", "output_gate", "proposal")
 
-    def __init__(self, width: int, hidden: int) -> None:
-        super().__init__(width, hidden)
-        _, _, b, b_state = self.fused.all_weights[0]
+    def __init__(self, width: int, hidden: int, *, projection: int = 0) -> None:
+        super().__init__(width, hidden, projection=projection)
+        _, _, b, b_state, *_ = self.fused.all_weights[0]
         with torch.no_grad():
             b[hidden : 2 * hidden] = 1
             b_state[hidden : 2 * hidden] = 0
@@ -109,15 +141,22 @@ class LSTMLayer(Layer):
     def start(self, batch_size: int) -> LayerState:
         return super().start(batch_size), super().start(batch_size)
 
-    def cell(self, x: Tensor, state: LayerState) -> LayerState:
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
         """c_t = f∘c_{t−1} + i∘g, h_t = o∘tanh(c_t).
 
         i, f, o = σ(W x + U h + b)      input, forget and output gate, each with its own W, U, b
         g       = tanh(W x + U h + b)
         """
         h, c = state
-        from_input, from_state = self.products(x, h)
-        return remember(from_input + from_state, c)
+        from_input, from_state = products(x, h, weights)
+        i, f, g, o = (from_input + from_state).chunk(4, dim=-1)
+        i, f, o, g = torch.sigmoid(i), torch.sigmoid(f), torch.sigmoid(o), torch.tanh(g)
+        c = f * c + i * g
+        gates = {"input_gate": i, "forget_gate": f, "output_gate": o}
+        return {"hidden": o * torch.tanh(c), "cell": c, **gates, "proposal": g}
+
+    def state_of(self, parts: dict[str, Tensor]) -> LayerState:
+        return parts["hidden"], parts["cell"]
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h, c = state
@@ -125,11 +164,42 @@ class LSTMLayer(Layer):
         return y, (h[0], c[0])
 
 
-def remember(sums: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """The memory cell: h_t and c_t from the four sums W x + U h + b of i, f, g and o side by side, and c_{t−1}."""
-    i, f, g, o = sums.chunk(4, dim=-1)
-    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-    return torch.sigmoid(o) * torch.tanh(c), c
+class ProjectedLSTMLayer(LSTMLayer):
+    """An LSTM whose output is a projection of its cells, so that it may have many of them (LSTMP, Sak et al. 2014).
+
+        h_t = P (o∘tanh(c_t))                   of the width of the projection: the state that the gates see
+
+    With `clip`, cells and outputs are held within ±clip (Peters et al. 2018: 3). torch's own kernel is for GPUs only:
+    see kernels/projected_lstm.py.
+    """
+
+    def __init__(self, width: int, hidden: int, *, projection: int, clip: float | None = None) -> None:
+        super().__init__(width, hidden, projection=projection)
+        self.clip = clip
+
+    def start(self, batch_size: int) -> LayerState:
+        weight = self.fused.all_weights[0][0]
+        return weight.new_zeros(batch_size, self.fused.proj_size), weight.new_zeros(batch_size, self.fused.hidden_size)
+
+    def parts(self, x: Tensor, state: LayerState, weights: list[Tensor]) -> dict[str, Tensor]:
+        """c_t = f∘c_{t−1} + i∘g, h_t = P (o∘tanh(c_t)), both within the clip; the gates as in an LSTM."""
+        *weights, P = weights
+        parts = super().parts(x, state, weights)
+        c = self._within(parts["cell"])
+        return {**parts, "hidden": self._within((parts["output_gate"] * torch.tanh(c)) @ P.T), "cell": c}
+
+    def _within(self, x: Tensor) -> Tensor:
+        return x if self.clip is None else x.clamp(-self.clip, self.clip)
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        if x.device.type == "cuda" and self.clip is None:
+            return super().run(x, state)
+        if not x.is_meta and torch.is_autocast_enabled(x.device.type):
+            return self.unroll(x, state)
+        W, U, b, b_state, P = self.fused.all_weights[0]
+        h, c = state
+        y, h, c = projected_lstm(F.linear(x, W, b + b_state), h, c, U, P, clip=self.clip)
+        return y, (h, c)
 
 
 class Stack(nn.Module):
@@ -144,19 +214,22 @@ class Stack(nn.Module):
 
     def __init__(
         self,
-        layer: type[Layer],
+        layer: Callable[[int, int], Layer],
         *,
         width: int,
         hidden: int,
         layers: int,
+        output: int | None = None,
         dropout: float = 0.0,
         connections: Connections = "none",
         kernel: Kernel = "fused",
     ) -> None:
+        """`layer(width, hidden)` makes one; what it passes up is `hidden` wide, unless `output` says otherwise."""
         super().__init__()
-        widths = [width, *[hidden] * (layers - 1)]
+        passed = output or hidden
+        widths = [width, *[passed] * (layers - 1)]
         if connections == "dense":
-            widths = [width + number * hidden for number in range(layers)]
+            widths = [width + number * passed for number in range(layers)]
         self.layers = nn.ModuleList(layer(below, hidden) for below in widths)
         self.dropout = Dropout(dropout)
         self.connections = connections
@@ -164,7 +237,7 @@ class Stack(nn.Module):
         self.gates = nn.ModuleList()
         if connections == "highway":
             for _ in widths[1:]:
-                gate = nn.Linear(hidden, hidden)
+                gate = nn.Linear(passed, passed)
                 nn.init.constant_(gate.bias, -1.0)
                 self.gates.append(gate)
 
@@ -184,8 +257,9 @@ class Stack(nn.Module):
             x = seen[-1]
             if number > 0:
                 x = self.dropout(torch.cat(seen, dim=-1) if self.connections == "dense" else x)
-            read = cast(Layer, layer).run if self.kernel == "fused" else cast(Layer, layer).unroll
-            y, end = read(x, state)
+            layer = cast(Layer, layer)
+            fused = self.kernel == "fused" and not layer.watched
+            y, end = (layer.run if fused else layer.unroll)(x, state)
             if number > 0 and self.connections == "residual":
                 y = x + y
             elif number > 0 and self.connections == "highway":

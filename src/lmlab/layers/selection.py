@@ -10,10 +10,12 @@ from collections.abc import Sequence
 from typing import Literal, NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 LAYERS = (
-    "last, first, second-to-last, mix, a number such as 3 or -2, or sum:, mean: or concat: with all, -4:, 1:3 or 0,2"
+    "last, first, second-to-last, mix, mix:norm, mix:0.2,0.3,0.5, a number such as 3 or -2, or sum:, mean: or concat: "
+    "with all, -4:, 1:3 or 0,2"
 )
 
 
@@ -22,9 +24,21 @@ class Selection(NamedTuple):
 
     how: Literal["sum", "mean", "concat"]
     which: slice | tuple[int, ...]
+    shares: tuple[float, ...] = ()
+    """What each layer weighs in a sum, where they do not weigh the same."""
+    norm: bool = False
+    """Whether each vector is normalised first (LayerNorm without weights)."""
 
     def of(self, layers: Sequence[Tensor]) -> Tensor:
         """The chosen mix of layers [..., D] -> [..., D], or [..., n·D] where they stand side by side."""
+        if self.shares and len(self.shares) != len(layers):
+            raise ValueError(
+                f"the mix has {len(self.shares)} weights, and this model {len(layers)} layers, embeddings included"
+            )
+        if self.norm:
+            layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
+        if self.shares:
+            layers = [share * layer for share, layer in zip(self.shares, layers, strict=True)]
         last = len(layers) - 1
         if isinstance(self.which, slice):
             chosen = list(layers[self.which])
@@ -51,7 +65,9 @@ def select_layers(given: str | int) -> Selection:
     """Read a choice of layers.
 
     `all` is every block's output, the twelve layers of BERT base; `mix` is ELMo's mix before it has learnt anything:
-    the mean of the embeddings and all layers. Other ranges are Python's, over the layers from 0 (the embeddings) on.
+    the mean of the embeddings and all layers. `mix:norm` normalises each vector first, and `mix:0.2,0.3,0.5` (or
+    `mix:norm,0.2,0.3,0.5`) has these weights, as a task has learnt them. Other ranges are Python's, over the layers
+    from 0 (the embeddings) on.
     """
     if not isinstance(given, str) and (isinstance(given, bool) or not hasattr(given, "__index__")):
         raise ValueError(f"layers = {given!r} is not understood; allowed: {LAYERS}")
@@ -61,6 +77,10 @@ def select_layers(given: str | int) -> Selection:
         return Selection("sum", (named[text],))
     if text == "mix":
         return Selection("mean", slice(None))
+    if found := re.fullmatch(r"mix:(norm)?,?((?:-?\d*\.?\d+(?:,|$))*)", text):
+        shares = tuple(float(share) for share in found[2].split(",") if share)
+        if found[1] or shares:
+            return Selection("sum" if shares else "mean", slice(None), shares, bool(found[1]))
     if re.fullmatch(r"-?\d+", text):
         return Selection("sum", (int(text),))
     how, _, which = text.partition(":")

@@ -83,6 +83,55 @@ class Softmax(Prepares):
         return f"{width}, {vocabulary}, bias={self.bias is not None}"
 
 
+class SampledSoftmax(Softmax):
+    """A full softmax that is trained on a sample of the vocabulary (Jean et al. 2015, Jozefowicz et al. 2016).
+
+        loss = −log ( exp(s'_y) / (exp(s'_y) + Σ_{w ∈ S, w ≠ y} exp(s'_w)) ),    s'_w = W_w · h + b_w − log q_w
+
+    S are the distinct tokens of `samples` draws from the log-uniform distribution p_w = log((w + 2) / (w + 1)) /
+    log(V + 1), which is near to Zipf's law where ids go from the frequent to the rare; a whole batch shares them.
+    q_w = 1 − (1 − p_w)^samples is the probability that w is in S: taken off, the frequent tokens, which are drawn so
+    often, push no harder than they would in the full softmax. Scores in evaluation (`nll`, `logits`) are exact.
+    """
+
+    def __init__(self, width: int, vocabulary: int, *, samples: int, bias: bool = True) -> None:
+        super().__init__(width, vocabulary, bias=bias)
+        self.samples = samples
+
+    def total(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum over targets [N] at hidden vectors [N, D] of the loss above; exact with as many samples as tokens."""
+        if self.samples >= len(self.weight) or hidden.is_meta:
+            return super().total(hidden, targets)
+        sample = draw_log_uniform(len(self.weight), self.samples, device=hidden.device)
+        return self.total_among(hidden, targets, sample)
+
+    def total_among(self, hidden: Tensor, targets: Tensor, sample: Tensor) -> Tensor:
+        """The same for the distinct tokens [S] that were drawn."""
+        both = torch.cat([targets, sample])
+        rows = F.embedding(both, self.weight)  # [N + S, D]
+        shift = -self.log_drawn(both) if self.bias is None else self.bias[both] - self.log_drawn(both)  # [N + S]
+        count = len(targets)
+        own = _widen((hidden * rows[:count]).sum(-1)) + shift[:count]  # [N]
+        others = _widen(torch.addmm(shift[count:].to(hidden.dtype), hidden, rows[count:].T))  # [N, S]
+        others = others.masked_fill(targets[:, None] == sample, -torch.inf)
+        return (torch.logaddexp(own, others.logsumexp(-1)) - own).sum()
+
+    def log_drawn(self, tokens: Tensor) -> Tensor:
+        """log q_w of tokens."""
+        share = torch.log1p(1 / (tokens.double() + 1)) / math.log(len(self.weight) + 1)
+        return torch.log(-torch.expm1(self.samples * torch.log1p(-share))).to(self.weight.dtype)
+
+    def flops(self) -> float:
+        """Floating-point operations per token in training, if no token is drawn twice."""
+        return 2.0 * self.weight.shape[1] * min(self.samples, len(self.weight))
+
+
+def draw_log_uniform(vocabulary: int, draws: int, *, device: torch.device | str | None = None) -> Tensor:
+    """The distinct tokens [S], in rising order, of draws with P(w) = log((w + 2) / (w + 1)) / log(V + 1)."""
+    even = torch.rand(draws, dtype=torch.float64, device=device)
+    return cast(Tensor, torch.unique((torch.exp(even * math.log(vocabulary + 1)).long() - 1).clamp_(0, vocabulary - 1)))
+
+
 class AdaptiveSoftmax(nn.Module):
     """Frequent tokens in a short list, rare ones in clusters of ever smaller vectors (Grave et al. 2017).
 

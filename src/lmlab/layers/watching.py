@@ -58,6 +58,16 @@ def watching(model: nn.Module, *names: str) -> Iterator[Seen]:
             _WATCHES.reset(token)
 
 
+@contextmanager
+def unwatched() -> Iterator[None]:
+    """In this block nobody watches: what a backward pass computes once more is not seen twice."""
+    token = _WATCHES.set(())
+    try:
+        yield
+    finally:
+        _WATCHES.reset(token)
+
+
 def is_watched(module: nn.Module | None = None) -> bool:
     """Whether somebody is watching here: this module, or without one anything at all."""
     if torch.compiler.is_compiling():

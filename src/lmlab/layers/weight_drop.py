@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.kernels.dropout_mask import check_probability, dropout_mask
-from lmlab.layers.recurrent import LayerState, LSTMLayer, remember
+from lmlab.layers.recurrent import LayerState, LSTMLayer
 
 
 class WeightDroppedLSTM(LSTMLayer):
@@ -24,26 +24,17 @@ class WeightDroppedLSTM(LSTMLayer):
         check_probability(dropout)
         self.dropout = dropout
 
-    def drop(self) -> list[Tensor]:
+    def weights(self) -> list[Tensor]:
         """W, U, b and b' with U∘m / (1 − p), m ~ Bernoulli(1 − p) per weight; as they are when not training."""
-        W, U, b, b_state = self.fused.all_weights[0]
+        W, U, b, b_state = super().weights()
         if not self.training or self.dropout == 0:
             return [W, U, b, b_state]
         return [W, U * dropout_mask(tuple(U.shape), self.dropout, like=U), b, b_state]
 
     def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
         h, c = state
-        y, h, c = torch.lstm(x, (h[None], c[None]), self.drop(), True, 1, 0.0, self.training, False, True)
+        y, h, c = torch.lstm(x, (h[None], c[None]), self.weights(), True, 1, 0.0, self.training, False, True)
         return y, (h[0], c[0])
-
-    def unroll(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
-        W, U, b, b_state = self.drop()
-        h, c = state
-        outputs = []
-        for x_t in x.unbind(1):
-            h, c = remember(x_t @ W.T + b + h @ U.T + b_state, c)
-            outputs.append(h)
-        return torch.stack(outputs, dim=1), (h, c)
 
 
 class EmbeddingDropout(nn.Module):

@@ -90,6 +90,17 @@ def of_all_or_none(share: float, units: int) -> Interval:
     return Interval(1 - beyond, 1.0) if share else Interval(0.0, beyond)
 
 
+def wilson(right: int, units: int) -> Estimate:
+    """The share of units that are right, with the interval of Wilson 1927: no draws are needed for a mere count."""
+    if not units:
+        return Estimate(float("nan"), None, None)
+    share, square = right / units, NORMAL**2
+    middle = share + square / (2 * units)
+    reach = NORMAL * math.sqrt(share * (1 - share) / units + square / (4 * units**2))
+    scale = 1 + square / units
+    return Estimate(share, max(0.0, (middle - reach) / scale), min(1.0, (middle + reach) / scale))
+
+
 def estimate(
     measure: Measure, predicted: Sequence[Any], true: Sequence[Any], *, resamples: int = RESAMPLES, seed: int = 0
 ) -> Estimate:

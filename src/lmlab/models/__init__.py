@@ -75,6 +75,13 @@ LINEAGE: dict[str, System] = {
             does=("target text", "vectors"),
         ),
         System(
+            "lm-1b",
+            "lmlab.models.lm_1b:LM1B",
+            2016,
+            "Jozefowicz et al. 2016",
+            "LSTM with projections over words read by their letters, sampled softmax",
+        ),
+        System(
             "awd-lstm",
             "lmlab.models.awd_lstm:AWDLSTM",
             2017,
@@ -95,6 +102,14 @@ LINEAGE: dict[str, System] = {
             "Vaswani et al. 2017",
             "Transformer encoder–decoder, for translation",
             does=("target text", "vectors"),
+        ),
+        System(
+            "elmo",
+            "lmlab.models.elmo:Elmo",
+            2018,
+            "Peters et al. 2018",
+            "forward and backward LSTM language models over letters, for vectors in context",
+            does=("both directions", "vectors"),
         ),
         System("gpt", "lmlab.models.gpt:GPT", 2018, "Radford et al. 2018", "Transformer decoder, post-norm"),
         System(
@@ -120,6 +135,14 @@ LINEAGE: dict[str, System] = {
             2019,
             "Dai et al. 2019",
             "Transformer decoder with segment recurrence and relative positions",
+        ),
+        System(
+            "xlnet",
+            "lmlab.models.xlnet:XLNet",
+            2019,
+            "Yang et al. 2019",
+            "Transformer-XL that predicts tokens in any order, from both sides",
+            does=("blanks", "next token", "any order", "vectors"),
         ),
         System(
             "roberta",
@@ -160,6 +183,20 @@ LINEAGE: dict[str, System] = {
             "Clark et al. 2020",
             "replaced-token detection: a generator replaces tokens, a discriminator finds them",
             does=("blanks", "replaced tokens", "vectors"),
+        ),
+        System(
+            "reformer",
+            "lmlab.models.reformer:Reformer",
+            2020,
+            "Kitaev et al. 2020",
+            "Transformer decoder for long texts: hashed attention, reversible layers",
+        ),
+        System(
+            "llama",
+            "lmlab.models.llama:Llama",
+            2023,
+            "Touvron et al. 2023",
+            "GPT-2 with RMS norms, rotary positions, gated feed-forward nets and shared keys and values",
         ),
     )
 }

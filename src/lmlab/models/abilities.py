@@ -50,6 +50,26 @@ class PredictsNext(Steps, Protocol):
 
 
 @runtime_checkable
+class PredictsBothWays(Protocol):
+    """Predicts each token from those before it and, by a second model, from those after it."""
+
+    def directions(self) -> tuple[PredictsNext, PredictsNext]:
+        """The model from left to right and the one from right to left, which is given texts from their ends."""
+
+    def read(self, tokens: Tensor, backwards: Tensor, state: State = None) -> tuple[Tensor, Tensor, State]:
+        """tokens [B, T] for the first direction, others for the second -> vectors [B, T, D] of each, and both states.
+
+        What is read backwards is given from its end, so that in each the next token is the one that is predicted.
+        """
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The surprisal in nats [N] of targets [N] at vectors [N, D]."""
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`, computed the fast way for training."""
+
+
+@runtime_checkable
 class WritesTarget(Steps, Protocol):
     """Writes a target from a source. It has no `start`: there is nothing to write from without a source."""
 
@@ -77,7 +97,10 @@ class FillsBlanks(Protocol):
     def device(self) -> torch.device: ...
 
     def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
-        """The vectors [B, K, D] at the places `at` [B, K] of each row, or at all of them."""
+        """The vectors [B, K, D] at the places `at` [B, K] of each row, whose tokens are missing; or at all of them.
+
+        At a missing token stands a mask. Some see it there, some take any token at these places as missing.
+        """
 
     def fill(self, *, at: Tensor, **inputs: Any) -> Tensor:
         """The scores [B, K, V] of the tokens at the places `at` [B, K]."""
@@ -93,6 +116,18 @@ class FillsBlanks(Protocol):
 
     def head_flops(self) -> float:
         """Floating-point operations of the scores at one place."""
+
+
+@runtime_checkable
+class FillsInOrder(FillsBlanks, Protocol):
+    """Predicts tokens in any order: each from what is given and from those before it in that order."""
+
+    def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> tuple[Tensor, State]:
+        """The vectors [B, K, D] at the places `at` [B, K], and the state after the text.
+
+        `order` [B, T] is 0 at tokens that are given, and n at the n-th that is predicted; equal numbers do not see
+        each other.
+        """
 
 
 @runtime_checkable
@@ -138,7 +173,9 @@ class Ability(NamedTuple):
 
 KINDS: dict[str, type] = {
     "next token": PredictsNext,
+    "both directions": PredictsBothWays,
     "blanks": FillsBlanks,
+    "any order": FillsInOrder,
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,

@@ -34,6 +34,16 @@ DESCRIPTIONS: dict[str, Description] = {
             ("lmlab generate {run} {prompt}", "lmlab score {run} FILE"),
         ),
         Description(
+            "both directions",
+            "predicts the next token and, by a second model, the previous one",
+            "a language model in both directions",
+            "predict each token from either side",
+            "lmlab embed, lmlab finetune and lmlab score",
+            "elmo",
+            "Language models in both directions: one predicts the next token, another the previous one",
+            ("lmlab embed {run} FILE --layers mix -o out.npy", "lmlab score {run} FILE"),
+        ),
+        Description(
             "blanks",
             "predicts masked tokens (fills blanks)",
             "a masked language model",
@@ -42,6 +52,15 @@ DESCRIPTIONS: dict[str, Description] = {
             "bert, roberta, albert or electra",
             "Masked language models: they predict masked tokens from the text on both sides",
             ("lmlab fill {run} {blank}", "lmlab embed {run} FILE -o out.npy"),
+        ),
+        Description(
+            "any order",
+            "predicts tokens in any order",
+            "a permutation language model",
+            "predict tokens in any order",
+            "lmlab fill --order",
+            "xlnet",
+            "Permutation language models: they predict tokens in any order",
         ),
         Description(
             "target text",

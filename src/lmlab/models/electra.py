@@ -5,8 +5,7 @@ Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, cast
 
 from pydantic import Field, ValidationInfo, field_validator
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsBlanks, State
-from lmlab.models.bert import GELU, Bert, EncoderConfig
+from lmlab.models.bert import GELU, Bert, EncoderConfig, initialise_scaled
 from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
@@ -34,9 +33,6 @@ class ElectraConfig(EncoderConfig):
         gt=0,
         le=1,
         description="generator size: its width, heads and inner units as a fraction of the discriminator's",
-    )
-    initial: Literal["published", "scaled"] = Field(
-        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / inputs) for narrow models"
     )
     parts: Literal["both", "discriminator", "generator"] = Field(
         "both", description="parts of the model: pre-training needs both; afterwards the discriminator is used"
@@ -61,6 +57,7 @@ class ElectraConfig(EncoderConfig):
         width, heads = _shared(share, self.width, self.heads)
         fields = {name: getattr(self, name) for name in EncoderConfig.model_fields}
         fields |= {"width": width, "heads": heads, "inner": round(share * self.inner_width), "head": head}
+        fields["initial"] = "published"  # both parts are made anew together
         return FactorisedConfig(**fields, embedding_width=self.embedding_width or self.width)
 
 
@@ -86,16 +83,6 @@ class Discriminator(FactorisedEncoder):
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token was replaced"."""
         return self.judge(self(**inputs).hidden)
-
-
-def initialise_scaled(module: nn.Module) -> None:
-    """N(0, 1 / inputs) for the weights of a layer, so that what it gives is as large as what it gets.
-
-    0.02 suits widths near 768. At 64 it makes all that a place gets from its neighbours vanish beside its own vector;
-    detecting is comparing the two, so that there is next to no gradient to begin with.
-    """
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
 
 
 class Electra(EncoderModel):
@@ -140,6 +127,31 @@ class Electra(EncoderModel):
             self.generator.output.softmax.weight = cast(nn.Parameter, self.discriminator.embedding.weight)
         if config.initial == "scaled":
             self.apply(initialise_scaled)
+
+    @classmethod
+    def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
+        """From a generator alone a run may go on with both parts, and a generator of another size."""
+        return ("parts", "generator") if begun.get("parts") == "generator" else ()
+
+    def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A discriminator begins as the generator of a run that has that alone; what fits nothing is drawn.
+
+        Without such a start it may stay with the majority class, where the generator is far ahead of it (section 3.3).
+        """
+        if self.discriminator is None or any(name.startswith("discriminator.") for name in tensors):
+            return tensors
+        learnt = {name.replace("generator.", "discriminator.", 1): tensor for name, tensor in tensors.items()}
+        known = {
+            name: tensor
+            for name, tensor in (tensors | learnt).items()
+            if name in fresh and tensor.shape == fresh[name].shape
+        }
+        if missing := [name for name in fresh if name.startswith("discriminator.blocks.") and name not in known]:
+            raise ValueError(
+                f"the generator to begin with is smaller than the discriminator ({missing[0]} does not fit): "
+                "train it with model.generator=1"
+            )
+        return {**fresh, **known}
 
     @property
     def window(self) -> int:

@@ -5,9 +5,9 @@ What a model can do beyond giving vectors is in abilities.py. Shapes: B batch, T
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol
+from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
 from pydantic import AfterValidator, Field, ValidationInfo
@@ -44,13 +44,21 @@ class TokenModelConfig(ModelConfig):
 
     UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
 
+    OPEN: ClassVar[bool] = False
+    """Whether the model reads words that it has no number for, by their letters."""
+
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
 
     @classmethod
     def told_by(cls, corpus: Any) -> dict[str, Any]:
         """The sizes of the vocabularies; and the boundary, if the model asks for it."""
         tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
-        known = {"vocabulary": tokenizer.vocabulary}
+        if tokenizer.is_open and not cls.OPEN:
+            raise ValueError(
+                f"tokenizer {tokenizer.spec!r} leaves rare words to their letters, which this model does not read; "
+                f"take words:{tokenizer.predicted}, or a model that does: lm-1b, elmo"
+            )
+        known = {"vocabulary": tokenizer.predicted}
         if "boundary" in cls.model_fields:
             known["boundary"] = tokenizer.boundary
         return known if source is None else {**known, "source_vocabulary": source.vocabulary}
@@ -77,6 +85,16 @@ class OutputLayer(Protocol):
     def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
 
     def flops(self) -> float: ...
+
+
+@runtime_checkable
+class ReadsLetters(Protocol):
+    """A model that is told the letters of its tokens, and needs no number for every word."""
+
+    config: Any  # `letters`: the most of a word that it reads
+
+    def spell_by(self, spell: Callable[[Tensor], Tensor]) -> None:
+        """Read tokens by these letters from now on: tokens [N] -> [N, letters]."""
 
 
 class Model(nn.Module):
@@ -151,6 +169,18 @@ class Model(nn.Module):
         """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
         raise NotImplementedError
 
+    @classmethod
+    def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
+        """Settings that a run may change although they shape the weights of the run, with settings `begun`, it is from.
+
+        What becomes of these weights then is said by `adapt`.
+        """
+        return ()
+
+    def adapt(self, tensors: dict[str, Tensor], fresh: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The weights of a run with which this model begins, by its own names; `fresh` are those that it has drawn."""
+        return tensors
+
     def flops(self, window: int) -> float:
         """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
 
@@ -196,6 +226,16 @@ class NextTokenModel(Predictor):
 
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
     TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a [boundary b] boundary"}
+
+    @property
+    def approximation(self) -> str:
+        """What its probabilities are exact for, in a few words, where attention is approximated; else nothing."""
+        return ""
+
+    @property
+    def sees_ahead(self) -> bool:
+        """Whether reading a text at once shows a token something of what follows; it is scored token by token then."""
+        return False
 
     def forward(
         self,
@@ -254,6 +294,10 @@ class EncoderModel(Model):
     def flops(self, window: int, share: float = 1.0) -> float:
         """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
         raise NotImplementedError
+
+    def filling_flops(self, window: int, share: float) -> float:
+        """Of pre-training, where a share of the tokens is predicted; without the scores over the vocabulary."""
+        return self.flops(window, share)
 
 
 @dataclass(frozen=True)

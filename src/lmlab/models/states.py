@@ -55,6 +55,13 @@ class JoinableState(Protocol):
     def join(self, others: Sequence[Any]) -> Any: ...
 
 
+@runtime_checkable
+class SeparableState(JoinableState, Protocol):
+    """One whose rows can be kept apart to the bit."""
+
+    def apart(self) -> Any: ...
+
+
 def join_states(states: Sequence[State]) -> State:
     """One state with the rows of several states of one model; each row goes on as it would alone."""
     first, *others = states
@@ -72,6 +79,25 @@ def join_states(states: Sequence[State]) -> State:
         parts = [join_states(part) for part in zip(*states, strict=True)]
         return type(first)(*parts) if hasattr(first, "_fields") else type(first)(parts)
     return first
+
+
+def keep_apart(state: State) -> State:
+    """The state in a form in which a row goes on to the very same bits, whatever rows are beside it.
+
+    It costs some work, so it is for who promises that. Rows must be two or more, since one row alone is computed by
+    other kernels, and what the model multiplies with must be prepared (`layers/kernels/linear.py`). A state that can be
+    joined but not kept apart stays as it is: its rows go on as they would alone, but for rounding.
+    """
+    if isinstance(state, SeparableState):
+        return state.apart()
+    if isinstance(state, JoinableState):
+        return state
+    if isinstance(state, dict):
+        return {key: keep_apart(value) for key, value in state.items()}
+    if isinstance(state, (tuple, list)):
+        parts = [keep_apart(part) for part in state]
+        return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
+    return state
 
 
 def rows_of(state: State) -> int:

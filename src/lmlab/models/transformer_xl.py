@@ -49,8 +49,15 @@ class Memory(NamedTuple):
 
     layers: tuple[Tensor, ...]
     projected: bool
-    distances: Distances | None = None
+    distances: Any = None  # sine waves of the distances so far, which know the `longest`
     lengths: Tensor | None = None  # [B], how many of the M each text remembers, its latest; None: all of them
+    longest: int = 0  # the most that is ever remembered
+    is_apart: bool = False  # each text is computed to the same bits, whatever others there are
+
+    def apart(self) -> Memory:
+        """The same texts, kept apart: each with all the places that it can ever have, so that sums end alike."""
+        layers = tuple(F.pad(layer, (0, 0, self.longest - layer.shape[1], 0)) for layer in self.layers)
+        return Memory(layers, self.projected, None, self._each, self.longest, True)
 
     def select(self, index: Tensor) -> Memory:
         """The memory whose text i is text index[i] of this one."""
@@ -70,7 +77,8 @@ class Memory(NamedTuple):
         lengths = torch.cat([memory._each for memory in memories])
         known = [memory.distances for memory in memories if memory.distances is not None]
         distances = max(known, key=lambda each: each.longest, default=None)
-        return Memory(layers, self.projected, distances, None if bool((lengths == most).all()) else lengths)
+        even = not self.is_apart and bool((lengths == most).all())
+        return Memory(layers, self.projected, distances, None if even else lengths, self.longest, self.is_apart)
 
     def mask(self, more: int) -> Tensor | None:
         """[B, M + T], True where a text has a key: what is before its memory is none. None where all have all."""
@@ -150,7 +158,7 @@ class TransformerXL(NextTokenModel):
         """A memory of nothing."""
         width = self.config.width if self.training else 2 * self.config.width
         nothing = self.embedding.weight.new_empty(batch_size, 0, width)
-        return Memory((nothing,) * self.config.layers, projected=not self.training)
+        return Memory((nothing,) * self.config.layers, projected=not self.training, longest=self.memory)
 
     def forward(
         self,
@@ -184,7 +192,8 @@ class TransformerXL(NextTokenModel):
             collect.append(x)
         known = None if self.training else distances
         count = None if mask is None else mask.sum(1).clamp(max=self.memory)
-        return Output(x, Memory(tuple(remembered), not self.training, known, count))
+        is_apart = state is not None and state.is_apart
+        return Output(x, Memory(tuple(remembered), not self.training, known, count, self.memory, is_apart))
 
     def _distances(self, length: int, state: State) -> Distances:
         """The distances of `length` tokens to all that they see; outside learning those of the state, if enough."""

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 OBJECTIVES: dict[str, str] = {
     "causal": "lmlab.objectives.causal:Causal",
+    "bidirectional": "lmlab.objectives.bidirectional:Bidirectional",
     "masked": "lmlab.objectives.masked:Masked",
+    "permutation": "lmlab.objectives.permutation:Permutation",
     "replaced": "lmlab.objectives.replaced:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "denoising": "lmlab.objectives.denoising:Denoising",

@@ -13,7 +13,7 @@ from lmlab.config import Config
 from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, mean_nats
-from lmlab.models.abilities import PredictsNext, State
+from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.tokenizers import Tokenizer
@@ -84,13 +84,14 @@ class Causal(PreTraining):
         return Batch({"tokens": tokens}, {"targets": targets}, counts, {"tokens": count})
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        reader: Any = require(model, PredictsNext)
         seen: dict[str, list[Tensor]] = {"collect": []} if len(self.weights) > 1 else {}
-        vectors, state = model(**batch.inputs, state=state, **seen)
+        vectors, state = reader(**batch.inputs, state=state, **seen)
         further = self._regularise(vectors, seen["collect"][-1]) if seen else {}
         hidden, targets = vectors.flatten(0, 1), batch.labels["targets"].flatten()
         if model.training:
-            return Loss({"next": model.total_nll(hidden, targets), **further}, state)
-        nats = model.nll(hidden, targets)
+            return Loss({"next": reader.total_nll(hidden, targets), **further}, state)
+        nats = reader.nll(hidden, targets)
         text = nats if self.separator is None else nats[targets != self.separator]
         return Loss({"next": nats.sum(), **further}, state, {"nats": text})
 
@@ -100,7 +101,8 @@ class Causal(PreTraining):
         return {name: terms[name].square().mean(-1).sum() for name in self.weights if name in terms}
 
     def flops(self, model: Model, loader: Loader) -> float:
-        return reading_flops(model, loader)
+        reader: Any = require(model, PredictsNext)
+        return reading_flops(reader, loader)
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

@@ -64,6 +64,7 @@ def _key(task: Task, items: Sequence[Item], weights: str) -> str:
             for ids in part if isinstance(part, list) and part and not isinstance(part[0], int) else [part]:
                 digest.update(f"{name} {len(ids)} ".encode())
                 digest.update(np.asarray(ids, np.uint32).tobytes())
+                digest.update(" ".join(task.tokenizer.new_words(ids)).encode())  # their numbers say nothing elsewhere
         digest.update(np.asarray(list((item.places or {}).values()), np.int64).tobytes())
         digest.update(b"\n")
     return digest.hexdigest()

@@ -5,6 +5,7 @@
 | `characters` | every character of the training text; `<unk>` for others | where every character was seen |
 | `bytes` | the 256 bytes of UTF-8 | always |
 | `words`, `words:N`, `words:min=K`, `words:N,min=K` | split at white space, newline `<eos>`, rare words `<unk>` | no |
+| `spelled`, `spelled:N` … | the same, but rare and new words keep their letters for models that read letters | no |
 | `bpe:N` | byte-level byte-pair encoding, as GPT-2 | always |
 | `unigram:N` | byte-level unigram model (Kudo 2018) | always |
 | `wordpiece:N`, `wordpiece:N,cased` | BERT's WordPiece, `##` continues a word | no |

@@ -13,6 +13,10 @@ from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
 BOUNDARY = "<|endoftext|>"
 END_OF_LINE = "<eos>"
 UNKNOWN = "<unk>"
+START = "<S>"
+"""A special token with which texts begin, where that is not the boundary."""
+LETTERS = "<letters>"
+"""Where it stands in a vocabulary of words: those before it can be predicted, those after it are only read."""
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
@@ -41,6 +45,13 @@ def word_engine(words: Sequence[str], *, size: int | None = None) -> hf.Tokenize
     `<eos>` and `<unk>` are words like others, not special tokens: published corpora hold them in their text.
     """
     return numbered_word_engine([UNKNOWN, END_OF_LINE, *words][:size], boundary=1)
+
+
+def spelled_engine(words: Sequence[str], others: Sequence[str], *, size: int | None = None) -> hf.Tokenizer:
+    """The same, with a mark behind the words that can be predicted and all `others` behind it."""
+    predicted = [UNKNOWN, END_OF_LINE, *words][:size]
+    rest = [*words[max(0, len(predicted) - 2) :], *others]
+    return numbered_word_engine([*predicted, LETTERS, *rest], boundary=1)
 
 
 def numbered_word_engine(words: Sequence[str], *, boundary: int) -> hf.Tokenizer:

@@ -301,13 +301,13 @@ def make_frame(
 ) -> Frame:
     """Templates with the tokens of the tokenizers that they go with.
 
-    `start` is the token with which targets begin, if it is not the boundary; `backwards` is whether a text, or the
-    source of one, is read from its last token to the first. What a tokenizer has no token for is told when needed.
+    `start` is the token with which targets begin, if it is not that of the tokenizer; `backwards` is whether a text, or
+    the source of one, is read from its last token to the first. What a tokenizer has no token for is told when needed.
     """
     specials: dict[str, dict[str, int]] = {}
     for name, template in templates.items():
         own = source_tokenizer or tokenizer if name == "source" else tokenizer
-        known = {"boundary": own.boundary, "start": own.boundary if start is None else start}
+        known = {"boundary": own.boundary, "start": own.start if start is None else start}
         known |= {role: own.role(role) for role in ROLES if own.has_role(role)}
         specials[name] = {special: known[special] for special in _names(template) if special in known}
     reversed_inputs = tuple(templates)[:1] if backwards else ()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from lmlab.tokenizers.tokenizer import Tokenizer
 
 
@@ -28,10 +30,10 @@ class Cutting:
     @cached_property
     def tokens(self) -> list[Token]:
         """Each token with its place; where nothing is lost, they cover the whole text without gaps."""
-        encoding = self.tokenizer.engine.encode(self.text, add_special_tokens=False)
-        assert encoding.ids == self.ids, "the fast ways of encoding give what the library gives"
+        ids, offsets = self.tokenizer.encode_places(self.text)
+        assert ids == self.ids, "the fast ways of encoding give what the library gives"
         tokens, before = [], 0
-        for number, (start, end) in zip(self.ids, encoding.offsets, strict=True):
+        for number, (start, end) in zip(self.ids, offsets, strict=True):
             if not self.tokenizer.lossy and start > before:
                 start = before  # the files of some tokenizers trim a leading space off the place
             before = max(before, end)
@@ -61,7 +63,7 @@ class Cutting:
     @property
     def unknown(self) -> int:
         """How many tokens stand for what the vocabulary cannot spell."""
-        return self.ids.count(self.tokenizer.unknown) if self.tokenizer.unknown is not None else 0
+        return int(self.tokenizer.is_unknown(np.array(self.ids)).sum())
 
     @cached_property
     def decoded(self) -> str:
@@ -91,4 +93,4 @@ class Cutting:
 
     def is_unknown(self, token: Token) -> bool:
         """Whether a token only says that something unknown stands there."""
-        return token.id == self.tokenizer.unknown
+        return bool(self.tokenizer.is_unknown(np.array(token.id)))

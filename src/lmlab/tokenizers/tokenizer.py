@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from lmlab.tokenizers.byte_alphabet import BYTE_OF, CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BOUNDARY,
     END_OF_LINE,
+    LETTERS,
+    START,
     byte_engine,
     byte_level_engine,
     character_engine,
@@ -26,14 +28,15 @@ from lmlab.tokenizers.engines import (
     wordpiece_engine,
 )
 from lmlab.tokenizers.remembering import WordMemory
+from lmlab.tokenizers.spellings import NEW_WORDS
 
-BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
+BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
 
 ROLES: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
 """The special tokens of models that fill blanks, each under the names that published tokenizers give it."""
@@ -51,6 +54,7 @@ class Tokenizer:
     `boundary` stands between documents and before every text that a model reads. Plain text never becomes a special
     token: a document that happens to hold the characters `<|endoftext|>` is encoded as those characters. The one
     exception is `words`, where `<eos>` and `<unk>` standing alone as words are what the published corpora mean by them.
+    A tokenizer of `spelled` words is open: a word that its file does not have gets a number of this process.
     """
 
     def __init__(self, engine: hf.Tokenizer) -> None:
@@ -72,10 +76,12 @@ class Tokenizer:
 
     @cached_property
     def kind(self) -> str:
-        """`characters`, `bytes`, `words`, `bpe`, `wordpiece` or `unigram`, as the parts of the file show."""
+        """`characters`, `bytes`, `words`, `spelled`, `bpe`, `wordpiece` or `unigram`, as the parts of the file show."""
         kind = str(self._settings["model"]["type"]).lower()
         if kind == "wordlevel":
-            return "characters" if self._cuts_as(character_engine("")) else "words"
+            if self._cuts_as(character_engine("")):
+                return "characters"
+            return "spelled" if LETTERS in self._vocabulary and self._cuts_as(word_engine("")) else "words"
         if kind == "bpe" and self._cuts_as(byte_engine()) and not self._merges and not self.lossy:
             return "bytes"
         return kind
@@ -83,7 +89,22 @@ class Tokenizer:
     @property
     def spec(self) -> str:
         """What was asked for, as far as it can be told from the file: the kind and the size."""
-        return self.kind if self.kind in ("characters", "bytes") else f"{self.kind}:{self.vocabulary}"
+        return self.kind if self.kind in ("characters", "bytes") else f"{self.kind}:{self.predicted}"
+
+    @property
+    def is_open(self) -> bool:
+        """Whether every word has a number, whatever its letters: for models that read letters (`spelled`)."""
+        return self.kind == "spelled"
+
+    @cached_property
+    def predicted(self) -> int:
+        """How many of the ids can be predicted: all, but of `spelled` words those before the mark."""
+        return self._vocabulary[LETTERS] if self.is_open else self.vocabulary
+
+    def is_unknown(self, ids: NDArray[Any]) -> NDArray[np.bool_]:
+        """Which ids are predicted as the unknown token."""
+        unknown: NDArray[np.bool_] = ids == (-1 if self.unknown is None else self.unknown)
+        return unknown | (ids >= self.predicted) if self.is_open else unknown
 
     @cached_property
     def lossy(self) -> bool:
@@ -98,7 +119,7 @@ class Tokenizer:
     def newline_is_boundary(self) -> bool:
         """Whether a newline is itself the boundary, as in the word-level experiments on PTB, WikiText and Brown."""
         return (
-            self.kind == "words"
+            self.kind in ("words", "spelled")
             and self._cuts_as(word_engine(""))
             and self._vocabulary.get(END_OF_LINE) == self.boundary
         )
@@ -110,6 +131,12 @@ class Tokenizer:
         if model["type"] == "Unigram":
             return None if model["unk_id"] is None else int(model["unk_id"])
         return None if model.get("unk_token") is None else self._vocabulary.get(model["unk_token"])
+
+    @cached_property
+    def start(self) -> int:
+        """What stands before a text: the boundary, or a special token of its own."""
+        own = self._vocabulary.get(START, self.boundary)
+        return own if own in self._specials else self.boundary
 
     def role(self, name: str) -> int:
         """The id of the special token that is the `pad`, `cls`, `sep` or `mask`; a ValueError where there is none."""
@@ -143,6 +170,16 @@ class Tokenizer:
         settings["added_tokens"] = [token for token in settings["added_tokens"] if token not in last]
         return _from_string(json.dumps(settings))
 
+    def with_words(self, words: Iterable[str]) -> Tokenizer:
+        """This tokenizer of `spelled` words with more that are only read; the ids of all others stay."""
+        new = [word for word in words if word not in self._vocabulary]
+        if not new:
+            return self
+        settings = json.loads(self.engine.to_str())
+        first = self.vocabulary
+        settings["model"]["vocab"] |= {word: first + number for number, word in enumerate(new)}
+        return _from_string(json.dumps(settings))
+
     @cached_property
     def fingerprint(self) -> str:
         """The SHA-256 of the tokenizer's file."""
@@ -160,8 +197,10 @@ class Tokenizer:
                 return [self._id_of_byte[np.frombuffer(text.encode(), np.uint8)] for text in texts]
             if self.kind == "characters":
                 return [self._id_of_character[np.frombuffer(text.encode("utf-32-le"), "<u4")] for text in texts]
-            if any(map(_UNSURE.search, texts)):
+            if not self.is_open and any(map(_UNSURE.search, texts)):
                 return [np.array(ids, np.uint32) for ids in self._encode_afresh(texts)]
+            if self.is_open:
+                return [_collect(_split(text), self._number_of) for text in texts]
             if self.newline_is_boundary:
                 return [self._words(text) for text in texts]
             if self._memory is not None:
@@ -173,8 +212,31 @@ class Tokenizer:
                 "leave that character out, or replace it"
             ) from None
 
+    def encode_places(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """The ids of a text, each with the characters of the text that it is, from and to."""
+        if self.is_open:
+            found = list(re.finditer(r"\S+|\n", text))
+            return [self._number_of(each[0].replace("\n", END_OF_LINE)) for each in found], [
+                each.span() for each in found
+            ]
+        encoding = self.engine.encode(text, add_special_tokens=False)
+        return encoding.ids, encoding.offsets
+
+    def encode_closed(self, texts: Sequence[str]) -> list[Ids]:
+        """As `encode_batch`, with the unknown token for words that the file does not have: ids that can be stored."""
+        if not self.is_open:
+            return self.encode_batch(texts)
+        get, unknown = self._plain.get, self.unknown
+        return [_collect(_split(text), lambda word: get(word, unknown)) for text in texts]
+
+    def new_words(self, ids: Iterable[int]) -> list[str]:
+        """The words among ids that have a number of this process alone."""
+        return NEW_WORDS.words([token - self.vocabulary for token in ids if token >= self.vocabulary])
+
     def decode(self, ids: Iterable[int]) -> str:
         """The text of ids; boundaries give nothing, but a newline where a newline is the boundary."""
+        if self.is_open:
+            return str(self.engine.decoder.decode([self._word(int(i)) for i in ids]))
         return str(self.engine.decode([int(i) for i in ids], skip_special_tokens=True))
 
     def show(self, token: int) -> str:
@@ -184,12 +246,16 @@ class Tokenizer:
         """
         if token < 0:
             raise ValueError(f"token {token} is outside the vocabulary of {self.vocabulary}")
-        piece = self.engine.id_to_token(token)
+        piece = self._word(token) if self.is_open else self.engine.id_to_token(token)
         if piece is None:
             return f"[{token}]"
         if self._byte_level and token not in self._specials:
             piece = self._bytes(token).decode(errors="backslashreplace")
         return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
+
+    def bytes_of(self, token: int) -> bytes | None:
+        """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""
+        return self._bytes(token) if self._byte_level and token not in self._specials else None
 
     def save(self, path: str | Path) -> None:
         """Write `tokenizer.json`, to a file or into a folder."""
@@ -262,16 +328,35 @@ class Tokenizer:
     @cached_property
     def _plain(self) -> dict[str, int]:
         """The vocabulary without the tokens of roles, which stand for themselves in a text."""
-        return {piece: i for piece, i in self._vocabulary.items() if piece not in sum(ROLES.values(), ())}
+        marks = {LETTERS, *sum(ROLES.values(), ())}
+        return {piece: i for piece, i in self._vocabulary.items() if piece not in marks and i not in self._specials}
 
     def _words(self, text: str) -> Ids:
         get, unknown = self._plain.get, self.unknown
-        words = text.replace("\n", f" {END_OF_LINE} ").split()
-        return np.fromiter((get(word, unknown) for word in words), np.uint32, len(words))
+        return _collect(_split(text), lambda word: get(word, unknown))
+
+    def _number_of(self, word: str) -> int:
+        """The id of a word: that of the file or, where the file does not have it, its number in this process."""
+        known = self._plain.get(word)
+        return self.vocabulary + NEW_WORDS.number(word) if known is None else known
+
+    def _word(self, token: int) -> str:
+        """The word of an id, of the file or of this process."""
+        if token < self.vocabulary:
+            return self.engine.id_to_token(token) or ""
+        return NEW_WORDS.word(token - self.vocabulary)
 
 
 _UNSURE = re.compile(r"[\x0b\x0c\x1c-\x1f\x85]")
 """What is white space for Python but not for Unicode, or not for BERT: texts with it are left to the library."""
+
+
+def _split(text: str) -> list[str]:
+    return text.replace("\n", f" {END_OF_LINE} ").split()
+
+
+def _collect(words: list[str], number: Callable[[str], int | None]) -> Ids:
+    return np.fromiter(map(number, words), np.uint32, len(words))
 
 
 def _from_string(text: str) -> Tokenizer:

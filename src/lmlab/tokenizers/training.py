@@ -19,18 +19,20 @@ from lmlab.tokenizers.engines import (
     BERT_SPECIALS,
     BOUNDARY,
     END_OF_LINE,
+    LETTERS,
     UNKNOWN,
     byte_engine,
     byte_level_engine,
     character_engine,
+    spelled_engine,
     word_engine,
     wordpiece_engine,
 )
 from lmlab.tokenizers.files import load
 from lmlab.tokenizers.tokenizer import Tokenizer, TokenizerWarning
 
-KINDS = ("characters", "bytes", "words", "bpe", "wordpiece", "unigram")
-SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3}
+KINDS = ("characters", "bytes", "words", "spelled", "bpe", "wordpiece", "unigram")
+SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3, "spelled": 3}
 """The least vocabulary of each kind: for the byte-level ones the 256 bytes and the boundary."""
 LONGEST_WORD = 256
 """A longer run without white space is no word: `words` takes it as unknown, the others learn from its parts."""
@@ -68,7 +70,7 @@ def parse(text: str) -> Spec:
         if kind == "wordpiece" and option.strip() == "cased":
             values["cased"] = True
         elif re.fullmatch(r"[0-9_]+", value) and (
-            (key == "" and kind in SMALLEST) or (key == "min" and kind == "words")
+            (key == "" and kind in SMALLEST) or (key == "min" and kind in ("words", "spelled"))
         ):
             values["minimum" if key else "size"] = int(value)
         else:
@@ -87,6 +89,7 @@ _FORMS = {
     "characters": "characters",
     "bytes": "bytes",
     "words": "words, words:10000, words:min=4, words:10000,min=2",
+    "spelled": "spelled, spelled:10000, spelled:min=4, spelled:10000,min=2",
     "bpe": "bpe:4096",
     "wordpiece": "wordpiece:4096, wordpiece:4096,cased",
     "unigram": "unigram:4096",
@@ -117,9 +120,9 @@ def train(spec: str | Spec, texts: Iterable[str]) -> Tokenizer:
     """
     spec = parse(spec) if isinstance(spec, str) else spec
     tokenizer = Tokenizer(_TRAINERS[spec.kind](spec, texts))
-    if spec.size is not None and tokenizer.vocabulary < spec.size:
+    if spec.size is not None and tokenizer.predicted < spec.size:
         warnings.warn(
-            f"{spec}: the text allows only {tokenizer.vocabulary:,} tokens; the vocabulary has that size",
+            f"{spec}: the text allows only {tokenizer.predicted:,} tokens; the vocabulary has that size",
             TokenizerWarning,
             stacklevel=2,
         )
@@ -141,19 +144,44 @@ def _bytes(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
 
 def _words(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
     """Ids go from the frequent to the rare, as adaptive softmax wants them; equal counts are in alphabetical order."""
+    kept, _ = _count_words(spec, texts)
+    return word_engine(kept, size=spec.size)
+
+
+def _spelled(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
+    """The same order; the words that are too rare to be predicted follow after the mark."""
+    kept, others = _count_words(spec, texts)
+    return spelled_engine(kept, others, size=spec.size)
+
+
+def _count_words(spec: Spec, texts: Iterable[str]) -> tuple[list[str], list[str]]:
+    """The words that were seen often enough and those that were not, both by falling frequency."""
     counts: Counter[str] = Counter()
     for text in texts:
         counts.update(word for word in text.split() if len(word) <= LONGEST_WORD)
         if len(counts) > MOST_COUNTED:
             counts = Counter({word: count for word, count in counts.items() if count > 1})
     if not counts:
-        raise ValueError(f"a words tokenizer needs words of at most {LONGEST_WORD} characters between white space")
-    kept = [
-        word
+        raise ValueError(
+            f"a {spec.kind} tokenizer needs words of at most {LONGEST_WORD} characters between white space"
+        )
+    words = [
+        (word, count)
         for word, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-        if count >= spec.minimum and word not in (UNKNOWN, END_OF_LINE)
+        if word not in (UNKNOWN, END_OF_LINE, LETTERS)
     ]
-    return word_engine(kept, size=spec.size)
+    kept = [word for word, count in words if count >= spec.minimum]
+    return kept, [word for word, _ in words[len(kept) :]]
+
+
+def different_words(texts: Iterable[str]) -> list[str]:
+    """The words of texts in the order in which they are met, as many as memory allows."""
+    seen: dict[str, None] = {}
+    for text in texts:
+        seen.update(dict.fromkeys(word for word in text.split() if len(word) <= LONGEST_WORD))
+        if len(seen) > MOST_COUNTED:
+            break
+    return list(seen)
 
 
 def _byte_pairs(spec: Spec, texts: Iterable[str]) -> hf.Tokenizer:
@@ -226,6 +254,7 @@ _TRAINERS: dict[str, Callable[[Spec, Iterable[str]], hf.Tokenizer]] = {
     "characters": _characters,
     "bytes": _bytes,
     "words": _words,
+    "spelled": _spelled,
     "bpe": _byte_pairs,
     "wordpiece": _wordpiece,
     "unigram": _unigram,

@@ -39,8 +39,8 @@ def find_words(text: str, offsets: Sequence[tuple[int, int]]) -> list[int | None
 
 def read_text(text: str, tokenizer: Tokenizer) -> Text:
     """The pieces of a text with their places and words."""
-    encoding = tokenizer.engine.encode(text, add_special_tokens=False)
-    return Text(encoding.ids, encoding.offsets, find_words(text, encoding.offsets))
+    pieces, offsets = tokenizer.encode_places(text)
+    return Text(pieces, offsets, find_words(text, offsets))
 
 
 def read_words(words: Sequence[str], tokenizer: Tokenizer) -> Text:

@@ -115,3 +115,25 @@ class Streams:
         return step % self.count == 0
 
     def plan(self, total_steps: int | None) -> None: ...
+
+
+class Mirrored:
+    """The batches of a text and of the same text from its end, beside each other."""
+
+    def __init__(self, forward: Loader, backward: Loader) -> None:
+        self.ways = (forward, backward)
+        self.batch_size, self.window = forward.batch_size, forward.window
+        self.steps_per_epoch = forward.steps_per_epoch
+
+    @property
+    def units_per_step(self) -> Mapping[str, float]:
+        return self.ways[0].units_per_step
+
+    def batch(self, step: int) -> tuple[Any, Any]:
+        forward, backward = self.ways
+        return forward.batch(step), backward.batch(step)
+
+    def restarts(self, step: int) -> bool:
+        return self.ways[0].restarts(step)
+
+    def plan(self, total_steps: int | None) -> None: ...

@@ -92,7 +92,7 @@ def name_of(tokenizer: str | Tokenizer | None) -> str | None:
 
 def learns_from_all(spec: str | Tokenizer) -> bool:
     """Whether a tokenizer is trained on all of the text: one that lists its words or characters."""
-    return isinstance(spec, str) and parse(spec).kind in ("words", "characters")
+    return isinstance(spec, str) and parse(spec).kind in ("words", "spelled", "characters")
 
 
 def warnings_to_keep(caught: Iterable[warnings.WarningMessage]) -> list[list[str]]:

@@ -57,7 +57,7 @@ def write_shard(
             if tokenizer.newline_is_boundary:
                 texts = [text.removesuffix("\n") if last else text for text, last in batch]
             pieces: list[NDArray[Any]] = []
-            for (text, last), ids in zip(batch, tokenizer.encode_batch(texts), strict=True):
+            for (text, last), ids in zip(batch, tokenizer.encode_closed(texts), strict=True):
                 if begins:
                     places.append(length)
                 words += len(text.split()) - (within_word and not text[:1].isspace())

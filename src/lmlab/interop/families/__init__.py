@@ -12,23 +12,34 @@ from lmlab.interop.families.bert import BERT
 from lmlab.interop.families.electra import ELECTRA
 from lmlab.interop.families.gpt import GPT
 from lmlab.interop.families.gpt2 import GPT2
+from lmlab.interop.families.llama import LLAMA, MISTRAL, QWEN2
 from lmlab.interop.families.marian import MARIAN
+from lmlab.interop.families.reformer import REFORMER
 from lmlab.interop.families.roberta import ROBERTA, XLM_ROBERTA
 from lmlab.interop.families.transformer_xl import TRANSFORMER_XL
+from lmlab.interop.families.xlnet import XLNET
 from lmlab.interop.hf_table import Architecture, Family, Head
 
 FAMILIES: dict[str, Family] = {
     family.model_type: family
-    for family in (GPT, GPT2, TRANSFORMER_XL, BERT, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA, BART, MARIAN)
+    for family in (
+        *(GPT, GPT2, TRANSFORMER_XL, REFORMER, LLAMA, MISTRAL, QWEN2),
+        *(BERT, XLNET, ROBERTA, XLM_ROBERTA, ALBERT, ELECTRA),
+        *(BART, MARIAN),
+    )
 }
 """By their name for the model type."""
 
 
-def family_of_kind(kind: str) -> Family:
-    """The family as which a kind of ours is written; a ValueError where there is none."""
-    for family in FAMILIES.values():
-        if kind == family.kind or kind in family.also:
-            return family
+def family_of_kind(kind: str, values: Mapping[str, Any]) -> Family:
+    """The family as which a kind of ours with these settings is written; a ValueError where there is none.
+
+    Of several it is the first that can say all settings, as Qwen2 can say biases.
+    """
+    fitting = [family for family in FAMILIES.values() if kind == family.kind or kind in family.also]
+    able = [family for family in fitting if all(values[name] == value for name, value in family.fixed.items())]
+    if fitting:
+        return (able or fitting)[0]
     kinds = sorted({name for family in FAMILIES.values() for name in (family.kind, *family.also)})
     raise ValueError(f"transformers has no model like {kind}; these can be written for it: {', '.join(kinds)}")
 

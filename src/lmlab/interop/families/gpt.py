@@ -19,7 +19,7 @@ SETTINGS = (
 """GPT-2 has the same, under the same names."""
 
 
-def last_head(prefix: str, *, absorbs: str) -> Head:
+def last_head(prefix: str, *, absorbs: str | None) -> Head:
     """One layer without a bias over the vector of the last token."""
     rows = (Weight("label.out.weight", "score.weight"),)
     return Head(f"{prefix}ForSequenceClassification", SENTENCES, rows, pool="last", dropout=None, absorbs=absorbs)

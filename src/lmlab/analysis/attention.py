@@ -1,0 +1,263 @@
+"""Attention by layer and head: the weights of one pass over a text, and what they say of each head.
+
+The weights are those of the very pass that is watched (layers/watching.py); nothing is computed twice. They show where
+a head looks, not why the model decides as it does (Jain & Wallace 2019). Shapes: L layers, H heads, T queries, S keys.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lmlab.analysis.alignment import attention_places
+from lmlab.analysis.view import Viewed
+from lmlab.layers.watching import watching
+from lmlab.models.model import EncoderDecoder
+from lmlab.pages.figures import Figure, Heatmap
+from lmlab.pages.inspection import Table
+from lmlab.tokenizers.frames import collate, pad_rows
+
+Weights = NDArray[np.float32]
+PLACE = "probabilities"
+"""What the modules are called through which attention passes its weights."""
+MOST_CELLS = 12_000
+"""Cells of all heads that a page draws; of larger ones the mean of each layer."""
+
+
+class Head(NamedTuple):
+    """Where a head looks, as means over the tokens of the text.
+
+    Weights on the token itself, on the one before and after, on the first place, and on special tokens; `distance` in
+    tokens; `entropy` in bits, 0 where all attention is on one token.
+    """
+
+    layer: int
+    head: int
+    entropy: float
+    distance: float | None
+    itself: float | None
+    previous: float | None
+    following: float | None
+    first: float
+    special: float
+
+
+@dataclass(frozen=True)
+class Attention(Viewed):
+    """The weights of one kind of attention: a text to itself, or a target to its source."""
+
+    kind: str
+    """self, encoder, decoder or cross."""
+    queries: list[str]
+    keys: list[str]
+    weights: Weights  # [L, H, T, S]
+    special: list[bool] = field(default_factory=list)
+    """Which keys are special tokens."""
+    layer: int | None = None
+    head: int | None = None
+    """What is drawn; None for all."""
+    title: str = field(default="Attention", init=False)
+
+    def __post_init__(self) -> None:
+        layers, heads = self.weights.shape[:2]
+        for name, value, count in (("layer", self.layer, layers), ("head", self.head, heads)):
+            if value is not None and not 0 <= value < count:
+                raise ValueError(f"{name} = {value}: there are {count}, 0 to {count - 1}")
+
+    def of(self, *, layer: int | None = None, head: int | None = None) -> Attention:
+        """The same, of which one layer or head is drawn."""
+        return replace(self, layer=layer, head=head)
+
+    def heads(self) -> list[Head]:
+        """What each head does."""
+        layers, heads, _, _ = self.weights.shape
+        return [self._describe(layer, head) for layer in range(layers) for head in range(heads)]
+
+    def _describe(self, layer: int, head: int) -> Head:
+        a = self.weights[layer, head].astype(np.float64)  # [T, S]
+        entropy = float(-(a * np.log2(np.where(a > 0, a, 1.0))).sum(1).mean())
+        special = float(a[:, np.array(self.special, bool)].sum(1).mean()) if self.special else 0.0
+        first = float(a[:, 0].mean())
+        if self.kind == "cross":
+            return Head(layer, head, entropy, None, None, None, None, first, special)
+        places = np.arange(len(a))
+        distance = float((a * np.abs(places[:, None] - places[None, :])).sum(1).mean())
+        own, before, after = (float(np.diagonal(a, at).mean()) if len(a) > abs(at) else 0.0 for at in (0, -1, 1))
+        return Head(layer, head, entropy, distance, own, before, after, first, special)
+
+    def rollout(self) -> Weights:
+        """How much of each key reaches each query through all layers: Π (½ Ā + ½ I) (Abnar & Zuidema 2020), [T, S].
+
+        Ā is the mean over the heads; the identity stands for the residual connection.
+        """
+        if self.kind == "cross":
+            raise ValueError("rollout follows attention of a text to itself from layer to layer, not from text to text")
+        total = np.eye(self.weights.shape[2])
+        for weights in self.weights.astype(np.float64).mean(1):
+            total = (0.5 * weights + 0.5 * np.eye(len(weights))) @ total
+        return total.astype(np.float32)
+
+    def looking(self, source: str, target: str) -> list[tuple[int, int, float]]:
+        """The heads by how much they look from one word to another ("it" to "cat"), best first: layer, head, weight."""
+        at = [self._places(self.queries, source), self._places(self.keys, target)]
+        found = self.weights[:, :, at[0]][:, :, :, at[1]].sum(-1).mean(-1)  # [L, H]
+        order = np.argsort(-found, axis=None, kind="stable")
+        return [(int(i // found.shape[1]), int(i % found.shape[1]), float(found.flat[i])) for i in order]
+
+    @staticmethod
+    def _places(tokens: Sequence[str], word: str) -> list[int]:
+        found = [place for place, token in enumerate(tokens) if token.strip(" ▁Ġ").removeprefix("##") == word]
+        if not found:
+            raise ValueError(f"no token is {word!r}; there are: {' '.join(token.strip() for token in tokens)}")
+        return found
+
+    def lead(self) -> str:
+        layers, heads, queries, keys = self.weights.shape
+        return f"{layers} layers of {heads} heads, {queries} tokens that look at {keys} ({self.kind} attention)."
+
+    def notes(self) -> list[str]:
+        return ["attention shows where a head looks, which need not be why the model decides (Jain & Wallace 2019)"]
+
+    def table(self) -> Table:
+        kept = [name for name in Head._fields if any(getattr(each, name) is not None for each in self.heads())]
+        rows = [tuple(getattr(each, name) for name in kept) for each in self.heads()]
+        formats = {"layer": "d", "head": "d", "entropy": ".2f", "distance": ".1f"}
+        return Table(tuple(kept), rows, tuple(formats.get(name, ".1%") for name in kept))
+
+    def figures(self) -> list[Figure]:
+        layers, heads, queries, keys = self.weights.shape
+        if self.layer is not None or self.head is not None or layers * heads * queries * keys <= MOST_CELLS:
+            return [
+                self._map(self.weights[layer, head], f"Layer {layer}, head {head}")
+                for layer in (range(layers) if self.layer is None else [self.layer])
+                for head in (range(heads) if self.head is None else [self.head])
+            ]
+        found = [self._map(self.weights[layer].mean(0), f"Layer {layer}, mean of heads") for layer in range(layers)]
+        return [*self._overview(), *found]
+
+    def _overview(self) -> list[Figure]:
+        """Layers by heads: how much each looks at the token before, at special tokens, how widely."""
+        layers, heads = self.weights.shape[:2]
+        names = [str(head) for head in range(heads)]
+        rows = [f"layer {layer}" for layer in range(layers)]
+        kinds = [("entropy", "Entropy in bits")] + [("special", "Weight on special tokens")] * any(self.special)
+        if self.kind != "cross":
+            kinds.append(("previous", "Weight on the token before"))
+        described = self.heads()
+        return [
+            Heatmap(
+                title,
+                rows,
+                names,
+                [[getattr(described[heads * i + j], name) for j in range(heads)] for i in range(layers)],
+            )
+            for name, title in kinds
+        ]
+
+    def _map(self, weights: Weights, title: str) -> Figure:
+        return Heatmap(title, self.queries, self.keys, weights.tolist(), most=1.0, unit=".1%")
+
+    def as_json(self) -> dict[str, Any]:
+        return {
+            "kind": self.kind,
+            "queries": self.queries,
+            "keys": self.keys,
+            "special": self.special,
+            "heads": [each._asdict() for each in self.heads()],
+            "weights": np.round(self.weights.astype(np.float64), 6).tolist(),
+        }
+
+
+def self_attention_places(model: nn.Module) -> list[str]:
+    """The names of all modules whose output is attention, but that from a target to its source."""
+    cross = attention_places(model)
+    names = [name for name, _ in model.named_modules()]
+    return [name for name in names if name.rpartition(".")[2] == PLACE and name not in cross]
+
+
+def read_attention(
+    model: Any, text: str, *, target: str | None = None, masked: Sequence[int] = ()
+) -> dict[str, Attention]:
+    """The attention of one pass over a text, by kind: `self`, or of a translator `encoder`, `decoder` and `cross`.
+
+    `model` is a LanguageModel. A translator writes the target itself if none is given. A text is framed as the model
+    reads it. The tokens of the text (of a translator its source) at the places `masked` are hidden: see `hide`.
+    """
+    network = model.model
+    cross = attention_places(network) if isinstance(network, nn.Module) else []
+    own = self_attention_places(network) if isinstance(network, nn.Module) else []
+    if not cross and not own:
+        raise ValueError(
+            f"{type(network).__name__} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
+        )
+    if isinstance(network, EncoderDecoder):
+        return _read_pair(model, network, text, target, own, cross, masked)
+    (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])
+    pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
+    if network.window is not None and len(pieces) > network.window:
+        raise ValueError(f"the text has {len(pieces)} tokens, and the model reads at most {network.window}: shorten it")
+    inputs = {name: part.to(network.device) for name, part in collate([row]).items()}
+    inputs["tokens"] = torch.tensor([hide(pieces, masked, model.text_tokenizer)], device=network.device)
+    with torch.inference_mode(), watching(network, *own) as seen:
+        network(**inputs)
+    shown = [model.text_tokenizer.show(piece) for piece in hide(pieces, masked, model.text_tokenizer)]
+    return {"self": Attention("self", shown, shown, _stack(seen, own), [not part for part in parts])}
+
+
+def hide(pieces: Sequence[int], places: Sequence[int], tokenizer: Any) -> list[int]:
+    """The tokens with those at some places hidden: by the mask, or where there is none the unknown or the boundary."""
+    if not places:
+        return list(pieces)
+    if not 0 <= min(places) <= max(places) < len(pieces):
+        raise ValueError(f"masked = {list(places)}: there are {len(pieces)} tokens, from 0 on")
+    unknown = tokenizer.unknown if tokenizer.unknown is not None else tokenizer.boundary
+    hidden = tokenizer.role("mask") if tokenizer.has_role("mask") else unknown
+    return [hidden if place in places else piece for place, piece in enumerate(pieces)]
+
+
+def _read_pair(
+    model: Any,
+    network: EncoderDecoder,
+    text: str,
+    target: str | None,
+    own: list[str],
+    cross: list[str],
+    masked: Sequence[int],
+) -> dict[str, Attention]:
+    translator = model.translator
+    written: Any = target if target is not None else translator.translate([text])[0][0]
+    sources, targets = translator.source_rows([text]), translator.target_rows([written])
+    sources = [hide(sources[0], masked, translator.source_tokenizer or translator.tokenizer)]
+    source, lengths = pad_rows(sources, device=network.device)
+    tokens, _ = pad_rows(targets, device=network.device)
+    with torch.inference_mode(), watching(network, *own, *cross) as seen:
+        network(tokens[:, :-1], source=source, lengths=lengths)
+    read = [(translator.source_tokenizer or translator.tokenizer).show(piece) for piece in sources[0]]
+    said = [translator.tokenizer.show(piece) for piece in targets[0]]
+    ends = [place == len(read) - 1 for place in range(len(read))]
+    found = {}
+    for kind in ("encoder", "decoder"):
+        if names := [name for name in own if name.split(".")[0] == kind and seen[name]]:
+            tokens_of = read if kind == "encoder" else said[:-1]
+            marks = ends if kind == "encoder" else [place == 0 for place in range(len(tokens_of))]
+            found[kind] = Attention(kind, tokens_of, tokens_of, _stack(seen, names), marks)
+    if cross:
+        found["cross"] = Attention("cross", said[1:], read, _stack(seen, cross, in_time=True), ends)
+    return found
+
+
+def _stack(seen: dict[str, list[Tensor]], names: Sequence[str], *, in_time: bool = False) -> Weights:
+    """[L, H, T, S]: a module that was called several times is several layers (ALBERT's), or one at several times."""
+    layers: list[Tensor] = []
+    for name in names:
+        layers += [torch.cat(seen[name], dim=-2)] if in_time and seen[name] else seen[name]
+    found: Weights = torch.cat([layer.float() for layer in layers]).cpu().numpy()
+    assert math.isclose(float(found[0, 0, 0].sum()), 1.0, rel_tol=1e-3)
+    return found

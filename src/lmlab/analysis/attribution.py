@@ -1,0 +1,115 @@
+"""Gradient × input: how much each token speaks for one prediction (Simonyan et al. 2014; Shrikumar et al. 2017).
+
+    a_i = x_i · ∂ log P(target) / ∂ x_i
+
+x_i being the vector of token i as it enters the model: to first order, what the prediction gains where that vector is
+made larger. It is negative where a token speaks against the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from lmlab.analysis.view import Viewed
+from lmlab.decoding.blanks import encode_blanks
+from lmlab.layers.watching import watching
+from lmlab.models.abilities import FillsBlanks, PredictsNext, ability, require
+from lmlab.models.model import Model, NextTokenModel
+from lmlab.pages.figures import Bar, Bars, ColouredText, Figure
+from lmlab.pages.inspection import Table
+
+MOST_BARS = 60
+
+
+@dataclass(frozen=True)
+class Attribution(Viewed):
+    """What speaks for a prediction."""
+
+    target: str
+    probability: float
+    tokens: list[str]
+    values: list[float]
+    """In nats, to first order."""
+    title: str = field(default="What speaks for a prediction", init=False)
+
+    def lead(self) -> str:
+        best = max(range(len(self.values)), key=lambda i: self.values[i])
+        return (
+            f"“{self.target.strip()}” has a probability of {self.probability:.2%}; most of what speaks for it is "
+            f"“{self.tokens[best].strip()}” ({self.values[best]:+.3f})."
+        )
+
+    def notes(self) -> list[str]:
+        return ["gradient × input: to first order only; tokens that share what they say share the credit by chance"]
+
+    def table(self) -> Table:
+        rows = [(i, token, value) for i, (token, value) in enumerate(zip(self.tokens, self.values, strict=True))]
+        return Table(("place", "token", "gradient × input"), rows, ("d", "", "+.4f"))
+
+    def figures(self) -> list[Figure]:
+        most = max(map(abs, self.values), default=1.0) or 1.0
+        pieces = [(token, value) for token, value in zip(self.tokens, self.values, strict=True)]
+        drawn: list[Figure] = [ColouredText(f"For “{self.target.strip()}”", pieces, most, unit="+.3f", spaced=True)]
+        if len(pieces) <= MOST_BARS:
+            drawn.append(
+                Bars("By token", [Bar(f"{i} {t}", v) for i, (t, v) in enumerate(pieces)], unit="+.3f", line=0.0)
+            )
+        return drawn
+
+
+def attribute(model: Any, text: str, *, target: str | None = None) -> Attribution:
+    """What speaks for the next token after a text, or for what fills its one blank; the most probable if none is named.
+
+    `model` is a LanguageModel that predicts the next token or fills blanks, and is a network.
+    """
+    network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
+    if not isinstance(network, Model):
+        raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
+    reads_on = ability(network, PredictsNext) is not None
+    if reads_on:
+        row, place = frame.row(a=tokenizer.encode(text))["tokens"], -1
+    else:
+        filler = require(network, FillsBlanks)
+        blanked = encode_blanks(text, tokenizer, frame)
+        if len(blanked.places) != 1:
+            raise ValueError(f"{len(blanked.places)} blanks in {text!r}: mark one place with [MASK]")
+        row, place = blanked.tokens, blanked.places[0]
+    if network.window is not None and len(row) > network.window:
+        raise ValueError(f"the text has {len(row)} tokens, and the model reads at most {network.window}: shorten it")
+    tokens = torch.tensor([row], device=network.device)
+    embedding = _embedding(network)
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), watching(network, embedding) as seen:
+        if isinstance(network, NextTokenModel):
+            scores = network.logits(network(tokens).hidden[:, -1])[0]
+        else:
+            scores = filler.logits(filler.read(tokens=tokens)[:, place])[0]
+        chosen = int(scores.argmax()) if target is None else _token(tokenizer, target)
+        nats = scores.log_softmax(-1)[chosen]
+        x = seen[embedding][-1]
+        (gradient,) = torch.autograd.grad(nats, x)
+    values: Tensor = (gradient * x).sum(-1).reshape(-1)[-len(row) :].detach()
+    shown = [tokenizer.show(token) for token in row]
+    return Attribution(tokenizer.show(chosen), math.exp(float(nats.detach())), shown, values.double().tolist())
+
+
+def _embedding(network: torch.nn.Module) -> str:
+    """The name of the table of token vectors."""
+    names: list[str] = [name for name, module in network.named_modules() if isinstance(module, torch.nn.Embedding)]
+    found: list[str] = [name for name in names if name.rpartition(".")[2] == "embedding"]
+    if not found:
+        raise ValueError(f"{type(network).__name__} has no table of token vectors to take gradients at")
+    return found[0]
+
+
+def _token(tokenizer: Any, target: str) -> int:
+    """The token that a target is, or begins with: with a space before it, where tokens carry one."""
+    ids = tokenizer.encode(f" {target.strip()}") if not target.startswith(" ") else tokenizer.encode(target)
+    real = [token for token in ids if tokenizer.show(token).strip(" ▁Ġ")]
+    if not real:
+        raise ValueError(f"target = {target!r} has no token")
+    return int(real[0])

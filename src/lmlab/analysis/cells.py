@@ -1,0 +1,180 @@
+"""Cells and neurons over a text: states and gates of recurrent layers, and units of feed-forward layers.
+
+Karpathy, Johnson & Fei-Fei 2015 found cells that keep track of quotes, brackets and the length of a line by looking at
+their activations in colour. Shapes: T tokens, C units of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from lmlab.analysis.layer_mix import SEGMENT
+from lmlab.analysis.view import Viewed
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.recurrent import Layer
+from lmlab.layers.watching import watching
+from lmlab.models.abilities import PredictsNext, ability
+from lmlab.models.model import EncoderDecoder
+from lmlab.pages.figures import ColouredText, Figure
+from lmlab.pages.inspection import Table
+
+Activations = NDArray[np.float32]
+NEURONS = "neurons"
+
+
+class Part(NamedTuple):
+    """A part of a layer that has units: a state or a gate of a recurrent layer, neurons of a feed-forward one."""
+
+    layer: int
+    name: str
+    place: str
+    """The module that shows it."""
+
+
+def cell_parts(model: nn.Module) -> list[Part]:
+    """All parts of a model that can be looked at, first layer first."""
+    found: list[Part] = []
+    recurrent = feeding = 0
+    for place, module in model.named_modules():
+        if isinstance(module, Layer) and ".layers." in f".{place}":
+            found += [Part(recurrent, name, f"{place}.inside.{name}") for name in module.PARTS]
+            recurrent += 1
+        elif isinstance(module, FeedForward):
+            found.append(Part(feeding, NEURONS, f"{place}.expand"))
+            feeding += 1
+    return found
+
+
+def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
+    """Those parts that are asked for by name; by default memory cells and hidden states, or neurons."""
+    parts = cell_parts(model) if isinstance(model, nn.Module) else []
+    if isinstance(model, EncoderDecoder):
+        parts = []  # an encoder reads packed texts, a decoder writes: neither reads a text alone
+    if not parts:
+        raise ValueError(
+            f"{type(model).__name__} has no cells or neurons to look at; take a run of rnn, gru or lstm, or a "
+            f"Transformer that reads one text"
+        )
+    names = list(dict.fromkeys(part.name for part in parts))
+    if unknown := [name for name in wanted if name not in names]:
+        raise ValueError(f"part {unknown[0]!r} is not known; this model has: {', '.join(names)}")
+    kept = wanted or [name for name in ("cell", "hidden", NEURONS) if name in names]
+    return [part for part in parts if part.name in kept]
+
+
+class Read(NamedTuple):
+    """A text as tokens, each with its characters, and the activations of each part [T, C]."""
+
+    text: str
+    tokens: list[str]
+    offsets: list[tuple[int, int]]
+    activations: dict[Part, Activations]
+
+
+@torch.inference_mode()
+def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
+    """The activations of a LanguageModel's units while it reads a text, at each of its tokens.
+
+    What carries a state reads a text of any length; a model with a window reads it in pieces that each begin anew.
+    """
+    network, tokenizer = model.model, model.text_tokenizer
+    chosen = choose_parts(network, parts)
+    encoding = tokenizer.engine.encode(text, add_special_tokens=False)
+    if not encoding.ids:
+        raise ValueError("there is no token in the text to read")
+    places = list(dict.fromkeys(part.place for part in chosen))
+    seen: dict[str, list[Tensor]] = {place: [] for place in places}
+    for inputs, kept in _segments(model, encoding.ids):
+        with watching(network, *places) as found:
+            state = inputs.pop("carry")(inputs)
+        del state
+        for place in places:
+            seen[place].append(torch.cat(found[place], dim=1)[0, kept].float().cpu())
+    values: dict[Part, Activations] = {}
+    for part in chosen:
+        value = torch.cat(seen[part.place])
+        if part.name == NEURONS:
+            value = network.get_submodule(part.place.rpartition(".")[0]).activation(value)
+        values[part] = value.numpy()
+    shown = [tokenizer.show(token) for token in encoding.ids]
+    return Read(text, shown, encoding.offsets, values)
+
+
+def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[dict[str, Any], slice]]:
+    """Inputs of the passes over a text, with what runs each (`carry`), and the places of the text's tokens in them."""
+    network, frame = model.model, model.frame
+    reader = ability(network, PredictsNext)
+    if network.window is None and reader is not None:
+        (boundary,) = frame.row()["tokens"]
+        stream, state = torch.tensor([[boundary, *ids]], device=network.device), reader.start(1)
+        for number, segment in enumerate(torch.split(stream, SEGMENT, dim=1)):
+
+            def carry(inputs: dict[str, Any]) -> Any:
+                nonlocal state
+                state = network(inputs["tokens"], state=state).state
+                return state
+
+            yield {"tokens": segment, "carry": carry}, slice(1 if number == 0 else 0, None)
+        return
+    room = (network.window or SEGMENT) - frame.overhead("tokens", "a")
+    for start in range(0, len(ids), room):
+        (row,) = frame.rows([{"a": list(ids[start : start + room])}])
+        tokens = torch.tensor([row.inputs["tokens"].pieces], device=network.device)
+        first = row.inputs["tokens"].parts.index("a")
+        piece = slice(first, first + len(ids[start : start + room]))
+        yield {"tokens": tokens, "carry": lambda inputs: network(inputs["tokens"])}, piece
+
+
+@dataclass(frozen=True)
+class CellText(Viewed):
+    """One unit over a text, in colour: blue where it is above zero, orange below."""
+
+    layer: int
+    part: str
+    unit: int
+    pieces: list[tuple[str, float]]
+    title: str = field(default="A cell over a text", init=False)
+
+    @classmethod
+    def of(cls, read: Read, *, layer: int, part: str, unit: int) -> CellText:
+        """A unit of a text that was read."""
+        parts = {(each.layer, each.name): values for each, values in read.activations.items()}
+        if (layer, part) not in parts:
+            known = ", ".join(f"{name} of layer {number}" for number, name in parts)
+            raise ValueError(f"there is no {part} of layer {layer}; read were: {known}")
+        values = parts[layer, part]
+        if not 0 <= unit < values.shape[1]:
+            raise ValueError(f"unit = {unit}: there are {values.shape[1]}, 0 to {values.shape[1] - 1}")
+        return cls(layer, part, unit, cut_at_tokens(read, values[:, unit]))
+
+    def lead(self) -> str:
+        values = [value for _, value in self.pieces]
+        return (
+            f"Unit {self.unit} of {self.part}, layer {self.layer}: {min(values, default=0.0):.2f} to "
+            f"{max(values, default=0.0):.2f} over {len(values)} tokens."
+        )
+
+    def table(self) -> Table:
+        rows = [(place, text, value) for place, (text, value) in enumerate(self.pieces)]
+        return Table(("place", "token", "activation"), rows, ("d", "", "+.3f"))
+
+    def figures(self) -> list[Figure]:
+        most = max((abs(value) for _, value in self.pieces), default=1.0) or 1.0
+        return [ColouredText(f"{self.part} {self.unit} of layer {self.layer}", self.pieces, most, unit="+.2f")]
+
+
+def cut_at_tokens(read: Read, values: Activations) -> list[tuple[str, float]]:
+    """The text of each token, with what stands before it and no token has, and its number."""
+    found, place = [], 0
+    for (_, end), value in zip(read.offsets, values.tolist(), strict=True):
+        end = max(place, end)
+        found.append((read.text[place:end], value))
+        place = end
+    return found

@@ -1,0 +1,198 @@
+"""Errors off the beaten track: what a model does with sources that no training text prepared it for.
+
+A translator is given sentences as they are, scrambled, doubled, and words said over and over ("ag ag ag ag", whose
+"translations" were taken for prophecies); a model that continues texts is given prompts likewise, without any chance.
+Counted are loops (Holtzman et al. 2020), words copied from the source, words that nothing attends to (dropped) and
+words that attend to nothing in particular (invented): the last two by attention, which is a hint and no proof.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from lmlab.analysis.alignment import Alignment, attention_places
+from lmlab.analysis.view import Viewed
+from lmlab.models.abilities import WritesTarget, ability
+from lmlab.pages.figures import Bar, Bars, Figure
+from lmlab.pages.inspection import Table
+
+LONGEST_UNIT = 8
+FEWEST_TIMES = 3
+DROPPED, INVENTED = 0.15, 0.25
+"""Attention that a source token gets in all, and the most that a target token gives to one source token."""
+SYLLABLE = "ag"
+SHOWN = 40
+
+
+class Loop(NamedTuple):
+    """Words that are said several times in a row."""
+
+    words: list[str]
+    times: int
+
+
+class Output(NamedTuple):
+    """What became of one source or prompt."""
+
+    kind: str
+    source: str
+    output: str
+    loop: Loop | None
+    copied: list[str]
+    dropped: list[str]
+    invented: list[str]
+
+
+class Kind(NamedTuple):
+    """How many outputs of a kind have an error, by what it is."""
+
+    kind: str
+    outputs: int
+    loops: int
+    copied: int
+    dropped: int
+    invented: int
+    distinct: float
+    """The share of pairs of neighbouring words that are not said twice in an output."""
+
+
+@dataclass(frozen=True)
+class Errors(Viewed):
+    """What went wrong, by kind of input, with examples."""
+
+    outputs: list[Output]
+    aligned: bool
+    title: str = field(default="Errors off the beaten track", init=False)
+
+    def kinds(self) -> list[Kind]:
+        """The counts of each kind of input."""
+        found = []
+        for kind in dict.fromkeys(each.kind for each in self.outputs):
+            own = [each for each in self.outputs if each.kind == kind]
+            loops, copied, dropped, invented = (
+                sum(bool(getattr(each, name)) for each in own) for name in ("loop", "copied", "dropped", "invented")
+            )
+            pairs = [list(pairwise(each.output.split())) for each in own]
+            said, different = sum(map(len, pairs)), sum(len(set(each)) for each in pairs)
+            share = different / said if said else 1.0
+            found.append(Kind(kind, len(own), loops, copied, dropped, invented, share))
+        return found
+
+    def lead(self) -> str:
+        loops = sum(each.loop is not None for each in self.outputs)
+        return f"{loops} of {len(self.outputs)} outputs fall into a loop."
+
+    def notes(self) -> list[str]:
+        told = ["loop: at least three times the same words in a row; distinct: pairs of words that are not said twice"]
+        if self.aligned:
+            told.append("dropped and invented words are told by attention: a hint, no proof")
+        for each in [each for each in self.outputs if each.loop is not None][:3]:
+            assert each.loop is not None
+            told.append(f"{each.kind}: “{_cut(each.source)}” → “{' '.join(each.loop.words)}” {each.loop.times} times")
+        return told
+
+    def table(self) -> Table:
+        return Table(Kind._fields, self.kinds(), ("", "d", "d", "d", "d", "d", ".1%"))
+
+    def figures(self) -> list[Figure]:
+        bars = [Bar(each.kind, each.loops / each.outputs) for each in self.kinds()]
+        return [Bars("Outputs that fall into a loop", bars, most=1.0)]
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
+
+
+def find_loop(words: Sequence[str]) -> Loop | None:
+    """The longest stretch in which up to eight words are said three times or more in a row, if there is one."""
+    best: tuple[int, Loop] | None = None
+    for unit in range(1, LONGEST_UNIT + 1):
+        same = 0
+        for place in range(unit, len(words) + 1):
+            if place < len(words) and words[place] == words[place - unit]:
+                same += 1
+                continue
+            times = same // unit + 1
+            if times >= FEWEST_TIMES and (best is None or unit * times > best[0]):
+                start = place - same - unit
+                best = unit * times, Loop(list(words[start : start + unit]), times)
+            same = 0
+    return None if best is None else best[1]
+
+
+def provoke(sources: Sequence[str], *, seed: int = 0) -> list[tuple[str, str]]:
+    """Sources as they are and off the beaten track, each with its kind."""
+    draw = random.Random(seed)
+    found = [("as it is", source) for source in sources]
+    for source in sources:
+        words = source.split()
+        shuffled = draw.sample(words, len(words))
+        found += [("scrambled", " ".join(shuffled)), ("doubled", f"{source} {source}")]
+        found.append(("one word repeated", " ".join([draw.choice(words)] * 10)))
+    return [*found, *(("syllable repeated", " ".join([SYLLABLE] * times)) for times in (2, 5, 10, 20))]
+
+
+def find_errors(
+    model: Any, sources: Sequence[str], *, tokens: int = 80, seed: int = 0, provoked: bool = True
+) -> Errors:
+    """What a LanguageModel makes of sources (a translator) or prompts (a model that continues texts)."""
+    given = [source for source in sources if source.strip()]
+    if not given:
+        raise ValueError("there is no source to try: give texts")
+    tried = provoke(given, seed=seed) if provoked else [("as it is", source) for source in given]
+    if ability(model.model, WritesTarget) is None:
+        return _continue(model, tried, tokens=tokens)
+    best = [
+        found[0] if found else None for found in model.translator.translate([text for _, text in tried], tokens=tokens)
+    ]
+    kept = [(kind, text, each) for (kind, text), each in zip(tried, best, strict=True) if each is not None]
+    aligned = bool(attention_places(model.model))
+    alignments: list[Alignment | None] = [None] * len(kept)
+    if aligned:
+        alignments = list(model.aligner.align([text for _, text, _ in kept], [each for _, _, each in kept]))
+    outputs = []
+    for (kind, text, each), alignment in zip(kept, alignments, strict=True):
+        dropped, invented = ([], []) if alignment is None else unaligned(alignment)
+        outputs.append(_output(kind, text, each.text, dropped, invented))
+    return Errors(outputs, aligned)
+
+
+def _continue(model: Any, tried: Sequence[tuple[str, str]], *, tokens: int) -> Errors:
+    """The most probable continuation, found without chance by one beam."""
+    window = model.model.window
+    outputs = []
+    for kind, text in tried:
+        length = len(model.text_tokenizer.encode(text))
+        room = tokens if window is None else max(1, min(tokens, window - length - 1))
+        if window is None or length + 1 < window:
+            written = str(model.generate(text, tokens=room, beams=1))
+            outputs.append(_output(kind, text, written, [], []))
+    if not outputs:
+        raise ValueError(f"every prompt is longer than the model's window of {window} tokens: give shorter ones")
+    return Errors(outputs, aligned=False)
+
+
+def _output(kind: str, source: str, output: str, dropped: list[str], invented: list[str]) -> Output:
+    own = {word for word in source.split() if len(word) > 2 and word.isalpha()}
+    copied = sorted({word for word in output.split() if word in own})
+    return Output(kind, source, output, find_loop(output.split()), copied, dropped, invented)
+
+
+def unaligned(alignment: Alignment) -> tuple[list[str], list[str]]:
+    """Source tokens that get next to no attention, and target tokens that give none to any one source token.
+
+    The last token of either side is the boundary and does not count.
+    """
+    source, target, weights = alignment.source[:-1], alignment.target[:-1], alignment.weights[:-1]
+    got = [sum(row[place] for row in weights) for place in range(len(source))]
+    dropped = [token.strip() for token, total in zip(source, got, strict=True) if total < DROPPED]
+    invented = [
+        token.strip()
+        for token, row in zip(target, weights, strict=True)
+        if max(row[: len(source)], default=0.0) < INVENTED
+    ]
+    return dropped, invented

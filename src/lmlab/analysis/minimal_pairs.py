@@ -1,0 +1,223 @@
+"""Minimal pairs: does a model give the right sentence of two a higher probability? (Linzen et al. 2016, Marvin & Linzen
+2018, Warstadt et al. 2020)
+
+Whole sentences are compared, or only their critical words given what stands before them (given all else, for a masked
+model, whose sentences have a pseudo-log-likelihood). A pair that is given equal scores is not right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple, Protocol, get_args
+
+import numpy as np
+
+from lmlab.analysis.published_pairs import PUBLISHED, SOURCES
+from lmlab.analysis.view import Viewed
+from lmlab.data.reading.minimal_pairs import Pair, PairSet, Span
+from lmlab.decoding.scorer import Scorer
+from lmlab.decoding.scoring import Nats
+from lmlab.metrics.intervals import Estimate, wilson
+from lmlab.pages.figures import Bar, Bars, Figure
+from lmlab.pages.inspection import Table
+from lmlab.progress import ReportProgress
+
+Region = Literal["full", "critical"]
+REGIONS: tuple[Region, ...] = get_args(Region)
+DECIDED_BY: dict[str, Region] = {"Gulordava": "critical", "Linzen": "critical"}
+"""How the authors of a set score it; whole sentences where nothing else is said."""
+
+
+class Judged(NamedTuple):
+    """One pair with the log-probabilities (nats) of its sentences, or of their critical words."""
+
+    good: str
+    bad: str
+    phenomenon: str
+    paradigm: str
+    good_score: float
+    bad_score: float
+
+    @property
+    def right(self) -> bool:
+        """Whether the right sentence is the more probable one."""
+        return self.good_score > self.bad_score
+
+
+class Group(NamedTuple):
+    """Pairs of one phenomenon or one paradigm."""
+
+    phenomenon: str
+    paradigm: str
+    accuracy: float
+    low: float | None
+    high: float | None
+    pairs: int
+    published: dict[str, float]
+
+
+class HasScorer(Protocol):
+    """What users hold, as far as it is needed here."""
+
+    @property
+    def scorer(self) -> Scorer: ...
+
+
+@dataclass(frozen=True)
+class MinimalPairs(Viewed):
+    """How often a model prefers the right sentence, in all and by phenomenon."""
+
+    judged: list[Judged]
+    region: Region = "full"
+    pseudo: bool = False
+    name: str = ""
+    """That of the set, if it is a known one."""
+    title: str = field(default="Minimal pairs", init=False)
+
+    @property
+    def accuracy(self) -> Estimate:
+        """The share of pairs that are right, with its 95% interval."""
+        return _estimate(self.judged)
+
+    @property
+    def ties(self) -> int:
+        """Pairs whose sentences have equal scores: both may be unknown words to the tokenizer."""
+        return sum(each.good_score == each.bad_score for each in self.judged)
+
+    def groups(self, by: Literal["phenomenon", "paradigm"] = "phenomenon") -> list[Group]:
+        """The accuracy of each phenomenon or paradigm, in the order of the file."""
+        found: dict[tuple[str, str], list[Judged]] = {}
+        for each in self.judged:
+            found.setdefault((each.phenomenon, each.paradigm if by == "paradigm" else ""), []).append(each)
+        published = PUBLISHED.get(self.name, {})
+        return [
+            Group(phenomenon, paradigm, *_estimate(part), len(part), {} if paradigm else published.get(phenomenon, {}))
+            for (phenomenon, paradigm), part in found.items()
+        ]
+
+    def lead(self) -> str:
+        value, low, high = self.accuracy
+        within = f" (95%: {low:.1%} to {high:.1%})" if low is not None and high is not None else ""
+        what = "the whole sentence" if self.region == "full" else "the critical words"
+        return f"{value:.1%} of {len(self.judged):,} pairs are right{within}, judged by {what}; chance is 50%."
+
+    def notes(self) -> list[str]:
+        told = []
+        if self.pseudo:
+            told.append("masked model: pseudo-log-likelihoods, each token given all others (Salazar et al. 2020)")
+        if self.ties:
+            told.append(f"{self.ties:,} pairs have equal scores and count as wrong: words that the tokenizer lacks?")
+        if self.name in SOURCES:
+            told.append(SOURCES[self.name])
+        return told
+
+    def table(self) -> Table:
+        """All pairs, then each phenomenon with its paradigms."""
+        whole = Group("all pairs", "", *self.accuracy, len(self.judged), PUBLISHED.get(self.name, {}).get("", {}))
+        phenomena, paradigms = self.groups(), self.groups("paradigm")
+        beside = list(dict.fromkeys(name for group in [whole, *phenomena] for name in group.published))
+        rows: list[tuple[object, ...]] = []
+        for group in [whole, *(phenomena if len(phenomena) > 1 or phenomena[0].phenomenon else ())]:
+            rows.append((group.phenomenon or "other", *group[2:6], *(group.published.get(name) for name in beside)))
+            parts = [each for each in paradigms if each.phenomenon == group.phenomenon and each.paradigm]
+            if len(parts) > 1:
+                rows += [(f"  {each.paradigm}", *each[2:6], *[None] * len(beside)) for each in parts]
+        columns = ("phenomenon", "accuracy", "low", "high", "pairs", *beside)
+        return Table(columns, rows, ("", ".1%", ".1%", ".1%", ",d", *[".1%"] * len(beside)))
+
+    def figures(self) -> list[Figure]:
+        groups = self.groups()
+        bars = [Bar("all", *self.accuracy, tuple(PUBLISHED.get(self.name, {}).get("", {}).items()))]
+        if len(groups) > 1:
+            bars += [
+                Bar(group.phenomenon or "other", *group[2:5], beside=tuple(group.published.items())) for group in groups
+            ]
+        return [Bars("Accuracy by phenomenon", bars, most=1.0, line=0.5)]
+
+    def as_json(self) -> dict[str, object]:
+        value, low, high = self.accuracy
+        return {
+            "accuracy": value,
+            "low": low,
+            "high": high,
+            "pairs": len(self.judged),
+            "ties": self.ties,
+            "region": self.region,
+            "pseudo": self.pseudo,
+            "set": self.name,
+            "phenomena": [group._asdict() for group in self.groups()],
+            "paradigms": [group._asdict() for group in self.groups("paradigm") if group.paradigm],
+            "items": [{**each._asdict(), "right": each.right} for each in self.judged],
+        }
+
+
+def _estimate(judged: Sequence[Judged]) -> Estimate:
+    return wilson(sum(each.right for each in judged), len(judged))
+
+
+def choose_region(given: str | None, name: str) -> Region:
+    """What decides: as asked for, or as the authors of a known set have it."""
+    if given is None:
+        return DECIDED_BY.get(name, "full")
+    for region in REGIONS:
+        if given == region:
+            return region
+    raise ValueError(f"region {given!r} is not known; allowed: {', '.join(REGIONS)}")
+
+
+def judge(
+    model: HasScorer,
+    pairs: PairSet | Sequence[Pair],
+    *,
+    region: str | None = None,
+    batch: int = 64,
+    progress: ReportProgress | None = None,
+) -> MinimalPairs:
+    """Score both sentences of each pair with a model that predicts the next token, or fills blanks.
+
+    A sentence that is in several pairs is scored once.
+    """
+    name = pairs.name if isinstance(pairs, PairSet) else ""
+    given = pairs.pairs if isinstance(pairs, PairSet) else list(pairs)
+    if not given:
+        raise ValueError("there are no pairs to judge")
+    how, scorer = choose_region(region, name), model.scorer
+    texts = list(dict.fromkeys(text for pair in given for text in (pair.good, pair.bad)))
+    score = scorer.score(texts, batch=batch, progress=progress)
+    nats = dict(zip(texts, score.token_nats, strict=True))
+    regions: list[tuple[Span | None, Span | None]] = [
+        pair.critical() if how == "critical" else (None, None) for pair in given
+    ]
+    offsets: dict[str, list[Span]] = {}
+    if how == "critical":
+        encodings = scorer.tokenizer.engine.encode_batch(texts, add_special_tokens=False)
+        offsets = {text: encoding.offsets for text, encoding in zip(texts, encodings, strict=True)}
+    judged = []
+    for pair, spans in zip(given, regions, strict=True):
+        good, bad = (
+            _log_probability(nats[text], span, offsets.get(text, []))
+            for text, span in zip((pair.good, pair.bad), spans, strict=True)
+        )
+        judged.append(Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, good, bad))
+    return MinimalPairs(judged, region=how, pseudo=score.pseudo, name=name)
+
+
+def _log_probability(nats: Nats, span: Span | None, offsets: Sequence[Span]) -> float:
+    """Of a text, or of those of its tokens that have a character of the span; −0 is 0."""
+    if span is None:
+        return 0.0 - float(nats.sum())
+    chosen = np.array([first < span[1] and end > span[0] for first, end in offsets], dtype=bool)
+    return 0.0 - float(nats[chosen].sum())
+
+
+def judge_scores(pairs: PairSet | Sequence[Pair], good: Sequence[float], bad: Sequence[float]) -> MinimalPairs:
+    """The same of log-probabilities that are known already, as of files that others published."""
+    given = pairs.pairs if isinstance(pairs, PairSet) else list(pairs)
+    if not len(given) == len(good) == len(bad):
+        raise ValueError(f"{len(given)} pairs, {len(good)} and {len(bad)} scores: give one of each for every pair")
+    judged = [
+        Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, float(a), float(b))
+        for pair, a, b in zip(given, good, bad, strict=True)
+    ]
+    return MinimalPairs(judged, region="critical", name=pairs.name if isinstance(pairs, PairSet) else "")

@@ -1,0 +1,100 @@
+"""Properties of places in a text that a cell may keep track of: inside quotes, inside brackets, late in the line …
+
+Each says for every character whether it holds *after* that character has been read, which is when a state can know it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.config import suggest
+
+Marks = NDArray[np.bool_]
+Property = Callable[[str], Marks]
+
+OPENING, CLOSING = "([{", ")]}"
+LONGEST = 400
+"""Characters after which a quotation or bracket is taken to have been closed, or never opened."""
+LATE = 40
+"""The character of a line from which on it is late in it."""
+
+
+def in_quotes(text: str) -> Marks:
+    """Between double quotation marks, straight or curly; those left open are closed by an empty line."""
+    marks, since = np.zeros(len(text), bool), -1
+    for place, letter in enumerate(text):
+        if letter == "“" or (letter == '"' and since < 0):
+            since = place
+        elif letter in '"”' or (letter == "\n" and text[place - 1 : place] == "\n") or place - since > LONGEST:
+            since = -1
+        marks[place] = since >= 0
+    return marks
+
+
+def in_brackets(text: str) -> Marks:
+    """Between round, square or curly brackets; those left open are closed by an empty line."""
+    marks, depth, since = np.zeros(len(text), bool), 0, 0
+    for place, letter in enumerate(text):
+        if letter in OPENING:
+            depth, since = depth + 1, place
+        elif letter in CLOSING:
+            depth = max(0, depth - 1)
+        elif (letter == "\n" and text[place - 1 : place] == "\n") or place - since > LONGEST:
+            depth = 0
+        marks[place] = depth > 0
+    return marks
+
+
+def late_in_line(text: str) -> Marks:
+    """At the 40th character of a line or later."""
+    marks, column = np.zeros(len(text), bool), 0
+    for place, letter in enumerate(text):
+        column = 0 if letter == "\n" else column + 1
+        marks[place] = column >= LATE
+    return marks
+
+
+def in_capitals(text: str) -> Marks:
+    """Within a word of capital letters only, of two or more."""
+    return matches(r"\b[A-Z]{2,}\b")(text)
+
+
+def in_if(text: str) -> Marks:
+    """Within the condition of an `if`, `elif` or `while` of a program: up to the colon or the end of the line."""
+    return matches(r"(?m)^\s*(?:if|elif|while)\b[^:\n]*")(text)
+
+
+def matches(pattern: str) -> Property:
+    """Within what a regular expression finds."""
+    try:
+        expression = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"{pattern!r} is no regular expression: {error}") from None
+
+    def find(text: str) -> Marks:
+        marks = np.zeros(len(text), bool)
+        for found in expression.finditer(text):
+            marks[found.start() : found.end()] = True
+        return marks
+
+    return find
+
+
+PROPERTIES: dict[str, Property] = {
+    "quotes": in_quotes,
+    "brackets": in_brackets,
+    "line": late_in_line,
+    "capitals": in_capitals,
+    "if": in_if,
+}
+
+
+def find_property(name: str) -> Property:
+    """The property of this name; a ValueError names the nearest."""
+    if name not in PROPERTIES:
+        raise ValueError(f"unknown property {name!r}{suggest(name, PROPERTIES)}")
+    return PROPERTIES[name]

@@ -1,0 +1,214 @@
+"""Senses: the vectors of one word in many sentences, which lie apart where it means different things.
+
+The picture of every lecture on contextual vectors (Peters et al. 2018, section 5.3; Reif et al. 2019), with a number:
+is the nearest occurrence in other sentences one of the same sense? Shapes: N occurrences, D width.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple, get_args
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from lmlab.analysis.layer_mix import read_layers
+from lmlab.analysis.probing import AT_ONCE, EVERY, layer_widths
+from lmlab.analysis.view import Viewed
+from lmlab.data.reading.senses import Occurrence
+from lmlab.metrics.intervals import wilson
+from lmlab.models.model import Model
+from lmlab.pages.figures import Dot, Figure, Lines, Scatter
+from lmlab.pages.inspection import Table
+from lmlab.progress import ReportProgress
+from lmlab.tokenizers.frames import pad_rows
+from lmlab.tokenizers.words import read_words
+
+Projection = Literal["pca", "tsne"]
+PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
+MOST_POINTS = 600
+
+
+class Point(NamedTuple):
+    """An occurrence in the plane."""
+
+    x: float
+    y: float
+    sense: str
+    text: str
+
+
+class LayerSenses(NamedTuple):
+    """How often the nearest neighbour has the same sense, in all and as the mean over the senses."""
+
+    layer: int
+    accuracy: float | None
+    low: float | None
+    high: float | None
+    by_sense: float | None
+
+
+@dataclass(frozen=True)
+class Senses(Viewed):
+    """The occurrences of a word, layer by layer."""
+
+    word: str
+    layers: list[LayerSenses]
+    layer: int
+    """That which is drawn."""
+    projection: str
+    points: list[Point]
+    counts: dict[str, int]
+    majority: float | None = None
+    title: str = field(default="Senses of a word", init=False)
+
+    def lead(self) -> str:
+        chosen = self.layers[self.layer]
+        if chosen.accuracy is None:
+            return f"{sum(self.counts.values()):,} occurrences of “{self.word}”, layer {self.layer}."
+        return (
+            f"“{self.word}”: in layer {self.layer} the nearest occurrence has the same sense in "
+            f"{chosen.accuracy:.1%} of cases ({chosen.by_sense:.1%} as the mean over the senses; "
+            f"the most frequent sense: {self.majority:.1%})."
+        )
+
+    def notes(self) -> list[str]:
+        return ["distances in the picture are those of the projection; the figures are of cosines in all dimensions"]
+
+    def table(self) -> Table:
+        return Table(("layer", "accuracy", "low", "high", "by sense"), self.layers, ("d", ".1%", ".1%", ".1%", ".1%"))
+
+    def figures(self) -> list[Figure]:
+        dots = [Dot(point.x, point.y, point.sense or self.word, point.text) for point in self.points]
+        drawn: list[Figure] = [Scatter(f"“{self.word}” in layer {self.layer} ({self.projection})", dots)]
+        if self.layers[0].accuracy is not None and len(self.layers) > 1:
+            lines = [("all", [each.accuracy or 0.0 for each in self.layers])]
+            lines.append(("mean over senses", [each.by_sense or 0.0 for each in self.layers]))
+            drawn.append(Lines("Same sense by layer", [str(each.layer) for each in self.layers], lines, unit=".0%"))
+        return drawn
+
+
+def read_senses_of(
+    model: Any,
+    word: str,
+    occurrences: Sequence[Occurrence],
+    against: Sequence[Occurrence] = (),
+    *,
+    layer: int = -1,
+    projection: str = "pca",
+    seed: int = 0,
+    progress: ReportProgress | None = None,
+) -> Senses:
+    """Draw the occurrences of a word by a LanguageModel's vectors, and judge them by others `against` which they lie.
+
+    Without senses nothing is judged. Without others each is judged by the rest.
+    """
+    how = next((each for each in PROJECTIONS if each == projection), None)
+    if how is None:
+        raise ValueError(f"projection {projection!r} is not known; allowed: {', '.join(PROJECTIONS)}")
+    if len(occurrences) < 3:
+        raise ValueError(f"{len(occurrences)} occurrences of {word!r}: at least 3 are needed for a picture")
+    total = len(occurrences) + len(against)
+    own = occurrence_vectors(model, occurrences, progress=progress, total=total)
+    other = occurrence_vectors(model, against, progress=progress, total=total, done=len(own[0])) if against else own
+    last = len(own) - 1
+    if not -last - 1 <= layer <= last:
+        raise ValueError(f"layer = {layer}: this model has the layers 0 (embeddings) to {last}")
+    layer %= len(own)
+    senses = [each.sense for each in occurrences]
+    known = [each.sense for each in against] if against else senses
+    judged = [
+        _judge(number, a, senses, b, known, alone=not against)
+        for number, (a, b) in enumerate(zip(own, other, strict=True))
+    ]
+    majority = Counter(senses).most_common(1)[0][1] / len(senses) if all(senses) else None
+    some = range(len(occurrences))[:MOST_POINTS]
+    places = project(own[layer][list(some)], how, seed=seed)
+    points = [Point(float(places[i, 0]), float(places[i, 1]), senses[i], _told(occurrences[i])) for i in some]
+    return Senses(word, judged, layer, how, points, dict(Counter(senses)), majority)
+
+
+def _told(occurrence: Occurrence) -> str:
+    words, place = occurrence.words, occurrence.place
+    return " ".join([*words[max(0, place - 6) : place], f"[{words[place]}]", *words[place + 1 : place + 7]])
+
+
+@torch.inference_mode()
+def occurrence_vectors(
+    model: Any,
+    occurrences: Sequence[Occurrence],
+    *,
+    progress: ReportProgress | None = None,
+    total: int | None = None,
+    done: int = 0,
+) -> list[Tensor]:
+    """For every layer the vectors [N, D] of the words, means over their pieces.
+
+    Of a sentence that the model cannot hold, the pieces around the word are read.
+    """
+    network, frame = model.model, model.frame
+    tokenizer = model.source_tokenizer or model.text_tokenizer
+    if not isinstance(network, Model):
+        model.embedder.read([[]])  # says what is missing
+    widths = layer_widths(model)
+    room = None if network.window is None else network.window - frame.overhead(frame.reads, "a")
+    found: list[Tensor] = []
+    for first in range(0, len(occurrences), AT_ONCE):
+        documents, spans = [], []
+        for occurrence in occurrences[first : first + AT_ONCE]:
+            text = read_words(occurrence.words, tokenizer)
+            pieces = [i for i, word in enumerate(text.words) if word == occurrence.place]
+            start = 0 if room is None else max(0, min(pieces[0] - room // 2, len(text.pieces) - room))
+            end = None if room is None else start + room
+            documents.append({"a": text.pieces[start:end]})
+            spans.append([i - start for i in pieces if end is None or i < end])
+        rows = [row.inputs[frame.reads] for row in frame.rows(documents)]
+        tokens, lengths = pad_rows([row.pieces for row in rows], device=network.device)
+        mixed = read_layers(network, tokens, lengths, EVERY).float().cpu()
+        for row, vectors, span in zip(rows, mixed, spans, strict=True):
+            places = row.places("a")
+            found.append(vectors[[places[i] for i in span]].mean(0))
+        if progress is not None:
+            progress(done + len(found), total or len(occurrences))
+    return list(torch.split(torch.stack(found), widths, dim=1))
+
+
+def nearest_senses(vectors: Tensor, known: Tensor, senses: Sequence[str], *, alone: bool = False) -> list[str]:
+    """The sense of the nearest known vector by cosine; `alone`: the vectors are the known ones, each without itself."""
+    a, b = (torch.nn.functional.normalize(each, dim=1) for each in (vectors, known))
+    similar = a @ b.T
+    if alone:
+        similar.fill_diagonal_(-2.0)
+    return [senses[i] for i in similar.argmax(1).tolist()]
+
+
+def _judge(
+    layer: int, vectors: Tensor, senses: Sequence[str], known: Tensor, known_senses: Sequence[str], *, alone: bool
+) -> LayerSenses:
+    if not all(senses) or not all(known_senses):
+        return LayerSenses(layer, None, None, None, None)
+    guessed = nearest_senses(vectors, known, known_senses, alone=alone)
+    right = np.array([a == b for a, b in zip(guessed, senses, strict=True)])
+    each = [float(right[np.array([s == sense for s in senses])].mean()) for sense in dict.fromkeys(senses)]
+    return LayerSenses(layer, *wilson(int(right.sum()), len(right)), float(np.mean(each)))
+
+
+def project(vectors: Tensor, how: Projection, *, seed: int = 0) -> Tensor:
+    """[N, D] -> [N, 2]: the two main components, or t-SNE (van der Maaten & Hinton 2008), which needs scikit-learn."""
+    if how == "pca":
+        centred = (vectors - vectors.mean(0)).double()
+        u, s, _ = torch.linalg.svd(centred, full_matrices=False)
+        places: Tensor = u[:, :2] * s[:2]
+        signs = places.gather(0, places.abs().argmax(0, keepdim=True)).sign()  # a component has no sign of its own
+        return (places * torch.where(signs == 0, 1.0, signs)).float()
+    try:
+        from sklearn.manifold import TSNE
+    except ImportError:
+        raise ValueError("t-SNE needs scikit-learn: pip install 'lmlab[analysis]', or take projection = pca") from None
+    perplexity = min(30.0, max(2.0, (len(vectors) - 1) / 3))
+    drawn = TSNE(2, perplexity=perplexity, metric="cosine", init="random", random_state=seed)
+    found: Tensor = torch.from_numpy(drawn.fit_transform(vectors.numpy()))
+    return found

@@ -1,0 +1,62 @@
+"""Layers by task: which layers a fine-tuned run with a learnt mix reads (Peters et al. 2018, figure 2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from torch import Tensor
+
+from lmlab.analysis.view import Viewed
+from lmlab.pages.figures import Figure, Heatmap
+from lmlab.pages.inspection import Table
+
+
+class Mixed(NamedTuple):
+    """A run, its task, what each layer weighs (the embeddings first; they sum to 1), and γ."""
+
+    run: str
+    task: str
+    shares: list[float]
+    gamma: float
+
+
+@dataclass(frozen=True)
+class TaskLayers(Viewed):
+    """The mixes of several runs beside each other."""
+
+    runs: list[Mixed]
+    title: str = field(default="Layers by task", init=False)
+
+    def lead(self) -> str:
+        told = []
+        for each in self.runs:
+            best = max(range(len(each.shares)), key=lambda i: each.shares[i])
+            told.append(f"{each.run} ({each.task}) reads layer {best} most ({each.shares[best]:.1%})")
+        return "; ".join(told) + "."
+
+    def notes(self) -> list[str]:
+        return ["layer 0 are the embeddings; a mix starts even, so that small differences mean little"]
+
+    def table(self) -> Table:
+        most = max(len(each.shares) for each in self.runs)
+        rows = [
+            (each.run, each.task, each.gamma, *each.shares, *[None] * (most - len(each.shares))) for each in self.runs
+        ]
+        columns = ("run", "task", "gamma", *(f"layer {i}" for i in range(most)))
+        return Table(columns, rows, ("", "", ".2f", *[".1%"] * most))
+
+    def figures(self) -> list[Figure]:
+        most = max(len(each.shares) for each in self.runs)
+        values = [[*each.shares, *[0.0] * (most - len(each.shares))] for each in self.runs]
+        names = [f"{each.run} · {each.task}" for each in self.runs]
+        return [Heatmap("Share of each layer", names, [str(i) for i in range(most)], values, unit=".1%")]
+
+
+def read_mix(run: str, task: str, heads: Mapping[str, Tensor]) -> Mixed:
+    """The mix among the heads of a fine-tuned run; a ValueError where it has learnt none."""
+    if "mix.scores" not in heads:
+        raise ValueError(f"{run} has learnt no mix of layers: fine-tune with --how mix")
+    shares = heads["mix.scores"].double().softmax(0).tolist()
+    return Mixed(run, task, shares, float(heads.get("mix.gamma", 1.0)))

@@ -1,0 +1,97 @@
+"""What an analysis found where the user wants it: as a table on the screen, as JSON, or as a file."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmlab.cli.texts import OVERWRITE, check_outputs
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from lmlab.analysis.view import Viewed
+    from lmlab.language_model import LanguageModel
+
+JSON = "Print only JSON."
+OUTPUT = "Write a file: .html (a page), .png, .json or .csv (the table)."
+DEVICE = "auto, cpu, cuda or mps."
+REPLACE = OVERWRITE
+SUFFIXES = (".html", ".png", ".json", ".csv")
+MOST_LINES = 200
+"""Rows of a table on the screen; files have all."""
+
+
+def check_output(output: Path | None, *, inputs: Sequence[str | Path | None], overwrite: bool) -> None:
+    """Refuse what cannot be written before any work is done."""
+    if output is None:
+        return
+    if output.suffix not in SUFFIXES:
+        raise ValueError(f"-o {output}: end the name with {', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}")
+    check_outputs({"-o": output}, inputs=inputs, overwrite=overwrite)
+
+
+def open_run(run: Path, device: str) -> LanguageModel:
+    """The model of a run, on the device that is asked for."""
+    from lmlab.language_model import load
+    from lmlab.training.loop import choose_device
+
+    return load(run, device=choose_device(device))
+
+
+def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> None:
+    """Write the file, if one is asked for; print JSON, or the table with its notes."""
+    if output is not None:
+        write(view, output, about=about)
+        print(f"wrote {output}", file=sys.stderr)
+    if json_:
+        print(to_json(view))
+        return
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    found, console = view.table(), Console(highlight=False)
+    console.print(Text(view.lead(), style="bold"))
+    grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
+    for name, how in zip(found.columns, found.formats, strict=True):
+        grid.add_column(Text(name), justify="right" if how else "left", overflow="fold")
+    for row in found.rows[:MOST_LINES]:
+        grid.add_row(*(Text(cell) for cell in found.told(row)))
+    console.print(grid)
+    if len(found.rows) > MOST_LINES:
+        console.print(f"{len(found.rows) - MOST_LINES:,} more rows: -o FILE.csv or --json has all")
+    for note in view.notes():
+        console.print(Text(f"note: {note}", style="dim"))
+
+
+def to_json(view: Viewed) -> str:
+    """All of a record as one line of JSON."""
+    import json
+
+    from lmlab.analysis.view import plain
+
+    return json.dumps(plain(view.as_json()), ensure_ascii=False, allow_nan=False)
+
+
+def write(view: Viewed, output: Path, *, about: str = "") -> None:
+    """Write the record in the form that the name of the file asks for, whole or not at all."""
+    from lmlab.checkpoint import write_bytes, writing
+    from lmlab.pages.figures import save_png
+    from lmlab.pages.inspection import to_csv, to_page
+
+    if output.suffix == ".png":
+        with writing(output) as new:
+            drawn = new.with_suffix(".png")
+            save_png(view.figures(), drawn)
+            if drawn != new:
+                drawn.replace(new)
+        return
+    content: dict[str, Any] = {
+        ".html": lambda: to_page(view, about=about),
+        ".json": lambda: to_json(view) + "\n",
+        ".csv": lambda: to_csv(view.table()),
+    }
+    write_bytes(output, content[output.suffix]().encode())

@@ -1,0 +1,132 @@
+"""lmlab prompt: tasks without training."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from lmlab.metrics.intervals import Estimate
+    from lmlab.prompting import Asked
+
+
+def prompt(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that continues texts, trained or imported.")],
+    data: Annotated[
+        Path,
+        typer.Argument(
+            metavar="DATA",
+            help="Labelled examples in any format of lmlab finetune; plain text or LAMBADA's JSON lines for last-word "
+            "and cloze; lines with a tab for translation.",
+        ),
+    ],
+    task: Annotated[
+        str,
+        typer.Option(
+            help="sentiment, entailment, last-word, cloze, question, translation, or a TOML file with a template."
+        ),
+    ],
+    shots: Annotated[str, typer.Option(help="Numbers of examples before each item, such as 0,1,8.")] = "0",
+    test: Annotated[Path | None, typer.Option(help="Items to answer; examples are then drawn from DATA.")] = None,
+    examples: Annotated[int, typer.Option(min=1, help="Items to answer, at most, drawn by the seed.")] = 200,
+    finetuned: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="A run that was fine-tuned on the task, to compare with.")
+    ] = None,
+    seed: Annotated[int, typer.Option(min=0, help="Draws the items and the examples before each.")] = 0,
+    show: Annotated[bool, typer.Option("--show", help="Show the first prompt and its answer, too.")] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Do a task by prompting, without training (zero-shot, few-shot).
+
+    A template puts the task as a text in which the answer comes next. Classes are told apart by the likelihood of
+    their words; other answers are written. Scores are beside those of the commonest answer.
+
+    Examples:
+
+      lmlab prompt runs/gpt2 SST-2 --task sentiment --shots 0,1,8
+
+      lmlab prompt runs/gpt2 lambada_test.jsonl --task last-word --examples 500
+
+      lmlab prompt runs/gpt2 book.txt --task cloze
+
+      lmlab prompt runs/gpt2 reviews.tsv --task mine.toml --shots 0,4 --finetuned runs/stars
+    """
+    from lmlab.cli.bars import counting
+    from lmlab.language_model import load
+    from lmlab.prompting import ask, find_template, read_items
+    from lmlab.training.loop import choose_device
+
+    template = find_template(task)
+    numbers = _numbers(shots)
+    items = read_items(template, data, test=test, seed=seed)
+    lm = load(run, device=choose_device(device))
+    with counting("asking") as progress:
+        asked = ask(lm, template, items, shots=numbers, seed=seed, most=examples, progress=progress)
+    tuned = None
+    if finetuned is not None:
+        from lmlab.prompting.comparing import score_finetuned
+
+        tuned = score_finetuned(load(finetuned, device=choose_device(device)), items, most=examples, seed=seed)
+    if json_:
+        import json
+
+        print(json.dumps(_as_dict(asked, task, seed, tuned), ensure_ascii=False))
+        return
+    _print(asked, task, run.name, tuned, None if finetuned is None else finetuned.name)
+    if show:
+        first = asked.answers[-1]
+        sys.stdout.write(f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.predicted[0]}\n")
+
+
+def _numbers(text: str) -> list[int]:
+    try:
+        numbers = [int(each) for each in text.split(",")]
+    except ValueError:
+        numbers = []
+    if not numbers or min(numbers) < 0:
+        raise ValueError(f"shots = {text}: give numbers of examples with commas between them, such as 0,1,8")
+    return numbers
+
+
+def _print(asked: Asked, task: str, run: str, tuned: Estimate | None, tuned_name: str | None) -> None:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(title=f"{task}: {asked.items:,} items", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.caption, table.caption_justify = "scores times 100, 95% intervals", "left"
+    names = list(asked.answers[0].scores)
+    for name in ("", "shots", *names):
+        table.add_column(name, justify="left" if not name else "right")
+    for answers in asked.answers:
+        others = (f"{100 * answers.scores[name].value:.1f}" for name in names[1:])
+        table.add_row(run, str(answers.shots), _tell(answers.scores[names[0]]), *others)
+    blank = [""] * (len(names) - 1)
+    table.add_row("commonest answer", "", _tell(asked.majority), *blank)
+    if tuned is not None:
+        table.add_row(f"{tuned_name} (fine-tuned)", "", _tell(tuned), *blank)
+    Console(highlight=False).print(table)
+
+
+def _tell(score: Estimate) -> str:
+    if score.low is None or score.high is None:
+        return f"{100 * score.value:.1f}"
+    return f"{100 * score.value:.1f} ({100 * score.low:.1f}–{100 * score.high:.1f})"
+
+
+def _as_dict(asked: Asked, task: str, seed: int, tuned: Estimate | None) -> dict[str, object]:
+    return {
+        "task": task,
+        "items": asked.items,
+        "seed": seed,
+        "shots": [
+            {"shots": each.shots, "scores": {name: score._asdict() for name, score in each.scores.items()}}
+            for each in asked.answers
+        ],
+        "majority": asked.majority._asdict(),
+        "finetuned": None if tuned is None else tuned._asdict(),
+    }

@@ -1,0 +1,96 @@
+"""lmlab serve: runs behind the API that people's tools speak."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+def serve(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; a run's id is its name.")],
+    host: Annotated[str, typer.Option(help="The address to listen on; any but this machine's own needs --token.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+    token: Annotated[
+        str | None,
+        typer.Option(envvar="LMLAB_TOKEN", help="Who asks must send this as a bearer token (API key)."),
+    ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name under which the server may be asked (may be given several times)."),
+    ] = None,
+    max_batch: Annotated[int, typer.Option(min=2, max=256, help="Texts that are continued at once.")] = 32,
+    max_queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are refused with 429.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Tokens to write for one text, at most.")] = 4096,
+    drain: Annotated[
+        float, typer.Option(min=0, max=60, help="Seconds that texts in the writing have to finish at the end.")
+    ] = 8.0,
+    lenient: Annotated[
+        bool, typer.Option("--lenient", help="Pass over unknown models, fields and odd values, for test suites.")
+    ] = False,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+) -> None:
+    """Serve runs behind the OpenAI completions API.
+
+    Any run: an n-gram, an LSTM or a GPT-2 continues texts, a masked model fills blanks, a translator translates, a
+    fine-tuned run predicts. Open the address in a browser to try it.
+
+    Examples:
+
+      lmlab serve runs/book
+
+      lmlab serve runs/book runs/stars --port 9000 --max-batch 16
+
+      lmlab serve runs/book --host 0.0.0.0 --token "$(openssl rand -hex 16)" --allow-host lab.example.org
+
+      curl http://127.0.0.1:8000/v1/completions -H "Content-Type: application/json" -d '{"prompt": "Once", "seed": 1}'
+
+    The same seed gives the same text, whatever else is being written. Ctrl-C, or SIGTERM, lets texts in the writing
+    finish for up to --drain seconds.
+    """
+    try:
+        import fastapi  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError:
+        raise ValueError("the server needs fastapi and uvicorn: pip install 'lmlab[serve]'") from None
+    from lmlab.serve.guard import LOOPBACK, Rules, is_loopback
+
+    if token is not None and len(token) < 8:
+        raise ValueError("token: give at least 8 characters, for instance those of  openssl rand -hex 16")
+    if not is_loopback(host) and not token:
+        raise ValueError(
+            f"host = {host}: others could use the server; give a --token that they must know, or leave --host out"
+        )
+    names = [run.resolve().name for run in runs]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"several runs are named {', '.join(twice)}: a run's id is its name; rename a folder")
+
+    from rich.console import Console
+
+    from lmlab.language_model import load
+    from lmlab.serve.app import make_app
+    from lmlab.serve.served import Limits, Runs, serve_run
+    from lmlab.serve.server import make_server
+    from lmlab.training.loop import choose_device
+
+    limits = Limits(rows=max_batch, queue=max_queue, tokens=max_tokens, lenient=lenient)
+    place = choose_device(device)
+    models = {name: load(run, device=place) for name, run in zip(names, runs, strict=True)}
+    every = Runs(served={name: serve_run(name, lm, limits=limits) for name, lm in models.items()}, limits=limits)
+    hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in allow_host or ())))
+    app = make_app(every, rules=Rules(hosts=hosts, token=token))
+    server = make_server(app, every, host=host, port=port, drain=drain)
+    console = Console(highlight=False, stderr=True)
+
+    def tell(address: str) -> None:
+        for name, served in every.served.items():
+            console.print(f"{name}: {', '.join(served.abilities)}", style="dim", markup=False)
+        console.print(f"serving at {address}  (Ctrl-C ends it)", markup=False)
+
+    server.started_at = tell
+    server.run()
+    if not server.started:
+        raise typer.Exit(2)

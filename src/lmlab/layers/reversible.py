@@ -1,0 +1,123 @@
+"""Reversible layers: the inputs of a layer follow from its outputs, so activations are stored once, whatever the depth.
+
+    y₁ = x₁ + F(x₂),  y₂ = x₂ + G(y₁)   and back:   x₂ = y₂ − G(y₁),  x₁ = y₁ − F(x₂)
+
+Gomez et al. 2017 (RevNet); Kitaev et al. 2020, section 3, with F attention and G the feed-forward net. The backward
+pass undoes layer by layer, and computes each once more with the random numbers of the first time, so that dropout drops
+the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from typing import Any, Protocol, cast
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from lmlab.layers.watching import unwatched
+
+
+class ReversibleLayer(Protocol):
+    """What is stacked; `f` is also given what of its layer must stay the same when it is computed again."""
+
+    def f(self, x: Tensor, kept: Any) -> Tensor: ...
+
+    def g(self, y: Tensor) -> Tensor: ...
+
+    def parameters(self) -> Iterator[nn.Parameter]: ...
+
+
+def run_reversible(
+    layers: Sequence[ReversibleLayer], x: tuple[Tensor, Tensor], kept: Sequence[Any], *, piece: int
+) -> tuple[Tensor, Tensor]:
+    """x₁, x₂ [B, T, D] through all layers, each with its own of `kept`; G takes `piece` tokens at a time."""
+    parameters = [each for layer in layers for each in layer.parameters() if each.requires_grad]
+    found = _Reversible.apply(layers, kept, piece, *x, *parameters)  # type: ignore[no-untyped-call]
+    return cast(tuple[Tensor, Tensor], found)
+
+
+def in_pieces(layer: ReversibleLayer, y: Tensor, piece: int) -> Tensor:
+    """G of y [B, T, D], so many tokens at a time: it works on each by itself, and its inner vectors are wide."""
+    if y.shape[1] <= piece:
+        return layer.g(y)
+    return torch.cat([layer.g(part) for part in torch.split(y, piece, 1)], 1)
+
+
+class _Randomness:
+    """Where the generators stand, to be put back there later; and the precision in which is computed."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.cpu = torch.get_rng_state()
+        self.cuda = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+        self.half = torch.get_autocast_dtype(device.type) if _narrows(device) else None
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        with torch.random.fork_rng([self.device] if self.cuda is not None else []):
+            torch.set_rng_state(self.cpu)
+            if self.cuda is not None:
+                torch.cuda.set_rng_state(self.cuda, self.device)
+            with nullcontext() if self.half is None else torch.autocast(self.device.type, dtype=self.half):
+                yield
+
+
+def _narrows(device: torch.device) -> bool:
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
+class _Reversible(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, layers: Sequence[ReversibleLayer], kept: Sequence[Any], piece: int, x1: Tensor, x2: Tensor, *_: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.layers, ctx.kept, ctx.piece, ctx.random = layers, kept, piece, []
+        for layer, mine in zip(layers, kept, strict=True):
+            before = _Randomness(x1.device)
+            x1 = x1 + layer.f(x2, mine)
+            between = _Randomness(x1.device)
+            x2 = x2 + in_pieces(layer, x1, piece)
+            ctx.random.append((before, between))
+        ctx.save_for_backward(x1, x2)
+        return x1, x2
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Tensor | None, ...]:
+        y1, y2 = ctx.saved_tensors
+        gradients: dict[nn.Parameter, Tensor] = {}
+        with unwatched():
+            for layer, mine, random in zip(ctx.layers[::-1], ctx.kept[::-1], ctx.random[::-1], strict=True):
+                weights = [each for each in layer.parameters() if each.requires_grad]
+                undone, pieces = [], []
+                with random[1].again():
+                    for y, d in zip(torch.split(y1, ctx.piece, 1), torch.split(d2, ctx.piece, 1), strict=True):
+                        value, change = _again(layer.g, y, d, weights, gradients)
+                        undone.append(value)
+                        pieces.append(change)
+                x2 = y2 - torch.cat(undone, 1)
+                d1 = d1 + torch.cat(pieces, 1)
+                with random[0].again():
+                    value, change = _again(
+                        lambda x, layer=layer, mine=mine: layer.f(x, mine), x2, d1, weights, gradients
+                    )
+                y1, y2, d2 = y1 - value, x2, d2 + change
+        learnt = [each for layer in ctx.layers for each in layer.parameters() if each.requires_grad]
+        return None, None, None, d1, d2, *(gradients.get(each) for each in learnt)
+
+
+def _again(
+    function: Any, x: Tensor, d: Tensor, weights: list[nn.Parameter], gradients: dict[nn.Parameter, Tensor]
+) -> tuple[Tensor, Tensor]:
+    """The function of x once more, and the gradient of x; the gradients of the weights are added to those there are."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_()
+        y = function(x)
+    d_x, *d_weights = torch.autograd.grad(y, (x, *weights), d.to(y.dtype), allow_unused=True)
+    for weight, change in zip(weights, d_weights, strict=True):
+        if change is not None:
+            gradients[weight] = gradients[weight] + change if weight in gradients else change
+    return y.detach(), torch.zeros_like(x) if d_x is None else d_x

@@ -1,0 +1,226 @@
+"""ELMo (Peters et al. 2018): a language model in each direction, whose layers together are vectors of words in context.
+
+    x_k        = CharacterCNN(letters of w_k)                              shared
+    →h_{k,j}   = LSTMP_j(→h_{k,j−1}, →h_{k−1,j}) (+ →h_{k,j−1} from the second layer on)     →h_{k,0} = x_k
+    ←h_{k,j}   = the same from right to left
+    P(w_{k+1} | w_1 … w_k) = softmax(V →h_{k,L} + b),   P(w_{k−1} | w_k … w_N) = softmax(V ←h_{k,L} + b)    V shared
+    loss       = the mean over both directions
+    h_{k,j}    = [→h_{k,j}; ←h_{k,j}],  h_{k,0} = [x_k; x_k]                what `layers` gives
+
+A task reads γ Σ_j s_j h_{k,j} with its own s and γ. The directions meet only in these vectors: neither sees a word that
+it predicts. Published: 2 layers of 4096 cells, projected to 512, over 2048 filters (`original`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.character_cnn import Spell
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.padding import has_padding, reverse_rows
+from lmlab.layers.recurrent import Connections, Stack
+from lmlab.layers.softmax import Softmax
+from lmlab.models.abilities import State
+from lmlab.models.lm_1b import (
+    SpelledConfig,
+    forget,
+    make_output,
+    make_recurrent_layers,
+    make_token_layer,
+    predictable,
+)
+from lmlab.models.model import Model, Output, by_depth
+
+
+class ElmoConfig(SpelledConfig):
+    """What ELMo is told."""
+
+    layers: int = Field(default=2, ge=1, le=64, description="stacked LSTM layers in each direction")
+    connections: Connections = Field(
+        default="residual", description="connections around each layer from the second on (residual, highway, dense)"
+    )
+    softmax: Literal["sampled", "full", "none"] = Field(  # type: ignore[assignment]
+        default="sampled",
+        description="how the output layer is trained; none: there is none, as in the published weights",
+    )
+
+
+class Elmo(Model):
+    """Two language models that share the token layer and the softmax; the state is a pair, forward and backward."""
+
+    Config = ElmoConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 64, "cells": 128, "filters": [[1, 16], [2, 32], [3, 48], [4, 32]], "highways": 1},
+        "small": {"width": 128, "cells": 512, "dropout": 0.1},
+        "base": {
+            "width": 256,
+            "cells": 1024,
+            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]],
+            "highways": 2,
+            "dropout": 0.1,
+            "samples": 4096,
+        },
+        "original": {
+            "width": 512,
+            "cells": 4096,
+            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
+            "highways": 2,
+            "dropout": 0.1,
+            "samples": 8192,
+            "clip": 3.0,
+        },
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 4e-3,
+        "schedule": "cosine",
+        "batch": 16,
+        "window": 32,
+        "clip": 1.0,
+        "decay": 0.01,
+    }
+    TUNED_WIDTH: ClassVar[int | None] = 64
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "bidirectional"}
+    TOKENIZER: ClassVar[str | None] = "spelled:10000"
+    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a boundary"}
+    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a [boundary b] boundary"}
+    POOL: ClassVar[str] = "mean"
+    carries: ClassVar[bool] = True
+
+    config: ElmoConfig
+
+    def __init__(self, config: ElmoConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = make_token_layer(config)
+        self.dropout = Dropout(config.dropout)
+        self.recurrent = nn.ModuleList(make_recurrent_layers(config) for _ in ("forward", "backward"))
+        self.output: Softmax | None = None if config.softmax == "none" else make_output(config)
+
+    def spell_by(self, spell: Spell) -> None:
+        """Read tokens by these letters from now on."""
+        self.embedding.spell_by(spell)
+
+    @property
+    def vocabulary(self) -> int:
+        return self.config.vocabulary
+
+    def offers(self) -> Iterable[object]:
+        return (self,) if self.output is None else (self, BothWays(self, self.output))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        """tokens [B, T], of which row i has lengths[i] -> the top vectors [B, T, 2D] of both directions side by side.
+
+        The state is that after T tokens from either side, so rows of which it is carried on have equal lengths.
+        `collect` is given the vectors of every layer, the token layer first.
+        """
+        padded = has_padding(lengths, *tokens.shape)
+        forward, backward = state or (None, None)
+        x = self.dropout(self.embedding(tokens))  # [B, T, D]
+        h, forward, seen = self.run(0, x, forward)
+        turned = reverse_rows(x, lengths if padded else None)
+        _, backward, mirrored = self.run(1, turned, backward)
+        back = [reverse_rows(layer, lengths if padded else None) for layer in mirrored]
+        if collect is not None:
+            collect += [torch.cat(pair, dim=-1) for pair in zip(seen, back, strict=True)]
+        return Output(torch.cat([h, back[-1]], dim=-1), (forward, backward))
+
+    def run(self, direction: int, x: Tensor, state: State) -> tuple[Tensor, State, list[Tensor]]:
+        """One direction over token vectors [B, T, D] in its own order -> top vectors, state, and each layer's."""
+        stack = cast(Stack, self.recurrent[direction])
+        if state is None:
+            state = stack.start(len(x))
+        elif self.training and self.config.restart > 0:
+            state = forget(state, len(x), self.config.restart, self.device)
+        seen: list[Tensor] = []
+        h, state = stack(x, state, collect=seen)
+        return h, state, seen
+
+    def start(self, batch_size: int) -> State:
+        """The state of texts of which nothing has been read, from either side."""
+        return tuple(cast(Stack, stack).start(batch_size) for stack in self.recurrent)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        stages = zip(*(cast(Stack, stack).stages() for stack in self.recurrent), strict=True)
+        return by_depth(self, (self.embedding,), *([*forward, *backward] for forward, backward in stages))
+
+    def flops(self, window: int) -> float:
+        recurrent = sum(cast(Stack, stack).flops() for stack in self.recurrent)
+        return self.embedding.flops() + recurrent + 2 * (0.0 if self.output is None else self.output.flops())
+
+
+@dataclass(frozen=True)
+class BothWays:
+    """ELMo with its softmax: predicts from left to right and from right to left (`PredictsBothWays`)."""
+
+    elmo: Elmo
+    output: Softmax
+
+    def directions(self) -> tuple[Direction, Direction]:
+        return Direction(self, 0), Direction(self, 1)
+
+    def read(self, tokens: Tensor, backwards: Tensor, state: State = None) -> tuple[Tensor, Tensor, State]:
+        elmo, states = self.elmo, state or (None, None)
+        both = elmo.dropout(elmo.embedding(torch.cat([tokens, backwards])))  # a word of both is computed once
+        x, y = both.split(len(tokens))
+        h, forward, _ = elmo.run(0, x, states[0])
+        g, backward, _ = elmo.run(1, y, states[1])
+        return elmo.dropout(h), elmo.dropout(g), (forward, backward)
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return self.output.nll(hidden, predictable(targets, self.elmo.config))
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return self.output.total(hidden, predictable(targets, self.elmo.config))
+
+
+@dataclass(frozen=True)
+class Direction:
+    """One direction of ELMo: predicts the next token of a text (`PredictsNext`), for the backward one from its end."""
+
+    both: BothWays
+    number: int
+
+    @property
+    def vocabulary(self) -> int:
+        return self.both.elmo.vocabulary
+
+    @property
+    def window(self) -> int | None:
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return self.both.elmo.device
+
+    def start(self, batch_size: int, **inputs: Any) -> State:
+        return cast(Stack, self.both.elmo.recurrent[self.number]).start(batch_size)
+
+    def __call__(self, tokens: Tensor, *, state: State = None) -> Output:
+        elmo = self.both.elmo
+        h, state, _ = elmo.run(self.number, elmo.dropout(elmo.embedding(tokens)), state)
+        return Output(h, state)
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        return self.both.nll(hidden, targets)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        h, state = self(tokens, state=state)
+        return self.both.output.logits(h[:, -1]), state
+
+    def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
+        h, state = self(tokens, state=state)
+        return self.nll(h.flatten(0, 1), targets.flatten()).view_as(targets), state

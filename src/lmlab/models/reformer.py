@@ -1,0 +1,427 @@
+"""Reformer: a Transformer decoder for long texts, with hashed attention and layers whose activations are stored once.
+
+    y₁ = x₁ + Attention(LN(x₂)),  y₂ = x₂ + FeedForward(LN(y₁)),  x₁ = x₂ = token + position at first
+    P(next) = softmax(W LN([y₁; y₂]))
+
+Attention is local (one's own chunk and the one before) or among the tokens that share a bucket of a hash, by turns.
+Kitaev, Kaiser and Levskaya 2020, "Reformer: The Efficient Transformer".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from pydantic import BeforeValidator, Field, model_validator
+from torch import Tensor, nn
+
+from lmlab.layers.attention import head_width
+from lmlab.layers.axial import AxialPositions, choose_shape
+from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.chunked_lsh import ChunkedLSHAttention
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.hashing import choose_factors, fresh_rotations, rotations_of
+from lmlab.layers.local_attention import LocalAttention
+from lmlab.layers.lsh_attention import BucketSlot, Hashes, LSHAttention
+from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.reversible import in_pieces, run_reversible
+from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import is_watched
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
+
+
+def _listed(value: Any) -> Any:
+    return [value] if isinstance(value, int) else list(value) if isinstance(value, tuple) else value
+
+
+class ReformerConfig(TokenModelConfig):
+    """The size of a Reformer, and how it hashes."""
+
+    width: int = Field(128, ge=2, description="hidden size: width of each of the two streams")
+    heads: int = Field(4, ge=1, description="attention heads")
+    head_width: int | None = Field(None, ge=1, description="width of a head; by default width / heads")
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    inner: int = Field(512, ge=1, description="width of the feed-forward layers (intermediate size)")
+    window: int = Field(1024, ge=2, description="context length: the most tokens that the model reads at once")
+    attention: list[Literal["local", "lsh"]] = Field(
+        ["local", "lsh"], min_length=1, description="kinds of attention, repeated over the layers"
+    )
+    chunk: int = Field(
+        64, ge=1, description="chunk length of LSH attention: tokens of its bucket that a token sees in each round"
+    )
+    local_chunk: int = Field(64, ge=1, description="chunk length of local attention; any window will do")
+    hashes: int = Field(4, ge=1, description="rounds of hashing (LSH-4 has 4)")
+    buckets: Annotated[list[int] | None, BeforeValidator(_listed)] = Field(
+        None, description="number of buckets, even, or its factors ([16, 32]); by default 2 · window / chunk"
+    )
+    hash_seed: Annotated[int, BeforeValidator(lambda seed: 0 if seed is None else seed)] = Field(
+        0, ge=0, description="seed of the rotations that hash a text outside training"
+    )
+    hashing: Literal["fresh", "fixed"] = Field(
+        "fresh", description="rotations while training: fresh for each batch, or fixed by the seed"
+    )
+    attends: Literal["bucket", "chunk"] = Field(
+        "bucket",
+        description="whom LSH attention sees: the latest of its bucket, as in the paper's equations, or chunks of the "
+        "sorted text, as in the published weights (such a text is scored token by token)",
+    )
+    positions: Literal["axial", "learned"] = Field(
+        "axial", description="position embeddings: by row and column, or each"
+    )
+    axial_shape: Annotated[list[int] | None, BeforeValidator(_listed)] = Field(
+        None, description="rows and columns of axial positions; by default about √window each, rounded up"
+    )
+    axial_widths: Annotated[list[int] | None, BeforeValidator(_listed)] = Field(
+        None,
+        description="widths of a row's and a column's vector, together the width; by default a quarter and the rest",
+    )
+    feed_forward_chunk: int = Field(1024, ge=1, description="tokens that the feed-forward layers take at a time")
+    head: bool = Field(True, description="whether it has an output layer; without one it only gives vectors")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability, on embeddings and each sublayer")
+
+    @model_validator(mode="after")
+    def _fits(self) -> ReformerConfig:
+        if self.head_width is None:
+            head_width(self.width, self.heads)
+        count = math.prod(self.factors)
+        if not self.factors or any(factor < 2 or factor % 2 for factor in self.factors):
+            raise ValueError(f"buckets = {self.buckets}: each factor must be even, since a bucket has an opposite")
+        if self.buckets is not None and count > self.window:
+            raise ValueError(
+                f"buckets = {self.buckets}: {count} buckets for a window of {self.window} tokens; give at most "
+                f"as many as tokens, or none for {math.prod(choose_factors(self.window, self.chunk))}"
+            )
+        if self.positions == "learned":
+            return self
+        if len(self.shape) != 2 or min(self.shape) < 1 or math.prod(self.shape) < self.window:
+            raise ValueError(
+                f"axial_shape = {list(self.shape)}: give rows and columns for at least the {self.window} tokens of the "
+                f"window, or none for {list(choose_shape(self.window))}"
+            )
+        if len(self.widths) != 2 or min(self.widths) < 1 or sum(self.widths) != self.width:
+            raise ValueError(
+                f"axial_widths = {list(self.widths)}: give two numbers whose sum is the width, {self.width}, or none"
+            )
+        return self
+
+    @property
+    def kinds(self) -> list[Literal["local", "lsh"]]:
+        """The attention of each layer."""
+        return [self.attention[layer % len(self.attention)] for layer in range(self.layers)]
+
+    @property
+    def factors(self) -> list[int]:
+        """The factors of the number of buckets: a setting, not a matter of how long a text is."""
+        return self.buckets if self.buckets is not None else choose_factors(self.window, self.chunk)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.axial_shape) if self.axial_shape is not None else choose_shape(self.window)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        quarter = max(1, self.width // 4)
+        return tuple(self.axial_widths) if self.axial_widths is not None else (quarter, self.width - quarter)
+
+    @property
+    def each_head(self) -> int:
+        return self.head_width if self.head_width is not None else self.width // self.heads
+
+
+class Reading(NamedTuple):
+    """What is kept of B texts: keys and values of every layer, and where each token stands in its buckets."""
+
+    cache: KeyValueCache
+    places: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, room]
+    counts: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, n + 1]: how many tokens a bucket has
+
+    def select(self, index: Tensor) -> Reading:
+        """The state whose text i is text index[i] of this one."""
+        places, counts = (tuple(each.index_select(0, index) for each in kept) for kept in (self.places, self.counts))
+        return Reading(self.cache.select(index), places, counts)
+
+    def join(self, others: Sequence[Reading]) -> Reading:
+        """All texts of this state and of others of the same model."""
+        cache = self.cache.join([other.cache for other in others])
+        room = cache.layers[0].shape[3]
+        every = (self, *others)
+        places = tuple(
+            torch.cat([_with_room(each, room) for each in layer])
+            for layer in zip(*(s.places for s in every), strict=True)
+        )
+        counts = tuple(torch.cat(layer) for layer in zip(*(s.counts for s in every), strict=True))
+        return Reading(cache, places, counts)
+
+
+class Text(NamedTuple):
+    """The tokens themselves, where attention is to chunks: these change with each token, so all is read again."""
+
+    tokens: Tensor  # [B, S]
+    lengths: Tensor  # [B]
+
+    def extend(self, tokens: Tensor) -> Text:
+        lengths = self.lengths + tokens.shape[1]
+        room = F.pad(self.tokens, (0, tokens.shape[1]))
+        places = self.lengths[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        return Text(room.scatter(1, places, tokens)[:, : int(lengths.max())], lengths)
+
+    def select(self, index: Tensor) -> Text:
+        return Text(self.tokens[index], self.lengths[index])
+
+    def join(self, others: Sequence[Text]) -> Text:
+        texts = [self, *others]
+        most = max(text.tokens.shape[1] for text in texts)
+        padded = [F.pad(text.tokens, (0, most - text.tokens.shape[1])) for text in texts]
+        return Text(torch.cat(padded), torch.cat([text.lengths for text in texts]))
+
+
+def _with_room(places: Tensor, room: int) -> Tensor:
+    return F.pad(places, (0, max(0, room - places.shape[3])))[..., :room]
+
+
+class Block(nn.Module):
+    """y₁ = x₁ + F(x₂), F = Attention(LN(·)); y₂ = x₂ + G(y₁), G = FeedForward(LN(·))."""
+
+    def __init__(self, config: ReformerConfig, kind: Literal["local", "lsh"]) -> None:
+        super().__init__()
+        size: dict[str, Any] = {"head_width": config.each_head}
+        self.attention: LocalAttention | LSHAttention
+        if kind == "local":
+            self.attention = LocalAttention(config.width, config.heads, chunk=config.local_chunk, **size)
+        else:
+            size |= {"factors": config.factors, "reach": config.chunk, "stride": config.window + config.chunk + 1}
+            cls = LSHAttention if config.attends == "bucket" else ChunkedLSHAttention
+            self.attention = cls(config.width, config.heads, **size)
+        if isinstance(self.attention, ChunkedLSHAttention):
+            chunks = {{"local": config.local_chunk, "lsh": config.chunk}[each] for each in config.kinds}
+            self.attention.multiple, self.attention.least = math.lcm(*chunks), min(chunks)
+        self.attention_norm = nn.LayerNorm(config.width, eps=1e-12)
+        self.feed_forward = FeedForward(config.width, config.inner, activation=torch.relu)
+        self.feed_forward_norm = nn.LayerNorm(config.width, eps=1e-12)
+        self.dropout = Dropout(config.dropout)
+        self.piece = config.feed_forward_chunk
+
+    def f(self, x: Tensor, kept: Hashes, slot: Slot | BucketSlot | None = None) -> Tensor:
+        x = self.attention_norm(x)
+        hashes = (kept,) if isinstance(self.attention, LSHAttention) else ()
+        return cast(Tensor, self.dropout(self.attention(x, *hashes, slot)))
+
+    def g(self, y: Tensor) -> Tensor:
+        return cast(Tensor, self.dropout(self.feed_forward(self.feed_forward_norm(y))))
+
+    def forward(
+        self, x1: Tensor, x2: Tensor, hashes: Hashes, slot: Slot | BucketSlot | None = None
+    ) -> tuple[Tensor, Tensor]:
+        y1 = x1 + self.f(x2, hashes, slot)
+        return y1, x2 + in_pieces(self, y1, self.piece)
+
+
+@dataclass(frozen=True)
+class Body:
+    """A Reformer without an output layer (`GivesVectors`)."""
+
+    model: Reformer
+
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        return self.model.layers(**inputs)
+
+
+class Reformer(NextTokenModel):
+    """x₁ = x₂ = token + position; the blocks; P(next) = softmax(W LN([y₁; y₂])), hidden vectors of twice the width."""
+
+    Config: ClassVar[type[ModelConfig]] = ReformerConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {
+            "width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128, "chunk": 16, "local_chunk": 16,
+            "hashes": 2, "dropout": 0.0,
+        },
+        "small": {"width": 128, "heads": 4, "layers": 4, "inner": 512, "window": 1024, "dropout": 0.0},
+        "base": {"width": 256, "heads": 4, "layers": 6, "inner": 1024, "window": 4096},
+        "crime": {
+            "width": 256, "heads": 2, "head_width": 64, "layers": 6, "inner": 512, "window": 2**19, "hashes": 1,
+            "axial_shape": [512, 1024], "axial_widths": [64, 192], "dropout": 0.05,
+        },
+        "enwik8": {
+            "width": 1024, "heads": 8, "layers": 12, "inner": 4096, "window": 2**16, "hashes": 4, "chunk": 256,
+            "local_chunk": 128, "attention": ["local", "local", "lsh", "local"], "axial_shape": [128, 512],
+            "axial_widths": [256, 768], "dropout": 0.2,
+        },
+    }  # fmt: skip
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 4e-3,
+        "schedule": "cosine",
+        "warmup": 100,
+        "batch": 16,
+        "clip": 1.0,
+        "decay": 0.01,
+    }
+    TUNED_WIDTH: ClassVar[int | None] = 64
+
+    config: ReformerConfig
+    output: Softmax
+    rotations: Tensor
+
+    def __init__(self, config: ReformerConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.positions: AxialPositions | LearnedPositions
+        if config.positions == "axial":
+            self.positions = AxialPositions(cast(Any, config.shape), cast(Any, config.widths))
+        else:
+            self.positions = LearnedPositions(config.window, config.width)
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config, kind) for kind in config.kinds)
+        self.norm = nn.LayerNorm(2 * config.width, eps=1e-12)
+        if config.head:
+            self.output = Softmax(2 * config.width, config.vocabulary, bias=False)
+        for module in self.modules():
+            if isinstance(module, (nn.Linear, nn.Embedding, Softmax)):
+                nn.init.normal_(module.weight, std=0.02)
+            if isinstance(module, nn.Linear) and module.bias is not None:
+                nn.init.zeros_(module.bias)
+        self.set_hashes(config.hashes, seed=config.hash_seed)
+
+    def set_hashes(self, hashes: int, *, seed: int) -> None:
+        """Hash in so many rounds, by the rotations of this seed; may differ from those while learning (section 5)."""
+        if hashes < 1:
+            raise ValueError(f"hashes = {hashes}: give at least one round")
+        config = self.config
+        size = {"heads": config.heads, "width": config.each_head, "factors": config.factors}
+        rotations = rotations_of(seed, rounds=hashes, **cast(Any, size))
+        self.register_buffer("rotations", rotations.to(self.device), persistent=False)
+        self.hashes, self.hash_seed = hashes, seed
+
+    @property
+    def window(self) -> int:
+        return self.config.window
+
+    def offers(self) -> Iterable[object]:
+        return (self if self.config.head else Body(self),)
+
+    @property
+    def approximation(self) -> str:
+        """What its scores are exact for, in a few words."""
+        kind = "" if self.config.attends == "bucket" else " to chunks, token by token"
+        return f"LSH attention{kind}, {self.hashes} hashes, hash seed {self.hash_seed}"
+
+    @property
+    def sees_ahead(self) -> bool:
+        return self.config.attends == "chunk"
+
+    def start(self, batch_size: int, **inputs: Any) -> Reading | Text:
+        if self.config.attends == "chunk":
+            nothing = torch.zeros(batch_size, 0, dtype=torch.long, device=self.device)
+            return Text(nothing, nothing.new_zeros(batch_size))
+        config = self.config
+        cache = KeyValueCache.empty(
+            batch_size,
+            layers=config.layers,
+            heads=config.heads,
+            head_width=config.each_head,
+            window=config.window,
+            like=self.embedding.weight,
+        )
+        shape = (batch_size, config.heads, self.hashes)
+        hashed, room = config.kinds.count("lsh"), cache.layers[0].shape[3]
+        nowhere = torch.zeros(*shape, room, dtype=torch.long, device=self.device)
+        nobody = torch.zeros(*shape, math.prod(config.factors) + 1, dtype=torch.long, device=self.device)
+        return Reading(cache, *(tuple(each.clone() for _ in range(hashed)) for each in (nowhere, nobody)))
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        """A fresh text (state None) is read at once; while learning, no layer's activations are kept."""
+        if isinstance(state, Text):
+            return self._read_again(tokens, state)
+        length = tokens.shape[1]
+        check_window(0 if state is None else state.cache.length, length, self.config.window)
+        start = 0 if state is None else state.cache.start
+        x = self.dropout(self.embedding(tokens) + self.positions(start, length))
+        rotations = self.rotations
+        if self.training and self.config.hashing == "fresh":
+            rotations = fresh_rotations(rotations)
+        hashes = [Hashes(rotations) for _ in self.blocks]
+        slots: Sequence[Slot | BucketSlot | None] = [None] * len(self.blocks)
+        if state is not None:
+            state, slots = self._advance(state, length)
+        if self.training and torch.is_grad_enabled() and state is None and collect is None and not is_watched():
+            blocks = cast(Any, list(self.blocks))
+            x1, x2 = run_reversible(blocks, (x, x), hashes, piece=self.config.feed_forward_chunk)
+        else:
+            x1, x2 = x, x
+            for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
+                if collect is not None:
+                    collect.append(torch.cat((x1, x2), -1))
+                x1, x2 = block(x1, x2, mine, slot)
+        hidden = self.dropout(self.norm(torch.cat((x1, x2), -1)))
+        if collect is not None:
+            collect.append(hidden)
+        return Output(hidden, state)
+
+    def _advance(self, state: Reading, more: int) -> tuple[Reading, list[Slot | BucketSlot | None]]:
+        """The state after so many tokens, and what each layer needs to write them."""
+        cache, slots = state.cache.advance(more, window=self.config.window)
+        room = cache.layers[0].shape[3]
+        places = tuple(_with_room(each, room) for each in state.places)
+        hashed = iter(zip(places, state.counts, strict=True))
+        mine: list[Slot | BucketSlot | None] = [
+            BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot
+            for kind, slot in zip(self.config.kinds, slots, strict=True)
+        ]
+        return Reading(cache, places, state.counts), mine
+
+    def _read_again(self, tokens: Tensor, state: Text) -> Output:
+        """The vector of each new token as the last of the text up to it."""
+        hidden = []
+        for column in torch.split(tokens, 1, 1):
+            state = state.extend(column)
+            hidden.append(self._last(state))
+        return Output(torch.stack(hidden, 1), state)
+
+    def _last(self, state: Text) -> Tensor:
+        """The vectors [B, 2D] at the ends of texts, those of equal length together."""
+        check_window(0, state.tokens.shape[1], self.config.window)
+        found = self.embedding.weight.new_empty(len(state.tokens), 2 * self.config.width)
+        for length in torch.unique(state.lengths).tolist():
+            rows = state.lengths == length
+            found[rows] = self(state.tokens[rows, :length]).hidden[:, -1]
+        return found
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        state = self.start(len(tokens)) if state is None else state
+        if isinstance(state, Text):
+            state = state.extend(tokens)
+            return self.logits(self._last(state)), state
+        return super().step(tokens, state)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        *below, last = self.blocks
+        return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
+
+    def flops(self, window: int) -> float:
+        """2 per weight of a product, the output layer's too; 4 · d per head and pair of a query and a key; the hashing.
+
+        In LSH attention a query meets two chunks of keys in each round, or all keys where these are fewer.
+        """
+        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, (nn.Linear, Softmax)))
+        total, inside = 2.0 * weights, self.config.heads * self.config.each_head
+        for module in self.modules():
+            if isinstance(module, LocalAttention):
+                total += 4.0 * inside * module.keys(window)
+            elif isinstance(module, LSHAttention):
+                total += 4.0 * inside * module.keys(window, self.hashes)
+                total += 2.0 * inside * self.hashes * sum(self.config.factors) / 2
+        return total

@@ -1,0 +1,407 @@
+"""XLNet: a Transformer-XL that predicts tokens in any order, each knowing those before it in that order on both sides.
+
+Yang et al. 2019, "XLNet: Generalized Autoregressive Pretraining for Language Understanding".
+
+Who predicts a token may not know it, but those that come after it in the order must. Hence two streams (section 2.3):
+the content stream h knows its own token, and the query stream g, which starts from one learnt vector, knows its place
+only. Both ask the content stream, with the same weights:
+
+    h_i = Attention(Q = h_i, KV = h_j of all j up to i in the order, i included)
+    g_i = Attention(Q = g_i, KV = h_j of all j before i in the order)
+    P(x_i | those before it) = softmax(E g_i + c)_{x_i}
+
+g is computed only where something is predicted. Read from left to right it is a language model like any other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, cast
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.attention import causal_mask
+from lmlab.layers.dropout import Dropout
+from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.padding import choose, has_padding
+from lmlab.layers.softmax import Softmax
+from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
+from lmlab.layers.watching import is_watched
+from lmlab.models.abilities import State
+from lmlab.models.bert import GELU
+from lmlab.models.gpt import initialise
+from lmlab.models.model import (
+    EncoderModel,
+    Filler,
+    Heads,
+    ModelConfig,
+    NextTokenModel,
+    Output,
+    TokenModelConfig,
+    by_depth,
+)
+from lmlab.models.transformer_xl import Memory, TransformerXL
+
+ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": torch.relu}
+
+
+class XLNetConfig(TokenModelConfig):
+    """The size of an XLNet."""
+
+    width: int = Field(128, ge=1, description="hidden size: width of the vectors between blocks")
+    heads: Heads = 4
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    inner: int = Field(512, ge=1, description="width of the feed-forward layers (intermediate size)")
+    memory: int = Field(128, ge=0, description="memory length: earlier tokens whose hidden states each layer keeps")
+    dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability, on embeddings and each sublayer")
+    attention_dropout: float | None = Field(
+        None, ge=0, lt=1, description="dropout probability on attention weights; by default the same as dropout"
+    )
+    epsilon: float = Field(1e-12, gt=0, description="epsilon of LayerNorm")
+    activation: Literal["exact", "tanh", "relu"] = Field(
+        "exact", description="of the feed-forward layers: GELU, exact or the tanh approximation, or ReLU"
+    )
+    initial: Literal["published", "scaled"] = Field(
+        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / 4 inputs) for narrow models"
+    )
+    head: bool = Field(True, description="output layer over the vocabulary; imported encoders may lack it")
+
+
+class Block(nn.Module):
+    """z = LN(x + Attention(x, [memory; content])); y = LN(z + FeedForward(z)), of both streams alike."""
+
+    def __init__(self, config: XLNetConfig) -> None:
+        super().__init__()
+        dropout = config.dropout if config.attention_dropout is None else config.attention_dropout
+        self.attention = TwoStreamAttention(config.width, config.heads, dropout=dropout)
+        self.attention_norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.feed_forward = FeedForward(config.width, config.inner, activation=ACTIVATIONS[config.activation])
+        self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.epsilon)
+        self.dropout = Dropout(config.dropout)
+
+    def forward(self, x: Tensor, keys_values: Tensor, asking: Asking) -> Tensor:
+        x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, asking)))
+        x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
+        return x
+
+
+class XLNet(EncoderModel):
+    """h = token, g = one learnt vector; then the blocks over [memory; h]; the memory is each layer's content."""
+
+    Config: ClassVar[type[ModelConfig]] = XLNetConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        **{name: {**TransformerXL.SIZES[name], "initial": "scaled"} for name in ("tiny", "small")},
+        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "scaled"},
+        "base": {"width": 768, "heads": 12, "layers": 12, "inner": 3072, "memory": 384},
+        "large": {"width": 1024, "heads": 16, "layers": 24, "inner": 4096, "memory": 384},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        "optimizer": "adamw",
+        "rate": 4e-3,
+        "schedule": "cosine",
+        "warmup": 100,
+        "batch": 16,
+        "window": 64,
+        "clip": 1.0,
+        "decay": 0.01,
+    }
+    TUNED_WIDTH: ClassVar[int | None] = 64
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "permutation"}
+    FRAME: ClassVar[Mapping[str, str]] = NextTokenModel.FRAME
+    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a:0 sep:0 [b:1 sep:1] cls:2"}
+    POOL: ClassVar[str] = "last"
+    carries: ClassVar[bool] = True
+
+    config: XLNetConfig
+
+    def __init__(self, config: XLNetConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.memory = config.memory
+        """Tokens remembered; may be set higher after learning, since distances have no upper end."""
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        self.query = nn.Parameter(torch.empty(config.width))  # where every g starts
+        self.dropout = Dropout(config.dropout)
+        self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
+        self.output = Softmax(config.width, config.vocabulary, tied=self.embedding) if config.head else None
+        self.apply(initialise)
+        scaled = config.initial == "scaled"
+        for name, parameter in self.named_parameters():
+            if scaled and name.startswith("blocks.") and name.endswith(".weight") and parameter.ndim == 2:
+                nn.init.normal_(parameter, std=0.5 / math.sqrt(parameter.shape[1]))
+            elif name in ("query", "embedding.weight") or name.endswith(("_bias", "attention.segments")):
+                nn.init.normal_(parameter, std=0.1 if scaled else 0.02)
+
+    def offers(self) -> Iterable[object]:
+        yield self
+        if self.output is not None:
+            yield OrderedFiller(self, self.output)
+            yield LeftToRight(self)
+
+    def start(self, batch_size: int, **inputs: Any) -> Memory:
+        """A memory of nothing."""
+        width = self.config.width if self.training else 2 * self.config.width
+        nothing = self.embedding.weight.new_empty(batch_size, 0, width)
+        return Memory((nothing,) * self.config.layers, projected=not self.training)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        at: Tensor | None = None,
+        state: State = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        """The content stream, every token seeing all others: what tasks read. After a `state`, the memory too."""
+        length = tokens.shape[1]
+        real = _real(tokens, lengths)
+        sees = None if real is None else real[:, None].expand(-1, length, -1)
+        shortcut = at is not None and collect is None and not is_watched()
+        asked = at if shortcut else None
+        hidden, memory = self.run(
+            tokens, sees, places=asked, known=True, segments=segments, state=state, collect=collect
+        )
+        if not shortcut:
+            hidden = hidden if real is None else hidden.masked_fill(~real[..., None], 0)
+            if collect is not None and real is not None:
+                collect[:] = [each.masked_fill(~real[..., None], 0) for each in collect]
+                hidden = collect[-1]
+            hidden = hidden if at is None else choose(hidden, at)
+        return Output(hidden, None if state is None else memory)
+
+    def run(
+        self,
+        tokens: Tensor,
+        sees: Tensor | None,
+        *,
+        places: Tensor | None = None,
+        seen: Tensor | None = None,
+        known: bool = False,
+        ahead: int = 0,
+        segments: Tensor | None = None,
+        state: State = None,
+        collect: list[Tensor] | None = None,
+    ) -> tuple[Tensor, Memory]:
+        """All blocks: what leaves the last, at `places` [B, K] where these are given, and else of all tokens.
+
+        The query stream is at the places, or `known` ones ask the last block for what they know themselves, too.
+        `sees` [B, T, T] and `seen` [B, K, T] tell which tokens those in the text and at the places may see; what is
+        remembered, all do. `ahead` is 1 where a place may stand one beyond the text.
+        """
+        batch, length = tokens.shape
+        h = self.dropout(self.embedding(tokens))
+        two = places is not None and not known
+        x = torch.cat((h, self.query.expand(batch, cast(Tensor, places).shape[1], -1)), 1) if two else h
+        remembered = None if state is None else state.mask(length)
+        asking = self._asking(tokens, sees, seen if two else None, places if two else None, ahead, segments, state)
+        memories = []
+        *below, top = self.blocks
+        for i, module in enumerate((*below, top)):
+            block, content = cast(Block, module), x[:, :length]
+            if collect is not None:
+                collect.append(content)
+            project = block.attention.key_value
+            if state is None:
+                inputs, keys_values = content, project(content)
+            elif state.projected:
+                inputs, keys_values = content, torch.cat((state.layers[i], project(content)), 1)
+            else:
+                inputs = torch.cat((state.layers[i], content), 1)
+                keys_values = project(inputs)
+            memories.append(self._latest(inputs if self.training else keys_values))
+            if block is top and places is not None:  # of what leaves the last block only this is needed
+                if known:
+                    x = choose(content, places)
+                    asking = self._asking(tokens, None, _at(sees, places), places, ahead, segments, state)
+                else:
+                    x = x[:, length:]
+                asking = asking.last()
+            x = block(x, keys_values, asking)
+        x = self.dropout(x)
+        if collect is not None:
+            collect.append(x)
+        count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
+        distances = None if self.training else asking.distances
+        return x, Memory(tuple(memories), not self.training, distances, count)
+
+    def _asking(
+        self,
+        tokens: Tensor,
+        sees: Tensor | None,
+        seen: Tensor | None,
+        places: Tensor | None,
+        ahead: int,
+        segments: Tensor | None,
+        state: State,
+    ) -> Asking:
+        """Who may see which keys, memory included; places are counted from the first remembered token."""
+        length = tokens.shape[1]
+        before = 0 if state is None else state.layers[0].shape[1]
+        reach, forward = before + length - 1 + ahead, 0 if ahead else length - 1
+        distances: SignedDistances | None = None if state is None else state.distances
+        if distances is None or distances.longest < reach or distances.ahead < forward:
+            longest = reach if self.training else 1 << reach.bit_length()  # reading may go on: enough for twice as much
+            distances = SignedDistances(longest, forward, like=self.embedding.weight)
+        parts = (sees, seen)
+        rows = [length, 0 if places is None else places.shape[1]]
+        mask: Tensor | None = None
+        if any(part is not None for part in parts) or (state is not None and state.lengths is not None):
+            whole = [
+                tokens.new_ones(1, count, length, dtype=torch.bool) if part is None else part
+                for part, count in zip(parts, rows, strict=True)
+            ]
+            most = max(len(each) for each in whole)
+            mask = torch.cat([each.expand(most, -1, -1) for each in whole], 1)
+            if before:
+                mask = torch.cat((mask.new_ones(len(mask), mask.shape[1], before), mask), 2)
+            if state is not None and (there := state.mask(length)) is not None:
+                mask = mask & there[:, None]
+        differs = None
+        if segments is not None:
+            asked = segments if places is None else torch.cat((segments, segments.gather(1, places)), 1)
+            keys = torch.cat((segments.new_zeros(len(segments), before), segments), 1)
+            differs = asked[..., None] != keys[:, None]
+        places = None if places is None else places + before
+        return Asking(distances, reach, forward, length, places, mask, differs)
+
+    def _latest(self, values: Tensor) -> Tensor:
+        return values.detach()[:, max(0, values.shape[1] - self.memory) :]
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding, self.query), *((block,) for block in self.blocks))
+
+    def flops(self, window: int, share: float = 1.0) -> float:
+        """Of the content stream: 2 per weight of a product, 4·T·D for content and values, 4·T·D for distances.
+
+        The last layer computes keys and values of all tokens and the rest where it is asked for. W_R R is computed
+        once for a batch and left out.
+        """
+        layer, keys = self._layer_flops(window, 2 * window), 4.0 * self.config.width**2
+        return self.config.layers * layer - (layer - keys) * (1 - share)
+
+    def filling_flops(self, window: int, share: float) -> float:
+        """Of both streams in training, after a memory: the query stream is at the share of the places."""
+        span = window + self.memory
+        return self.stream_flops(window, share, distances=span + window)
+
+    def stream_flops(self, window: int, share: float, *, distances: int) -> float:
+        """The same for a number of distances that are looked at; keys and values of the memory are made anew."""
+        span, keys = window + self.memory, 4.0 * self.config.width**2
+        layer, layers = self._layer_flops(span, distances), self.config.layers
+        asking = layer - keys
+        return layers * keys * span / window + (layers - 1) * asking + share * layers * asking
+
+    def _layer_flops(self, span: int, distances: int) -> float:
+        width = self.config.width
+        return 2.0 * (4 * width**2 + 2 * width * self.config.inner) + (4.0 * span + 2.0 * distances) * width
+
+
+@dataclass(frozen=True)
+class OrderedFiller(Filler):
+    """XLNet as one that fills blanks, in any order (`FillsBlanks`, `FillsInOrder`)."""
+
+    encoder: XLNet
+
+    def read(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
+        """The tokens at the places are taken as missing, whatever stands there; without places, each in its turn."""
+        tokens: Tensor = inputs["tokens"]
+        if at is None:
+            batch, length = tokens.shape
+            every = torch.arange(length, device=tokens.device).expand(batch, -1)
+            others = ~torch.eye(length, dtype=torch.bool, device=tokens.device)[None]
+            return self._query(None, others, every, inputs)[0]
+        order = torch.zeros_like(tokens).scatter_(1, at, 1)
+        return self.read_in_order(order=order, at=at, **inputs).hidden
+
+    def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
+        """Vectors [B, K, D] from which the tokens at the places `at` [B, K] are predicted, and the memory after them.
+
+        `order` [B, T] is 0 at what is given, and 1, 2, … where a token is the first, second, … to be predicted: it
+        sees what is given and what comes before it. Those with the same number do not see each other.
+        """
+        shape, looked_at = inputs["tokens"].shape, order.device.type == "cpu" and not torch.compiler.is_compiling()
+        if order.shape != shape or (looked_at and bool((order < 0).any())):
+            raise ValueError(
+                f"an order of shape {list(order.shape)} for tokens of shape {list(shape)}: give one number for each "
+                f"token, 0 where it is given and n where it is the n-th to be predicted"
+            )
+        sees, seen = visible(order, at)
+        hidden, memory = self._query(sees, seen, at, inputs, state)
+        return Output(hidden, memory)
+
+    def _query(
+        self, sees: Tensor | None, seen: Tensor, at: Tensor, inputs: Mapping[str, Any], state: State = None
+    ) -> tuple[Tensor, Memory]:
+        tokens: Tensor = inputs["tokens"]
+        real = _real(tokens, inputs.get("lengths"))
+        if real is not None:
+            seen = seen & real[:, None]
+            sees = real[:, None].expand(-1, tokens.shape[1], -1) if sees is None else sees & real[:, None]
+        return self.encoder.run(tokens, sees, places=at, seen=seen, segments=inputs.get("segments"), state=state)
+
+
+class LeftToRight(NextTokenModel):
+    """XLNet in the order of the text: the place after each token is asked for what stands there (`PredictsNext`)."""
+
+    carries: ClassVar[bool] = True
+
+    def __init__(self, model: XLNet) -> None:
+        super().__init__()
+        assert model.output is not None
+        self.model, self.config, self.output = model, model.config, model.output
+        self.training = model.training
+
+    def start(self, batch_size: int, **inputs: Any) -> Memory:
+        return self.model.start(batch_size)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        state: State = None,
+        lengths: Tensor | None = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        length = tokens.shape[1]
+        past = causal_mask(length, length, device=tokens.device)[None]
+        after = torch.arange(1, length + 1, device=tokens.device)[None]
+        sees = None if length == 1 else past
+        return Output(*self.model.run(tokens, sees, places=after, seen=sees, ahead=1, state=state, collect=collect))
+
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        return self.model.layers(**inputs)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return self.model.depths()
+
+    def flops(self, window: int) -> float:
+        span = window + self.model.memory
+        return self.model.stream_flops(window, 1.0, distances=span) + self.output.flops()
+
+
+def visible(order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """Which tokens each token [B, T, T] and each place [B, K, T] may see in an order: the permutation masks."""
+    given, before = (order == 0)[:, None], order[:, None]
+    itself = torch.eye(order.shape[1], dtype=torch.bool, device=order.device)
+    sees = given | (before < order[..., None]) | itself
+    other = torch.arange(order.shape[1], device=at.device) != at[..., None]
+    return sees, other & (given | (before < order.gather(1, at)[..., None]))
+
+
+def _real(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
+    """[B, T], False at padding; None where there is none."""
+    batch, longest = tokens.shape
+    if not has_padding(lengths, batch, longest):
+        return None
+    return torch.arange(longest, device=tokens.device) < cast(Tensor, lengths)[:, None]
+
+
+def _at(sees: Tensor | None, places: Tensor) -> Tensor | None:
+    """Of who sees what [B, T, T] the rows of some places [B, K, T]."""
+    return None if sees is None else choose(sees.expand(len(places), -1, -1).to(torch.uint8), places).bool()

@@ -1,0 +1,161 @@
+"""Permutation language modelling: predict some tokens of a text one after another, in an order drawn for each row.
+
+    max E_z Σ_{t > c} log P(x_{z_t} | x_{z_1} … x_{z_{t−1}})          Yang et al. 2019, equations 3 and 5
+
+The first c tokens of the order z are given and see each other; only the last 1/K of it are predicted (partial
+prediction, section 2.3), because the first ones, with little to see, are hard and teach little. The text itself is
+never reordered: the order only says who may see whom. Documents that stand in one row are its segments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.config import Config
+from lmlab.data.batches.framing import Integers
+from lmlab.data.batches.loaders import Loader, Streams
+from lmlab.data.batches.rows import Rows, TextRows
+from lmlab.data.corpora.corpus import Split
+from lmlab.metrics.metric import Metric, accuracy
+from lmlab.models.abilities import FillsInOrder, State, require
+from lmlab.objectives.masked import Blanks, blanks_of, is_right
+from lmlab.objectives.masking import count_chosen, number_units
+from lmlab.objectives.objective import IGNORE, Batch, Loss
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
+from lmlab.tokenizers.pieces import Pieces
+
+LONGEST = 5
+"""Words of a span, at most; shorter ones are more frequent, P(n) ∝ 1 / n (the authors' data_utils.py)."""
+
+
+class PermutationConfig(Config):
+    """Which tokens are predicted."""
+
+    predicted: int = Field(
+        6, ge=2, description="K: the last 1/K of the order is predicted, the tokens before it are given"
+    )
+    unit: Literal["token", "span"] = Field(
+        "token", description="what is predicted: single tokens, or spans of 1 to 5 words in stretches K times as long"
+    )
+
+    @property
+    def share(self) -> float:
+        """The share of the tokens that are predicted."""
+        return 1 / self.predicted
+
+
+class Permutation(Blanks):
+    """Cross-entropy of the last 1/K tokens of a random order, each given all before it in that order."""
+
+    Config: ClassVar[type[Config]] = PermutationConfig
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy}
+    weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
+    config: PermutationConfig  # type: ignore[assignment]
+
+    def __init__(self, config: PermutationConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+        super().__init__(config, tokenizer, frame)  # type: ignore[arg-type]
+        self.boundary = tokenizer.boundary
+
+    @classmethod
+    def needs(cls, config: PermutationConfig) -> tuple[type, ...]:
+        return (FillsInOrder,)
+
+    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+        """Contiguous text for a model with a memory; otherwise shuffled rows in their frame."""
+        if streams:
+            return Streams(data.tokens, batch=batch, window=window, seed=seed)
+        return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)
+
+    def batch(self, raw: Rows | Tensor, generator: np.random.Generator) -> Batch:
+        """Tokens as they stand, the places [B, K] that are predicted, and the order [B, T], 0 at what is given."""
+        tokens = raw.tokens if isinstance(raw, Rows) else raw[:, :-1].numpy()
+        places, targets = choose(tokens, generator, pieces=self.pieces, config=self.config)
+        inputs = {"tokens": tokens, "order": draw_order(tokens, places, targets, generator)}
+        ends = tokens == self.boundary
+        if ends[:, 1:].any():  # a boundary begins its document
+            inputs["segments"] = np.cumsum(ends, axis=1) - ends[:, :1]
+        labels = {"places": places, "targets": targets}
+        kept = np.flatnonzero(targets != IGNORE)
+        if len(kept) < targets.size:
+            labels["kept"] = kept
+        return Batch(
+            {name: torch.from_numpy(value) for name, value in inputs.items()},
+            {name: torch.from_numpy(value) for name, value in labels.items()},
+            {"blanks": len(kept)},
+            {"tokens": tokens.size},
+        )
+
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        """The surprisal of the predicted tokens; the state is the memory of the text before."""
+        filler = require(model, FillsInOrder)
+        hidden, state = filler.read_in_order(**batch.inputs, at=batch.labels["places"], state=state)
+        chosen, targets = blanks_of(batch, hidden)
+        watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
+        return Loss({"blanks": filler.total_nll(chosen, targets)}, state, watched)
+
+    def flops(self, model: Any, loader: Loader) -> float:
+        """Those of both streams, and those of the output layer at the predicted tokens."""
+        asked = count_chosen(self.config.share, loader.window) / loader.window
+        reading = model.filling_flops(loader.window, asked) * loader.units_per_step["tokens"]
+        return float(reading + require(model, FillsInOrder).head_flops() * self.chosen_per_step(loader))
+
+
+def choose(
+    tokens: Integers, generator: np.random.Generator, *, pieces: Pieces, config: PermutationConfig
+) -> tuple[Integers, Integers]:
+    """The places [B, K] of the tokens that are predicted, in the order of the text, and these; IGNORE beyond them.
+
+    Special tokens are always given. Where a row has too few others, it has fewer targets.
+    """
+    most, window = count_chosen(config.share, tokens.shape[1]), tokens.shape[1]
+    key = generator.random(tokens.shape)
+    allowed = ~pieces.special[tokens]
+    if config.unit == "span":
+        inside, key = draw_spans(tokens, generator, pieces=pieces, stretch=config.predicted)
+        allowed &= inside
+    ranked = np.argsort(np.where(allowed, key, np.inf), axis=1, kind="stable")[:, :most]
+    there = np.arange(most) < allowed.sum(axis=1)[:, None]
+    places = np.sort(np.where(there, ranked, window), axis=1)
+    blank = places < window
+    places[~blank] = 0
+    return places, np.where(blank, np.take_along_axis(tokens, places, axis=1), IGNORE)
+
+
+def draw_spans(
+    tokens: Integers, generator: np.random.Generator, *, pieces: Pieces, stretch: int
+) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+    """Whether each token [B, T] is in a span, and a random number of its own for each span.
+
+    A row is cut into stretches of K·n words, with n drawn anew for each, and n words somewhere in it are a span.
+    """
+    words = number_units(tokens, np.empty(0), pieces, "word")
+    rows, window = tokens.shape
+    lengths = np.arange(1, LONGEST + 1)
+    drawn = generator.choice(lengths, p=1 / lengths / (1 / lengths).sum(), size=(rows, window))
+    ends = np.cumsum(stretch * drawn, axis=1)
+    tile = (words[:, :, None] >= ends[:, None, : window // stretch + 1]).sum(axis=2)  # the stretch of each token
+    size = np.take_along_axis(drawn, tile, axis=1)
+    place = words - np.take_along_axis(ends - stretch * drawn, tile, axis=1)
+    first = np.floor(generator.random((rows, window)) * ((stretch - 1) * drawn + 1)).astype(np.int64)
+    begin = np.take_along_axis(first, tile, axis=1)
+    key = np.take_along_axis(generator.random((rows, window)), tile, axis=1)
+    return (place >= begin) & (place < begin + size), key
+
+
+def draw_order(tokens: Integers, places: Integers, targets: Integers, generator: np.random.Generator) -> Integers:
+    """The order [B, T]: 0 at what is given, and 1, 2, … at the targets, shuffled in each row."""
+    order = np.zeros_like(tokens)
+    chance = np.where(targets != IGNORE, generator.random(places.shape), np.inf)
+    rank = np.argsort(np.argsort(chance, axis=1), axis=1) + 1
+    row = np.broadcast_to(np.arange(len(tokens))[:, None], places.shape)
+    there = targets != IGNORE
+    order[row[there], places[there]] = rank[there]
+    return order

@@ -1,0 +1,195 @@
+"""Asking a model: examples before each item, then the likeliest answer or the one that it writes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from lmlab.decoding.scorer import ChainRule
+from lmlab.language_model import LanguageModel
+from lmlab.metrics.answers import AnswerF1, ExactMatch, normal_words
+from lmlab.metrics.bleu import translation_metrics
+from lmlab.metrics.classification import Accuracy
+from lmlab.metrics.intervals import Estimate, estimate
+from lmlab.models.abilities import PredictsNext, require
+from lmlab.progress import ReportProgress
+from lmlab.prompting.items import Item, Items
+from lmlab.prompting.templates import NORMALISATIONS, Template
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answers:
+    """What a model answered, item by item, and how good that is."""
+
+    shots: int
+    predicted: list[Any]
+    true: list[Any]
+    scores: dict[str, Estimate]
+    """The main measure first."""
+    prompt: str
+    """The prompt of the first item, as an example."""
+
+    @property
+    def main(self) -> str:
+        return next(iter(self.scores))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """The answers with each number of examples, and what they are to be compared with."""
+
+    answers: list[Answers]
+    majority: Estimate
+    items: int
+
+
+def ask(
+    lm: LanguageModel,
+    template: Template,
+    items: Items,
+    *,
+    shots: Sequence[int] = (0,),
+    seed: int = 0,
+    most: int | None = None,
+    batch: int = 16,
+    progress: ReportProgress | None = None,
+) -> Asked:
+    """Ask a model of the next token, with each of these numbers of examples before an item.
+
+    `most` items are asked, drawn by the seed. The examples of an item are drawn for it by the seed, never itself, and
+    those of fewer shots are the last of those of more.
+    """
+    model = require(lm.model, PredictsNext)
+    asked = list(items.asked)
+    if most is not None and most < len(asked):
+        asked = random.Random(seed).sample(asked, most)
+    if max(shots) >= len(items.pool):
+        raise ValueError(f"shots = {max(shots)}: there are {len(items.pool)} examples to draw them from")
+    done = 0
+
+    def tell(more: int, total: int) -> None:
+        if progress is not None:
+            progress(done + more, len(shots) * total)
+
+    found = []
+    for count in shots:
+        prompts = [
+            with_examples(template, item, items.pool, shots=count, seed=[seed, number])
+            for number, item in enumerate(asked)
+        ]
+        rule = ChainRule(model, lm.frame)
+        if template.kind == "choose":
+            found.append(_choose(lm, rule, template, asked, prompts, count, batch, tell))
+        else:
+            found.append(_write(lm, template, asked, prompts, count, tell))
+        done += len(asked)
+    return Asked(answers=found, majority=_majority(template, asked, items.pool), items=len(asked))
+
+
+def with_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> str:
+    """The prompt of an item after `shots` examples, which are drawn from the pool without the item itself."""
+    if not shots:
+        return template.asks(item.fields)
+    order = np.random.default_rng(seed).permutation(len(pool))
+    drawn = [pool[number] for number in order[: shots + 1] if pool[number] is not item][:shots]
+    shown = [template.asks(each.fields) + template.answers(each.shown) for each in reversed(drawn)]
+    return template.separator.join([*shown, template.asks(item.fields)])
+
+
+def continuation_nats(
+    lm: LanguageModel, rule: ChainRule, pairs: Sequence[tuple[str, str]], *, batch: int = 16
+) -> list[tuple[float, int]]:
+    """The surprisal of each continuation after its prompt, and its number of tokens.
+
+    Prompt and continuation are encoded as one text, since a token may reach over the seam, and what is more than the
+    prompt alone has is the continuation: as lm-evaluation-harness does it, so that both agree item by item.
+    """
+    tokenizer = lm.text_tokenizer
+    whole = tokenizer.encode_batch([prompt + continuation for prompt, continuation in pairs])
+    before = [len(ids) for ids in tokenizer.encode_batch([prompt for prompt, _ in pairs])]
+    nats = rule.nats([ids.astype(np.int64) for ids in whole], batch=batch, progress=None)
+    return [(float(each[start:].sum()), max(0, len(each) - start)) for each, start in zip(nats, before, strict=True)]
+
+
+def _choose(
+    lm: LanguageModel,
+    rule: ChainRule,
+    template: Template,
+    asked: Sequence[Item],
+    prompts: Sequence[str],
+    shots: int,
+    batch: int,
+    tell: ReportProgress,
+) -> Answers:
+    priors: dict[str, float] = {}
+    predicted: dict[str, list[int]] = {name: [] for name in NORMALISATIONS}
+    prior = template.prior or template.prompt.rsplit("}", 1)[-1] or " "
+    for start in range(0, len(asked), batch):
+        group = range(start, min(start + batch, len(asked)))
+        words = dict.fromkeys(template.answers(word) for number in group for word in asked[number].candidates)
+        new = [word for word in words if word not in priors]
+        for word, (nats, _) in zip(
+            new, continuation_nats(lm, rule, [(prior, word) for word in new], batch=batch), strict=True
+        ):
+            priors[word] = nats
+        pairs = [(prompts[number], template.answers(word)) for number in group for word in asked[number].candidates]
+        scores = iter(zip(pairs, continuation_nats(lm, rule, pairs, batch=batch), strict=True))
+        for number in group:
+            own = [next(scores) for _ in asked[number].candidates]
+            logs = {
+                "sum": [-nats for _, (nats, _) in own],
+                "length": [-nats / max(1, count) for _, (nats, count) in own],
+                "prior": [priors[word] - nats for (_, word), (nats, _) in own],
+            }
+            for name, values in logs.items():
+                predicted[name].append(int(np.argmax(values)))
+        tell(group[-1] + 1, len(asked))
+    true = [item.answer for item in asked]
+    order = [template.normalise, *(name for name in NORMALISATIONS if name != template.normalise)]
+    scores_by = {
+        f"by {name}" if number else "accuracy": estimate(Accuracy(), predicted[name], true)
+        for number, name in enumerate(order)
+    }
+    return Answers(shots=shots, predicted=predicted[order[0]], true=true, scores=scores_by, prompt=prompts[0])
+
+
+def _write(
+    lm: LanguageModel,
+    template: Template,
+    asked: Sequence[Item],
+    prompts: Sequence[str],
+    shots: int,
+    tell: ReportProgress,
+) -> Answers:
+    written = []
+    for number, prompt in enumerate(prompts, start=1):
+        text = str(lm.generate(prompt, tokens=template.tokens, temperature=0.0, stop=template.stop)).strip()
+        written.append(_first_word(text) if template.first_word else text)
+        tell(number, len(prompts))
+    true = [item.answer for item in asked]
+    scores = {measure.name: estimate(measure, written, true) for measure in (ExactMatch(), AnswerF1())}
+    if template.bleu:
+        bleu = translation_metrics(needs="BLEU needs")["bleu"]
+        scores["bleu"] = Estimate(bleu.corpus_score(written, [[each[0] for each in true]]).score / 100, None, None)
+    return Answers(shots=shots, predicted=written, true=true, scores=scores, prompt=prompts[0])
+
+
+def _first_word(text: str) -> str:
+    words = text.split()
+    return words[0].strip(".,;:!?\"'“”‘’()") if words else ""
+
+
+def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -> Estimate:
+    """The score of who always gives the commonest answer of the pool."""
+    true = [item.answer for item in asked]
+    if template.kind == "choose":
+        (commonest, _), *_ = Counter(item.answer for item in pool).most_common(1)
+        return estimate(Accuracy(), [commonest] * len(true), true)
+    answers = Counter(" ".join(normal_words(item.answer[0])) for item in pool)
+    (word, _), *_ = answers.most_common(1)
+    return estimate(ExactMatch(), [word] * len(true), true)

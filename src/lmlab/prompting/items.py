@@ -1,0 +1,152 @@
+"""Items of a task: from labelled examples, from pairs of texts, or made from plain text."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lmlab.data.reading.examples import Answer, Example
+from lmlab.data.reading.labelled import read_labelled
+from lmlab.prompting.templates import Template
+
+PASSAGE = 30
+"""Words of a passage that is made from plain text, at least."""
+CHOICES = 5
+"""Words to choose from in a cloze."""
+
+
+class Item(NamedTuple):
+    """Something to answer."""
+
+    fields: dict[str, str]
+    candidates: tuple[str, ...]  # to choose from; none where the answer is to be written
+    answer: Any  # the number of the right one; or the texts that are right
+    example: Example | None = None  # where it comes from, for a fine-tuned run
+
+    @property
+    def shown(self) -> str:
+        """The right answer, as an example shows it."""
+        return str(self.candidates[self.answer] if self.candidates else self.answer[0])
+
+
+class Items(NamedTuple):
+    """Items to be answered, and those that examples are drawn from."""
+
+    asked: list[Item]
+    pool: list[Item]
+
+
+def read_items(template: Template, data: str | Path, *, test: str | Path | None = None, seed: int = 0) -> Items:
+    """The items of a file. Where nothing is held out, those to be answered are examples to each other, too."""
+    path = Path(data).expanduser()
+    if template.reads == "examples":
+        return _from_examples(template, path, test)
+    if not path.is_file():
+        raise ValueError(f"{path} is not a file; give one {'of plain text' if template.makes else 'with pairs'}")
+    if template.reads == "pairs":
+        pool = [_pair(line, number, path) for number, line in enumerate(_lines(path), start=1) if line.strip()]
+        held_out = None if test is None else [_pair(line, 0, Path(test)) for line in _lines(Path(test)) if line.strip()]
+        return Items(held_out or pool, pool)
+    texts = list(_texts(path))
+    make = _last_words if template.makes == "last word" else _clozes
+    items = make(texts, random.Random(seed))
+    if not items:
+        raise ValueError(f"{path} has no passage of {PASSAGE} words or more to make items from, or too few words")
+    return Items(items, items)
+
+
+def _from_examples(template: Template, path: Path, test: str | Path | None) -> Items:
+    labelled = read_labelled(path, test=test)
+    train = labelled.train
+    held_out = labelled.test or labelled.valid or train
+    if any(example.label is None for example in held_out):  # GLUE's test sets come without
+        held_out = labelled.valid or train
+    names = sorted({str(example.label) for example in train if isinstance(example.label, str)})
+    pool = [_item(template, example, names) for example in train]
+    asked = pool if held_out is train else [_item(template, example, names) for example in held_out]
+    return Items(asked, pool)
+
+
+def _item(template: Template, example: Example, names: Sequence[str]) -> Item:
+    a = " ".join(example.a) if isinstance(example.a, tuple) else example.a
+    fields = {"a": a, "b": example.b or ""}
+    if template.kind == "write":
+        told = example.label if isinstance(example.label, tuple) else (str(example.label),)
+        right = tuple(each.text if isinstance(each, Answer) else str(each) for each in told)
+        return Item(fields, (), right or ("",), example)
+    if example.choices:
+        return Item(fields, example.choices, int(example.label), example)
+    if not names or not isinstance(example.label, str):
+        raise ValueError("the answers to choose from are classes or choices; these examples have none of them")
+    words = tuple(map(template.word_for, names))
+    if len(set(words)) < len(words):
+        raise ValueError(f"the labels {', '.join(names)} have not a word each ({', '.join(words)}); mend [labels]")
+    return Item(fields, words, names.index(example.label), example)
+
+
+def _pair(line: str, number: int, path: Path) -> Item:
+    source, tab, target = line.partition("\t")
+    if not tab:
+        raise ValueError(f"{path}, line {number}: no tab between the two texts")
+    return Item({"a": source.strip(), "b": ""}, (), (target.strip(),))
+
+
+def _last_words(texts: Iterable[str], dice: random.Random) -> list[Item]:
+    """Passages without their last word, as LAMBADA's (Paperno et al. 2016)."""
+    found = []
+    for text in texts:
+        if (cut := re.fullmatch(r"(?s)(.*\S)\s+(\w[\w'’-]*)[^\w\s]*\s*", text)) is not None:
+            found.append(Item({"a": cut[1], "b": ""}, (), (cut[2],)))
+    return found
+
+
+def _clozes(texts: Iterable[str], dice: random.Random) -> list[Item]:
+    """Passages with a word missing from the last sentence, among others of the same text (Hill et al. 2016)."""
+    passages = [text for text in texts if len(text.split()) >= 8]
+    counts = Counter(word for text in passages for word in re.findall(r"\b[^\W\d_]{4,}\b", text))
+    ranked = [word for word, _ in counts.most_common()]
+    place = {word: number for number, word in enumerate(ranked)}
+    found = []
+    for text in passages:
+        words = [each for each in re.finditer(r"\b[^\W\d_]{4,}\b", text) if each.start() > len(text) // 2]
+        if not words:
+            continue
+        gone = dice.choice(words)
+        near = [word for word in ranked[max(0, place[gone[0]] - 20) : place[gone[0]] + 21] if word != gone[0]]
+        if len(near) < CHOICES - 1:
+            continue
+        choices = [gone[0], *dice.sample(near, CHOICES - 1)]
+        dice.shuffle(choices)
+        before, after = text[: gone.start()].rstrip(), text[gone.end() :]
+        found.append(Item({"a": before, "b": ""}, tuple(f"{word}{after}" for word in choices), choices.index(gone[0])))
+    return found
+
+
+def _texts(path: Path) -> Iterable[str]:
+    """The passages of a file: the texts of JSON lines, or a few sentences of plain text each."""
+    if path.suffix == ".jsonl":
+        for number, line in enumerate(_lines(path), start=1):
+            try:
+                yield str(json.loads(line)["text"])
+            except (ValueError, KeyError, TypeError):
+                raise ValueError(f'{path}, line {number}: no JSON object with a "text"') from None
+        return
+    for paragraph in re.split(r"\n\s*\n", "\n".join(_lines(path))):
+        passage: list[str] = []
+        for sentence in re.split(r"(?<=[.!?])\s+", " ".join(paragraph.split())):
+            passage.append(sentence)
+            if sum(len(each.split()) for each in passage) >= PASSAGE:
+                yield " ".join(passage)
+                passage = []
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8-sig").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is no UTF-8 text: {error}") from None

@@ -1,0 +1,75 @@
+"""Completions by beam search, with log-probabilities where they are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from typing import Any, TypeVar
+
+import torch
+
+from lmlab.decoding.search import Hypothesis, beam_search
+from lmlab.decoding.streaming import TextStream
+from lmlab.serve.choices import Choice
+from lmlab.serve.continuations import Piece
+from lmlab.serve.planning import Plan, PromptText
+from lmlab.serve.reading import Prefixes, piece_of, score_prompt
+
+T = TypeVar("T")
+
+
+def search(plan: Plan, pause: Callable[[], None]) -> tuple[list[dict[str, Any]], dict[str, int]]:
+    """The choices of a beam search for each prompt, and the usage; `pause` is called after each of its steps."""
+    assert plan.beams is not None
+    choices: list[dict[str, Any]] = []
+    read = written = 0
+    for prompt in plan.prompts:
+        (found,) = beam_search(
+            plan.writer.model,
+            torch.tensor([plan.framed(prompt)], device=plan.writer.model.device),
+            tokens=plan.tokens,
+            beams=plan.beams,
+            boundary=plan.writer.end,
+            length_penalty=plan.length_penalty,
+            watch=lambda _: pause(),
+        )
+        read += len(prompt.ids)
+        for hypothesis in found[: plan.n]:
+            written += len(hypothesis.tokens)
+            choices.append(_choice(plan, prompt, hypothesis, pause).whole(len(choices)))
+    return choices, {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[], None]) -> Choice:
+    framed = plan.framed(prompt)
+    choice = Choice(plan, prompt)
+    scored = None
+    if plan.logprobs is not None or plan.prompt_top is not None:
+        every = [*framed, *found.tokens]
+        top = max(plan.logprobs or 0, plan.prompt_top or 0)
+        nothing = Prefixes(piece_of(plan.writer.model), room=0)
+        scored = _finish(score_prompt(plan.writer.model, every, top, nothing), pause)
+        if plan.has_boundary(prompt):
+            scored = _finish(score_prompt(plan.writer.model, framed[:1] * 2, top, nothing), pause) + scored
+        choice.take(Piece(prompt=scored[: len(prompt.ids)]))
+    stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
+    for number, token in enumerate(found.written):
+        text = stream.add(token)
+        own = None if scored is None else scored[len(prompt.ids) + number]
+        choice.take(Piece(token=token, text=text, scored=own, finish="stop" if stream.stopped else ""))
+        if stream.stopped:
+            return choice
+    if found.finished:
+        own = None if scored is None else scored[-1]
+        choice.take(Piece(token=found.tokens[-1], text=stream.finish(), scored=own, finish="stop"))
+    else:
+        choice.take(Piece(text=stream.finish(), finish="length"))
+    return choice
+
+
+def _finish(work: Generator[int, None, T], pause: Callable[[], None]) -> T:
+    while True:
+        try:
+            next(work)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        pause()

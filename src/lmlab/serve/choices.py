@@ -1,0 +1,128 @@
+"""The choices of an answer, put together from the pieces that the engine tells, whole or as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from lmlab.serve.continuations import Piece
+from lmlab.serve.naming import Offsets
+from lmlab.serve.planning import Plan, PromptText
+from lmlab.serve.reading import Scored
+
+LEAST = -9999.0
+"""In place of minus infinity, which JSON does not have."""
+
+
+def logprob(nats: float) -> float:
+    return max(-nats, LEAST)
+
+
+class Choice:
+    """One text of an answer.
+
+    The boundary that ends a text is among its tokens, with its log-probability and no text: evaluation harnesses count
+    on one entry for each token that was written.
+    """
+
+    def __init__(self, plan: Plan, prompt: PromptText, *, scored: list[Scored] | None = None) -> None:
+        self.plan, self.prompt = plan, prompt
+        self.text, self.finish = "", ""
+        self.ids: list[int] = []
+        self.total = 0.0
+        self.scored = scored  # of the prompt's tokens
+        self._echoed = not plan.echo
+        self._fields: dict[str, list[Any]] = _empty()
+        self._offsets = Offsets(
+            plan.writer.tokenizer,
+            start=len(prompt.text) if plan.echo else 0,
+            prompt=plan.framed(prompt),
+        )
+
+    def take(self, piece: Piece) -> dict[str, Any]:
+        """Add a piece; give what is new, as a choice of a chunk."""
+        text, fields = "", _empty()
+        if piece.prompt is not None:
+            self.scored = piece.prompt
+        if not self._echoed and (piece.token is not None or piece.finish or piece.prompt is not None):
+            self._echoed = True
+            text += self.prompt.text
+            if self.plan.logprobs is not None:
+                self._tell_prompt(fields)
+        if piece.token is not None:
+            self.ids.append(piece.token)
+            if piece.scored is not None:
+                self.total += piece.scored.nats
+                if self.plan.logprobs is not None:
+                    self._tell(fields, piece.token, piece.scored, self._offsets.add(piece.token), self.plan.logprobs)
+        text += piece.text
+        self.text += text
+        self.finish = piece.finish
+        for name, values in fields.items():
+            self._fields[name] += values
+        delta: dict[str, Any] = {
+            "text": text,
+            "logprobs": None if self.plan.logprobs is None else fields,
+            "finish_reason": _reason(piece.finish),
+        }
+        if self.plan.return_ids:
+            delta["token_ids"] = [] if piece.token is None else [piece.token]
+        return delta
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """The choice of an answer that is given at once; tokens from a stop string on are left out."""
+        fields = self._fields
+        if self.finish == "stop" and self.ids[-1:] != [self.plan.writer.end]:
+            count = sum(offset < len(self.text) for offset in fields["text_offset"])
+            kept = max(count, len(self.prompt.ids) if self.plan.echo else 0)
+            fields = {name: values[:kept] for name, values in fields.items()}
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": self.text,
+            "logprobs": None if self.plan.logprobs is None else fields,
+            "finish_reason": _reason(self.finish),
+        }
+        if self.plan.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = self.prompt_logprobs()
+        if self.plan.return_ids:
+            choice["prompt_token_ids"], choice["token_ids"] = self.prompt.ids, self.ids
+        return choice
+
+    def prompt_logprobs(self) -> list[dict[str, Any]]:
+        """For each token of the prompt its alternatives by id, as vLLM tells them; the first one too."""
+        names, told = self.plan.served.names, []
+        for token, scored in zip(self.prompt.ids, self.scored or [], strict=False):
+            every = {**dict(scored.top[: self.plan.prompt_logprobs]), token: scored.nats}
+            told.append(
+                {str(each): {"logprob": logprob(nats), "decoded_token": names[each]} for each, nats in every.items()}
+            )
+        return told
+
+    def _tell_prompt(self, fields: dict[str, list[Any]]) -> None:
+        offsets = Offsets(self.plan.writer.tokenizer)
+        top = self.plan.logprobs or 0
+        for token, scored in zip(self.prompt.ids, self.scored or [], strict=True):
+            self._tell(fields, token, scored, offsets.add(token), top)
+
+    def _tell(self, fields: dict[str, list[Any]], token: int, scored: Scored, offset: int, top: int) -> None:
+        names = self.plan.served.names
+        fields["tokens"].append(names[token])
+        fields["token_logprobs"].append(logprob(scored.nats))
+        every = {names[each]: logprob(nats) for each, nats in scored.top[:top]}
+        fields["top_logprobs"].append({**every, names[token]: logprob(scored.nats)})
+        fields["text_offset"].append(offset)
+
+
+def best(choices: Sequence[Choice], count: int) -> list[Choice]:
+    """Those with the greatest mean log-probability per token, best first; all in order where there are no more."""
+    if count == len(choices):
+        return list(choices)
+    return sorted(choices, key=lambda choice: choice.total / max(1, len(choice.ids)))[:count]
+
+
+def _empty() -> dict[str, list[Any]]:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def _reason(finish: str) -> str | None:
+    return {"": None, "stop": "stop", "length": "length"}.get(finish, "stop")

@@ -1,0 +1,302 @@
+"""One engine for each run: a thread that owns the model and continues all texts together, step by step.
+
+Texts join and leave at every step. Prompts are read alone, a few pieces between two steps, and then join. The same
+request gives the same bytes whatever else is going on: see company.py and reading.py for why.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+
+from lmlab.decoding.sampling import draw_each
+from lmlab.layers.kernels.linear import prepare
+from lmlab.models.abilities import PredictsNext, State
+from lmlab.serve.company import Company, fewest_rows
+from lmlab.serve.continuations import Continuation, Piece
+from lmlab.serve.figures import Figures
+from lmlab.serve.reading import Prefixes, Read, piece_of, read_prompt, score_prompt, surprisals
+
+READ = 256
+"""Tokens of prompts that are read between two steps of those that are being written."""
+
+T = TypeVar("T")
+
+
+class OverloadedError(Exception):
+    """The queue is full."""
+
+
+class ClosedError(Exception):
+    """The engine takes nothing more."""
+
+
+class Engine:
+    """Continues texts with a model that predicts the next token, and does other work with it, all in one thread."""
+
+    def __init__(self, model: object, *, rows: int = 32, queue: int = 1024, writer: PredictsNext | None = None) -> None:
+        self.model, self.writer = model, writer
+        self.rows, self.queue = rows, queue
+        self.figures = Figures()
+        self.prefixes = Prefixes(1 if writer is None else piece_of(writer))
+        self._inbox: deque[Continuation] = deque()
+        self._jobs: deque[tuple[Callable[[Callable[[], None]], Any], Future[Any]]] = deque()
+        self._reading: deque[tuple[Continuation, Generator[int, None, Read | None]]] = deque()
+        self._running: list[Continuation] = []
+        self._joining: list[tuple[Continuation, State]] = []
+        self._tokens: list[int] = []  # the next to be read, of each that is running
+        self._company: Company | None = None
+        self._wake = threading.Condition()
+        self._closing = self._cutting = False
+        self.ready = threading.Event()
+        self.failed: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+        self._thread.start()
+
+    # What other threads call
+
+    def submit(self, texts: Sequence[Continuation]) -> None:
+        """Take texts to continue, all or none: an `OverloadedError` where the queue has no room for them."""
+        with self._wake:
+            self._check_open()
+            if len(self._inbox) + len(texts) > self.queue:
+                raise OverloadedError
+            self._inbox.extend(texts)
+            self.figures.waiting = len(self._inbox)
+            self._wake.notify()
+
+    def call(self, function: Callable[[Callable[[], None]], T]) -> Future[T]:
+        """Do something with the model in its thread; the function is given one to call now and then.
+
+        That lets the texts go on which are being written meanwhile.
+        """
+        future: Future[T] = Future()
+        with self._wake:
+            self._check_open()
+            if len(self._jobs) >= self.queue:
+                raise OverloadedError
+            self._jobs.append((function, future))
+            self._wake.notify()
+        return future
+
+    @property
+    def load(self) -> int:
+        """How many texts are being written or wait."""
+        return len(self._inbox) + len(self._reading) + len(self._running) + len(self._joining)
+
+    def close(self, *, within: float = 0.0) -> None:
+        """Take nothing more; what is not finished `within` so many seconds is cut off."""
+        with self._wake:
+            self._closing = True
+            self._wake.notify()
+        self._thread.join(within)
+        with self._wake:
+            self._cutting = True
+            self._wake.notify()
+        self._thread.join(10.0)
+
+    def _check_open(self) -> None:
+        if self.failed is not None:
+            raise ClosedError(f"the engine has failed: {self.failed}")
+        if self._closing:
+            raise ClosedError("the server is shutting down")
+
+    # The engine's own thread
+
+    @torch.inference_mode()
+    def _run(self) -> None:
+        try:
+            if self.writer is not None:
+                prepare(self.writer)
+                self._company = Company(self.writer, fewest=fewest_rows(self.writer, most=self.rows))
+            self.ready.set()
+            while self._wait():
+                self._work()
+                self._turn()
+        except BaseException as error:
+            self.failed = error
+            self.ready.set()
+            raise
+        finally:
+            self._closing = True
+            self._cut("error" if self.failed else "cancelled")
+
+    def _wait(self) -> bool:
+        """Sleep until there is something to do; False when it is time to end."""
+        with self._wake:
+            while not (self._inbox or self._jobs or self._reading or self._running or self._joining):
+                if self._closing:
+                    return False
+                self._wake.wait()
+            return not self._cutting
+
+    def _work(self) -> None:
+        """Do one of the other jobs, if there is one."""
+        with self._wake:
+            if not self._jobs:
+                return
+            function, future = self._jobs.popleft()
+        if not future.set_running_or_notify_cancel():
+            return
+        try:
+            future.set_result(function(self._turn))
+        except Exception as error:
+            future.set_exception(error)
+
+    def _turn(self) -> None:
+        """One step: let cancelled texts leave, read some of the prompts, write one token of each text."""
+        if self.writer is None:
+            return
+        self._leave([number for number, text in enumerate(self._running) if text.cancelled])
+        self._admit()
+        self._read()
+        if self._joining:
+            assert self._company is not None
+            self._company.join([state for _, state in self._joining])
+            self._running += [text for text, _ in self._joining]
+            self._tokens += [text.held[-1] for text, _ in self._joining]
+            self._joining = []
+        self.figures.running = len(self._running)
+        if self._running:
+            self._step()
+
+    def _admit(self) -> None:
+        """Begin to read the prompts of those that wait longest, as far as there are rows for them."""
+        while len(self._running) + len(self._reading) + len(self._joining) < self.rows:
+            with self._wake:
+                if not self._inbox:
+                    return
+                text = self._inbox.popleft()
+                self.figures.waiting = len(self._inbox)
+            text.began = time.monotonic()
+            self.figures.queue_time.add(text.began - text.arrived)
+            self.figures.prompt_tokens += len(text.prompt)
+            self._reading.append((text, self._begin(text)))
+
+    def _begin(self, text: Continuation) -> Generator[int, None, Read | None]:
+        """Score the prompt where that is asked for, and read it where something is to be written."""
+        assert self.writer is not None
+        if text.prompt_top is not None:
+            scored = yield from score_prompt(self.writer, text.prompt, text.prompt_top, self.prefixes)
+            if text.scores_first:
+                twice = [text.prompt[0]] * 2
+                scored = (yield from score_prompt(self.writer, twice, text.prompt_top, self.prefixes)) + scored
+            text.tell(Piece(prompt=scored))
+        if text.tokens == 0:
+            return None
+        return (yield from read_prompt(self.writer, text.prompt, self.prefixes))
+
+    def _read(self) -> None:
+        """Read some pieces of prompts; those that are through get their first token."""
+        done = 0
+        while self._reading and done < READ:
+            text, reading = self._reading[0]
+            if text.cancelled:
+                self._reading.popleft()
+                self._finish(text, "cancelled")
+                continue
+            try:
+                done += next(reading)
+            except StopIteration as end:
+                self._reading.popleft()
+                if end.value is None:
+                    self._finish(text, "length")
+                else:
+                    self._write([text], end.value.logits)
+                    self._go_on(text, end.value.state)
+            except Exception as error:  # of this one request, such as a token that the model does not have
+                self._reading.popleft()
+                self._finish(text, "error", str(error))
+
+    def _go_on(self, text: Continuation, state: State) -> None:
+        """Let a text join the others, unless it has ended or its window is full."""
+        if text.finish:
+            return
+        assert self.writer is not None
+        window = self.writer.window
+        if window is not None and min(len(text.held) - 1, window) == window:
+            self._reread(text, window)
+        else:
+            self._joining.append((text, state))
+
+    def _reread(self, text: Continuation, window: int) -> None:
+        """A full window is forgotten and its last half read again, as `decoding.generate.Reader` does it."""
+        assert self.writer is not None
+        text.held = text.held[-max(window // 2, 1) :]
+        self._reading.append((text, read_prompt(self.writer, text.held, Prefixes(self.prefixes.piece, room=0))))
+
+    def _step(self) -> None:
+        assert self._company is not None
+        assert self.writer is not None
+        logits = self._company.step(self._tokens)
+        self._write(self._running, logits)
+        self._tokens = [text.held[-1] for text in self._running]
+        gone, window = [], self.writer.window
+        for number, text in enumerate(self._running):
+            if text.finish:
+                gone.append(number)
+            elif window is not None and len(text.held) > window:
+                self._reread(text, window)
+                gone.append(number)
+        self._leave(gone)
+
+    def _write(self, texts: Sequence[Continuation], logits: Tensor) -> None:
+        """Choose the next token of each text by its scores [B, V], and tell it."""
+        chosen = draw_each(logits, [text.sampler for text in texts])
+        now = time.monotonic()
+        for number, (text, token) in enumerate(zip(texts, chosen, strict=True)):
+            asked = text.top is not None
+            scored = surprisals(logits[number : number + 1], [token], text.top or 0)[0] if asked else None
+            first = text.written == 0
+            text.add(token, scored)
+            self.figures.generated_tokens += 1
+            (self.figures.first_token if first else self.figures.between_tokens).add(
+                now - (text.arrived if first else text.latest)
+            )
+            text.latest = now
+            if text.finish:
+                self._count(text)
+
+    def _leave(self, gone: Sequence[int]) -> None:
+        """Let some of those that are running leave: the ended and the cancelled."""
+        if not gone:
+            return
+        assert self._company is not None
+        for number in gone:
+            text = self._running[number]
+            if text.cancelled and not text.finish:
+                self._finish(text, "cancelled")
+        index = self._company.leave(gone)
+        self._running = [self._running[number] for number in index]
+        self._tokens = [self._tokens[number] for number in index]
+        self.figures.running = len(self._running)
+
+    def _finish(self, text: Continuation, finish: Any, error: str = "") -> None:
+        text.end(finish, error)
+        self._count(text)
+
+    def _count(self, text: Continuation) -> None:
+        self.figures.finished[text.finish] += 1
+        self.figures.whole.add(time.monotonic() - text.arrived)
+        self.figures.prompt_lengths.add(len(text.prompt))
+        self.figures.written_lengths.add(text.written)
+
+    def _cut(self, finish: Any) -> None:
+        """End all that is not finished."""
+        with self._wake:
+            waiting, jobs = list(self._inbox), list(self._jobs)
+            self._inbox.clear()
+            self._jobs.clear()
+        others = [text for text, _ in (*self._reading, *self._joining)]
+        for text in {*waiting, *others, *self._running}:
+            if not text.finish:
+                text.end(finish, "the server is shutting down" if self.failed is None else str(self.failed))
+        for _, future in jobs:
+            future.cancel()

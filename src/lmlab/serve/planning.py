@@ -1,0 +1,185 @@
+"""From a request for completions to the texts that the engine is to continue, with everything checked."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from lmlab.decoding.sampling import Sampling
+from lmlab.decoding.writing import Writer
+from lmlab.serve.continuations import Continuation, Piece
+from lmlab.serve.errors import APIError
+from lmlab.serve.requests import Completion, Prompt
+from lmlab.serve.served import Served
+
+
+@dataclass(frozen=True, kw_only=True)
+class PromptText:
+    """A prompt as it was given back: its tokens and its text."""
+
+    ids: list[int]
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """What is to be done for a request."""
+
+    served: Served
+    writer: Writer
+    prompts: list[PromptText]
+    sampling: Sampling
+    tokens: int
+    n: int
+    best_of: int
+    echo: bool
+    logprobs: int | None
+    prompt_logprobs: int | None
+    stop: list[str]
+    beams: int | None
+    length_penalty: float
+    return_ids: bool
+
+    def framed(self, prompt: PromptText) -> list[int]:
+        """A prompt as the model reads it: after the boundary, unless it begins with that itself."""
+        row: list[int] = self.writer.frame.row(a=prompt.ids)["tokens"]
+        return prompt.ids if self.has_boundary(prompt) else row
+
+    def has_boundary(self, prompt: PromptText) -> bool:
+        """Whether the boundary is the first token of the prompt, as evaluation harnesses give it."""
+        return bool(prompt.ids) and self.writer.frame.row()["tokens"] == prompt.ids[:1]
+
+    @property
+    def prompt_top(self) -> int | None:
+        """How many alternatives of each token of a prompt are told; None where the prompt is not scored."""
+        asked = [self.prompt_logprobs, self.logprobs if self.echo else None]
+        return max((each for each in asked if each is not None), default=None)
+
+    def continuations(self, tell: Callable[[int, Piece], None]) -> list[Continuation]:
+        """The texts to be written, `best_of` for each prompt; `tell` is given the number of the text and its pieces."""
+        found = []
+        for place, prompt in enumerate(self.prompts):
+            for sample in range(self.best_of):
+                number = place * self.best_of + sample
+                found.append(
+                    Continuation(
+                        prompt=self.framed(prompt),
+                        tokens=self.tokens,
+                        sampling=self.sampling,
+                        decoder=self.writer.tokenizer,
+                        tell=lambda piece, number=number: tell(number, piece),  # type: ignore[misc]
+                        number=sample,
+                        boundary=self.writer.end,
+                        stop=self.stop,
+                        top=0 if self.logprobs is None and self.best_of > self.n else self.logprobs,
+                        prompt_top=self.prompt_top if sample == 0 else None,
+                        scores_first=self.has_boundary(prompt),
+                    )
+                )
+        return found
+
+
+def plan(body: Completion, served: Served) -> Plan:
+    """The plan for a request; an `APIError` says which field cannot be met."""
+    limits, writer = served.limits, served.writer()
+    if body.suffix and not limits.lenient:
+        raise APIError(
+            f"suffix: {served.name} writes from left to right and cannot see what comes after; leave it out, or fill "
+            "blanks with a masked model at /v1/fill",
+            param="suffix",
+        )
+    prompts = read_prompts(body.prompt, served, "prompt")
+    n, tokens = body.n or 1, 16 if body.max_tokens is None else body.max_tokens
+    best_of = max(n, body.best_of or n) if limits.lenient else body.best_of or n
+    if best_of < n:
+        raise APIError(f"best_of = {best_of} with n = {n}: of so many texts the n best are given", param="best_of")
+    if body.stream and best_of > n:
+        raise APIError("best_of: which texts are best is known only at the end; not with stream", param="best_of")
+    if body.stream_options is not None and not body.stream and not limits.lenient:
+        raise APIError("stream_options: only with stream = true", param="stream_options")
+    if tokens > limits.tokens:
+        raise APIError(f"max_tokens = {tokens}: this server writes at most {limits.tokens}", param="max_tokens")
+    if len(prompts) * best_of > min(limits.texts, limits.queue):
+        raise APIError(
+            f"{len(prompts)} prompts with {best_of} texts each: at most {min(limits.texts, limits.queue)} in a request",
+            param="best_of" if best_of > len(prompts) else "prompt",
+        )
+    if body.use_beam_search and (body.stream or tokens == 0):
+        raise APIError("use_beam_search: give max_tokens, and do not stream", param="use_beam_search")
+    return Plan(
+        served=served,
+        writer=writer,
+        prompts=prompts,
+        sampling=_sampling(body, served, writer),
+        tokens=tokens,
+        n=n,
+        best_of=best_of,
+        echo=bool(body.echo),
+        logprobs=body.logprobs,
+        prompt_logprobs=body.prompt_logprobs,
+        stop=[body.stop] if isinstance(body.stop, str) else list(body.stop or ()),
+        beams=best_of if body.use_beam_search else None,
+        length_penalty=body.length_penalty or 0.0,
+        return_ids=bool(body.return_token_ids),
+    )
+
+
+def read_prompts(given: Prompt | None, served: Served, param: str) -> list[PromptText]:
+    """The prompts of a request, whichever of the four kinds they are; none at all is the beginning of a text."""
+    tokenizer = served.lm.text_tokenizer
+    several: Sequence[str | list[int]]
+    if given is None or isinstance(given, str):
+        several = [given or ""]
+    elif not given or isinstance(given[0], int):
+        several = [given]  # type: ignore[list-item]
+    else:
+        several = given
+    found = []
+    for each in several:
+        if isinstance(each, str):
+            try:
+                ids = [] if each == served.boundary_name else tokenizer.encode(each)
+            except ValueError as error:
+                raise APIError(f"{param}: {error}", param=param) from None
+            found.append(PromptText(ids=ids, text=each))
+        else:
+            unknown = [token for token in each if token >= served.vocabulary]
+            if unknown:
+                raise APIError(
+                    f"{param}: token {unknown[0]} is not in the vocabulary of {served.vocabulary}", param=param
+                )
+            found.append(PromptText(ids=each, text=tokenizer.decode(each)))
+        if len(found[-1].ids) > served.limits.prompt:
+            raise APIError(
+                f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
+                param=param,
+                code="context_length_exceeded",
+            )
+    return found
+
+
+def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:
+    bias: dict[int, float] = {}
+    for key, value in (body.logit_bias or {}).items():
+        if not (key.isascii() and key.isdecimal() and len(key) < 10 and int(key) < writer.model.vocabulary):
+            if served.limits.lenient:
+                continue
+            raise APIError(
+                f"logit_bias: {key[:40]!r} is no token; they are numbers from 0 to {writer.model.vocabulary - 1}",
+                param="logit_bias",
+            )
+        bias[int(key)] = value
+    seed = secrets.randbits(62) if body.seed is None else body.seed % 2**63
+    nothing = body.top_p == 0  # the smallest nucleus is the best token
+    return Sampling(
+        temperature=1.0 if body.temperature is None else body.temperature,
+        top_k=1 if nothing else body.top_k if body.top_k is not None and body.top_k > 0 else None,
+        top_p=None if nothing or body.top_p in (None, 1.0) else body.top_p,
+        min_p=body.min_p or None,
+        repetition_penalty=body.repetition_penalty or 1.0,
+        presence_penalty=body.presence_penalty or 0.0,
+        frequency_penalty=body.frequency_penalty or 0.0,
+        logit_bias=bias,
+        seed=seed,
+    )

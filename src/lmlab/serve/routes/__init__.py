@@ -1,0 +1,1 @@
+"""The routes, one small file for each subject."""

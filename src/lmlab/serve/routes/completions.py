@@ -1,0 +1,151 @@
+"""POST /v1/completions: texts continued, whole or as a stream of events."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse, StreamingResponse
+
+from lmlab.serve.beams import search
+from lmlab.serve.choices import Choice, best
+from lmlab.serve.continuations import Continuation, Piece
+from lmlab.serve.errors import APIError
+from lmlab.serve.planning import Plan, plan
+from lmlab.serve.reading import Scored
+from lmlab.serve.requests import Completion, LenientCompletion
+from lmlab.serve.served import Runs
+from lmlab.serve.waiting import call, refusing, unless_gone
+
+
+def completions(runs: Runs) -> APIRouter:
+    """The route over these runs."""
+    router = APIRouter()
+
+    async def complete(request: Request, body: Completion) -> Any:
+        served = runs.find(body.model)
+        todo = plan(body, served)
+        head = {
+            "id": f"cmpl-{secrets.token_hex(12)}",
+            "object": "text_completion",
+            "created": int(time.time()),
+            "model": served.name,
+            "system_fingerprint": served.fingerprint,
+        }
+        if todo.beams is not None:
+            choices, usage = await call(served, request, lambda pause: search(todo, pause))
+            return JSONResponse({**head, "choices": choices, "usage": usage})
+        texts, pieces = _submit(todo)
+        if body.stream:
+            usage_too = body.stream_options is not None and body.stream_options.include_usage
+            events = _stream(todo, texts, pieces, head, usage_too=usage_too)
+            return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        try:
+            return JSONResponse({**head, **await unless_gone(request, _whole(todo, texts, pieces))})
+        finally:
+            _cancel(texts)
+
+    if runs.limits.lenient:
+        complete.__annotations__["body"] = LenientCompletion
+    router.add_api_route("/v1/completions", complete, methods=["POST"], summary="Continue texts")
+    return router
+
+
+Pieces = asyncio.Queue[tuple[int, Piece]]
+
+
+def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
+    """Give the texts to the engine; their pieces come in the queue."""
+    pieces: Pieces = asyncio.Queue()
+    texts = todo.continuations(_telling(pieces))
+    with refusing(todo.served):
+        todo.served.engine.submit(texts)
+    return texts, pieces
+
+
+def _telling(pieces: Pieces) -> Callable[[int, Piece], None]:
+    loop = asyncio.get_running_loop()
+
+    def tell(number: int, piece: Piece) -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(pieces.put_nowait, (number, piece))
+
+    return tell
+
+
+def _choices(todo: Plan) -> list[Choice]:
+    return [Choice(todo, prompt) for prompt in todo.prompts for _ in range(todo.best_of)]
+
+
+def _usage(todo: Plan, written: int) -> dict[str, int]:
+    read = sum(len(prompt.ids) for prompt in todo.prompts)
+    return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _cancel(texts: list[Continuation]) -> None:
+    for text in texts:
+        text.cancel()
+
+
+async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[tuple[int, Piece, list[Scored] | None]]:
+    """The pieces with the number of their text and the scores of its prompt, for which the others of it wait."""
+    scored: dict[int, list[Scored]] = {}
+    waiting: dict[int, list[tuple[int, Piece]]] = {}
+    while left:
+        number, piece = await pieces.get()
+        if piece.error:
+            raise APIError(piece.error, status=503 if piece.finish == "cancelled" else 500)
+        prompt = number // todo.best_of
+        ready = [(number, piece)]
+        if piece.prompt is not None:
+            scored[prompt] = piece.prompt
+            ready += waiting.pop(prompt, [])
+        elif todo.prompt_top is not None and prompt not in scored:
+            waiting.setdefault(prompt, []).append((number, piece))
+            continue
+        for each, told in ready:
+            left -= bool(told.finish)
+            yield each, told, scored.get(prompt)
+
+
+async def _whole(todo: Plan, texts: list[Continuation], pieces: Pieces) -> dict[str, Any]:
+    choices = _choices(todo)
+    async for number, piece, scored in _in_order(todo, len(texts), pieces):
+        choices[number].scored = scored
+        choices[number].take(piece)
+    answers, written = [], sum(len(choice.ids) for choice in choices)
+    for place in range(len(todo.prompts)):
+        group = best(choices[place * todo.best_of : (place + 1) * todo.best_of], todo.n)
+        answers += [choice.whole(place * todo.n + number) for number, choice in enumerate(group)]
+    return {"choices": answers, "usage": _usage(todo, written)}
+
+
+async def _stream(
+    todo: Plan, texts: list[Continuation], pieces: Pieces, head: dict[str, Any], *, usage_too: bool
+) -> AsyncIterator[str]:
+    """Server-sent events: a chunk for each token, the usage if asked for, and [DONE]; or an error."""
+    choices, rest = _choices(todo), {"usage": None} if usage_too else {}
+    try:
+        async for number, piece, scored in _in_order(todo, len(texts), pieces):
+            choices[number].scored = scored
+            delta = choices[number].take(piece)
+            if piece.prompt is not None and todo.prompt_logprobs is not None:
+                delta["prompt_logprobs"] = choices[number].prompt_logprobs()
+            yield _event({**head, "choices": [{"index": number, **delta}], **rest})
+        if usage_too:
+            written = sum(len(choice.ids) for choice in choices)
+            yield _event({**head, "choices": [], "usage": _usage(todo, written)})
+        yield "data: [DONE]\n\n"
+    except APIError as error:
+        yield _event(error.body())
+    finally:
+        _cancel(texts)
+
+
+def _event(content: dict[str, Any]) -> str:
+    return f"data: {json.dumps(content, ensure_ascii=False, separators=(',', ':'))}\n\n"

@@ -1,0 +1,70 @@
+"""POST /v1/embeddings: vectors of texts."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from fastapi import APIRouter, Request
+
+from lmlab.analysis.embedding import Vectors
+from lmlab.models.abilities import GivesVectors, ability
+from lmlab.serve.errors import APIError
+from lmlab.serve.planning import PromptText, read_prompts
+from lmlab.serve.requests import Embeddings
+from lmlab.serve.served import Runs, Served
+from lmlab.serve.waiting import call
+
+
+def embeddings(runs: Runs) -> APIRouter:
+    """The route over these runs."""
+    router = APIRouter()
+
+    @router.post("/v1/embeddings", summary="Vectors of texts")
+    async def embed(request: Request, body: Embeddings) -> dict[str, Any]:
+        served = runs.find(body.model)
+        if ability(served.lm.model, GivesVectors) is None:
+            raise APIError(f"{served.name} has no vectors; what it does: {', '.join(served.abilities)}", param="model")
+        texts = read_prompts(body.input, served, "input")
+        vectors = await call(served, request, lambda pause: _read(served, texts, body, pause))
+        if body.dimensions is not None:
+            if body.dimensions > vectors.shape[1]:
+                raise APIError(
+                    f"dimensions = {body.dimensions}: the vectors of {served.name} have {vectors.shape[1]}",
+                    param="dimensions",
+                )
+            vectors = vectors[:, : body.dimensions]
+        tokens = sum(len(text.ids) for text in texts)
+        return {
+            "object": "list",
+            "model": served.name,
+            "data": [
+                {"object": "embedding", "index": number, "embedding": _encode(vector, body.encoding_format)}
+                for number, vector in enumerate(vectors)
+            ],
+            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
+        }
+
+    return router
+
+
+def _read(served: Served, texts: list[PromptText], body: Embeddings, pause: Callable[[], None]) -> Vectors:
+    embedder = replace(served.lm.embedder, layers=body.layers, batch_tokens=1024, progress=lambda done, total: pause())
+    if body.pool == "cls" and not embedder.frame.has("cls"):
+        raise ValueError(f"pool = cls: {served.name} has no [CLS] token; pool by mean or max")
+    full = [number for number, text in enumerate(texts) if text.ids]
+    found = embedder.read([texts[number].ids for number in full] or [[]], body.pool)
+    vectors = np.zeros((len(texts), found[0].shape[0]), np.float32)
+    if full:
+        vectors[full] = np.stack(found)
+    return vectors
+
+
+def _encode(vector: Vectors, form: str | None) -> list[float] | str:
+    """As numbers, or as the base64 of little-endian single precision, which the Python client asks for."""
+    if form == "base64":
+        return base64.b64encode(vector.astype("<f4").tobytes()).decode()
+    return [float(number) for number in vector]

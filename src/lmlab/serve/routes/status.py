@@ -1,0 +1,28 @@
+"""Whether the server is well, and its figures."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, PlainTextResponse
+
+from lmlab.serve.figures import prometheus
+from lmlab.serve.served import Runs
+
+
+def status(runs: Runs) -> APIRouter:
+    """The routes over these runs."""
+    router = APIRouter()
+
+    @router.get("/health", summary="200 as soon as requests can be taken")
+    async def health() -> JSONResponse:
+        failed = [served.name for served in runs.served.values() if served.engine.failed is not None]
+        ready = all(served.engine.ready.is_set() for served in runs.served.values())
+        good = ready and not failed
+        return JSONResponse({"status": "ok" if good else "failed" if failed else "starting"}, 200 if good else 503)
+
+    @router.get("/metrics", summary="Figures for Prometheus", response_class=PlainTextResponse)
+    async def metrics() -> PlainTextResponse:
+        figures = {name: (served.engine.figures, served.engine.rows) for name, served in runs.served.items()}
+        return PlainTextResponse(prometheus(figures), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    return router

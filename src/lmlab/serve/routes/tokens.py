@@ -1,0 +1,62 @@
+"""Text to tokens and back, so that evaluation harnesses need no tokenizer of their own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from lmlab.serve.errors import APIError
+from lmlab.serve.requests import Detokenize, Tokenize
+from lmlab.serve.served import Runs, Served
+
+
+def tokens(runs: Runs) -> APIRouter:
+    """The routes over these runs."""
+    router = APIRouter()
+
+    @router.post("/tokenize", summary="The tokens of a text")
+    async def tokenize(body: Tokenize) -> dict[str, Any]:
+        served = runs.find(body.model)
+        ids = _encode(served, body.prompt)
+        if body.add_special_tokens:
+            ids = [served.lm.text_tokenizer.boundary, *ids]
+        return {"tokens": ids, "count": len(ids), "max_model_len": served.card()["max_model_len"]}
+
+    @router.post("/detokenize", summary="The text of tokens")
+    async def detokenize(body: Detokenize) -> dict[str, Any]:
+        served = runs.find(body.model)
+        if any(token >= served.vocabulary for token in body.tokens):
+            raise APIError(f"tokens: all must be below the vocabulary of {served.vocabulary}", param="tokens")
+        return {"prompt": served.lm.text_tokenizer.decode(body.tokens)}
+
+    @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
+    async def info(model: str | None = None) -> dict[str, Any]:
+        served = runs.find(model)
+        tokenizer = served.lm.text_tokenizer
+        return {
+            "tokenizer_class": tokenizer.spec,
+            "vocab_size": tokenizer.vocabulary,
+            "eos_token": served.boundary_name,
+            "bos_token": served.boundary_name,
+            "pad_token": served.boundary_name,
+            "eos_token_id": tokenizer.boundary,
+            "bos_token_id": tokenizer.boundary,
+            "model_max_length": served.card()["max_model_len"],
+            "add_bos_token": False,
+            "chat_template": None,
+        }
+
+    return router
+
+
+def _encode(served: Served, text: str) -> list[int]:
+    """The ids of a text in which the boundary's own name is the boundary."""
+    tokenizer = served.lm.text_tokenizer
+    ids: list[int] = []
+    try:
+        for number, part in enumerate(text.split(served.boundary_name)):
+            ids += [tokenizer.boundary] * bool(number) + tokenizer.encode(part)
+    except ValueError as error:
+        raise APIError(f"prompt: {error}", param="prompt") from None
+    return ids

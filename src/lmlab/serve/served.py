@@ -1,0 +1,120 @@
+"""Runs that are served: each with its engine, found by the name of its folder and by nothing else."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from lmlab.language_model import LanguageModel
+from lmlab.models.abilities import ABILITIES, PredictsNext, ability
+from lmlab.serve.engine import Engine
+from lmlab.serve.errors import APIError
+from lmlab.serve.naming import TokenNames
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """How much one request, and all together, may ask for."""
+
+    rows: int = 32
+    queue: int = 1024
+    tokens: int = 4096
+    """Tokens to write for one text."""
+    prompt: int = 65536
+    """Tokens of one prompt."""
+    texts: int = 128
+    """Texts of one request: prompts times best_of."""
+    lenient: bool = False
+    """Unknown models, fields and odd values are passed over, as conformance tests need it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Served:
+    """A run behind the API."""
+
+    name: str
+    lm: LanguageModel
+    engine: Engine
+    limits: Limits
+    created: int = field(default_factory=lambda: int(time.time()))
+
+    @cached_property
+    def abilities(self) -> list[str]:
+        found = [name for name, each in ABILITIES.items() if ability(self.lm.model, each.kind) is not None]
+        return found + (["task"] if self.lm.own_predictor is not None else [])
+
+    @cached_property
+    def names(self) -> TokenNames:
+        return TokenNames(self.lm.text_tokenizer)
+
+    @property
+    def vocabulary(self) -> int:
+        """How many tokens the model knows; an imported one may have more than its tokenizer."""
+        return int(getattr(self.lm.model, "vocabulary", self.lm.text_tokenizer.vocabulary))
+
+    @cached_property
+    def boundary_name(self) -> str:
+        """The token between documents, as text."""
+        tokenizer = self.lm.text_tokenizer
+        return str(tokenizer.engine.id_to_token(tokenizer.boundary))
+
+    @property
+    def fingerprint(self) -> str:
+        """What the same seed gives the same text for: the version and the tokenizer."""
+        from lmlab import __version__
+
+        return f"lmlab-{__version__}-{self.lm.text_tokenizer.fingerprint[:12]}"
+
+    def writer(self) -> Any:
+        """The role that continues texts; an error that names what the run can do, where it cannot."""
+        if self.engine.writer is None:
+            raise APIError(
+                f"{self.name} does not continue texts; what it does: {', '.join(self.abilities) or 'nothing'}",
+                param="model",
+                code="unsupported",
+            )
+        return self.lm.writer
+
+    def card(self) -> dict[str, Any]:
+        """What /v1/models says of it."""
+        return {
+            "id": self.name,
+            "object": "model",
+            "created": self.created,
+            "owned_by": "lmlab",
+            "kind": type(self.lm.model).__name__,
+            "abilities": self.abilities,
+            "max_model_len": getattr(self.lm.model, "window", None),
+        }
+
+
+def serve_run(name: str, lm: LanguageModel, *, limits: Limits) -> Served:
+    """A run with an engine of its own, which has begun to get ready."""
+    writer = ability(lm.model, PredictsNext) if lm.tokenizer is not None else None
+    engine = Engine(lm.model, writer=writer, rows=limits.rows, queue=limits.queue)
+    return Served(name=name, lm=lm, engine=engine, limits=limits)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Runs:
+    """All runs that are served, by name."""
+
+    served: Mapping[str, Served]
+    limits: Limits
+
+    def find(self, name: str | None) -> Served:
+        """The run of that name, the first where none is given; names never reach the file system."""
+        if name is not None and name in self.served:
+            return self.served[name]
+        if name is None or self.limits.lenient:
+            return next(iter(self.served.values()))
+        known = ", ".join(self.served)
+        raise APIError(
+            f"the model {name[:80]!r} does not exist; there is: {known}",
+            status=404,
+            param="model",
+            code="model_not_found",
+        )

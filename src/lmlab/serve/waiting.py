@@ -1,0 +1,82 @@
+"""Waiting for the engine without holding up others, and no longer than the client does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from fastapi import Request
+
+from lmlab.serve.engine import ClosedError, OverloadedError
+from lmlab.serve.errors import APIError
+from lmlab.serve.served import Served
+
+T = TypeVar("T")
+
+
+class GoneError(Exception):
+    """The client has hung up."""
+
+
+@contextmanager
+def refusing(served: Served) -> Iterator[None]:
+    """A full queue as 429 with the seconds after which to try again; a closed engine as 503."""
+    try:
+        yield
+    except OverloadedError:
+        raise APIError(
+            f"{served.name} is busy: {served.limits.queue} texts wait already; try again",
+            status=429,
+            code="overloaded",
+            headers={"Retry-After": "1"},
+        ) from None
+    except ClosedError as error:
+        raise APIError(str(error), status=503, headers={"Retry-After": "10"}) from None
+
+
+async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
+    """What comes of the work; a `GoneError` where the client hangs up before."""
+    working, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(request))
+    try:
+        await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
+        if not working.done():
+            raise GoneError
+        return working.result()
+    finally:
+        working.cancel()
+        gone.cancel()
+
+
+async def _gone(request: Request) -> None:
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
+
+
+async def call(served: Served, request: Request, function: Callable[[Callable[[], None]], T]) -> T:
+    """Do something with a run's model in its own thread; what its input does not allow is a 400."""
+    stopped = False
+
+    def guarded(pause: Callable[[], None]) -> T:
+        def check() -> None:
+            if stopped:
+                raise GoneError
+            pause()
+
+        check()
+        return function(check)
+
+    with refusing(served):
+        future = served.engine.call(guarded)
+    try:
+        return await unless_gone(request, _await(asyncio.wrap_future(future)))
+    except ValueError as error:
+        raise APIError(str(error)) from None
+    finally:
+        stopped = True
+        future.cancel()
+
+
+async def _await(future: asyncio.Future[T]) -> T:
+    return await future

@@ -1,0 +1,43 @@
+"""Blanks: words of a text are hidden, and a masked model says what might stand there."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from lmlab.config import Config
+from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.shelf import Shelf
+
+MOST = 12
+"""Blanks of one text."""
+
+
+class Asked(Config):
+    """A text with `[MASK]` for each hidden word."""
+
+    runs: RunNames
+    text: Text
+    top: int = Field(6, ge=1, le=50, description="tokens of each blank, and fillings")
+    jointly: bool = Field(False, description="whether blanks are filled so that they suit each other")
+    order: Literal["left-to-right", "confident"] = Field("left-to-right", description="of joint filling")
+
+
+def make_router(shelf: Shelf) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/blanks")
+    def fill(asked: Asked) -> Response:
+        if asked.text.count("[MASK]") > MOST:
+            raise ValueError(f"{asked.text.count('[MASK]')} blanks: hide at most {MOST} words at once")
+        found = []
+        for name in asked.runs:
+            with shelf.using(name) as model:
+                filled = model.filler.fill(asked.text, top=asked.top, jointly=asked.jointly, order=asked.order)
+                found.append({"run": name, "filled": filled})
+        return answer({"runs": found})
+
+    return router

@@ -1,0 +1,83 @@
+"""Lectures: views in order, a TOML file of links.
+
+title = "What language models expect"
+
+[[views]]
+title = "Three models, one text"
+link = "#/next?run=demo/ngram&run=demo/lstm&text=Return a new"
+note = "Which one has seen this phrase?"
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs
+
+from fastapi import APIRouter
+from pydantic import Field, field_validator
+from starlette.responses import Response
+
+from lmlab.config import Config, build, read_toml
+from lmlab.names import suggest
+from lmlab.studio.answers import answer
+from lmlab.studio.shelf import Shelf
+
+FILE = "lecture.toml"
+"""Where a folder of runs has its lecture, unless another is named."""
+VIEWS = tuple(
+    sorted(path.stem for path in (Path(__file__).parent / "static" / "views").glob("*.js") if path.stem != "lecture")
+)
+
+
+class Slide(Config):
+    """One view of a lecture."""
+
+    title: str = Field(min_length=1, max_length=200, description="what is shown at the foot of the page")
+    link: str = Field(max_length=8000, description="the view in its state, as its address has it from # on")
+    note: str = Field("", max_length=2000, description="what to say, or to ask")
+
+    @field_validator("link")
+    @classmethod
+    def _leads_to_a_view(cls, link: str) -> str:
+        found = re.fullmatch(r"#/([a-z-]+)(\?.*)?", link, flags=re.DOTALL)
+        if not found:
+            raise ValueError("a link is that part of a view's address that begins with #/, as in #/next?text=Return")
+        if found[1] not in VIEWS:
+            raise ValueError(f"there is no view {found[1]!r}{suggest(found[1], VIEWS)}")
+        return link
+
+    @property
+    def runs(self) -> list[str]:
+        """The runs that the link names."""
+        return parse_qs(self.link.partition("?")[2]).get("run", [])
+
+
+class Lecture(Config):
+    """Views in their order."""
+
+    title: str = Field("Lecture", max_length=200, description="the name of the lecture")
+    views: list[Slide] = Field(min_length=1, max_length=500, description="what is shown, one after the other")
+
+
+def read_lecture(path: Path) -> Lecture:
+    """The lecture in a TOML file; a ValueError says what is wrong with it."""
+    return build(Lecture, read_toml(path), where=path.name)
+
+
+def make_router(shelf: Shelf, path: Path | None = None) -> APIRouter:
+    router = APIRouter()
+    given = path or shelf.folder / FILE
+
+    @router.get("/lecture")
+    def lecture() -> Response:
+        found: dict[str, Any] = {"lecture": None, "file": given.name, "missing": []}
+        if given.is_file():
+            told = read_lecture(given)
+            known = shelf.paths()
+            found["lecture"] = told.model_dump()
+            found["missing"] = sorted({run for view in told.views for run in view.runs if run not in known})
+        return answer(found)
+
+    return router

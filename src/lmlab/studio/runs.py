@@ -1,0 +1,51 @@
+"""The list of runs, and all that is known of one: its card, its settings, its cost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from lmlab.studio.answers import answer
+from lmlab.studio.shelf import Shelf, describe, read
+
+LONGEST_CARD = 60_000
+"""Characters of a model card that are shown."""
+
+
+def make_router(shelf: Shelf) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/runs")
+    def list_runs() -> Response:
+        return answer({"folder": shelf.folder.name, "runs": shelf.about()})
+
+    @router.get("/run")
+    def one_run(run: Annotated[str, Query(max_length=500)]) -> Response:
+        path = shelf.find(run)
+        return answer({**describe(run, path), "card": _card(path), "settings": _settings(path)})
+
+    return router
+
+
+def _card(path: Path) -> str:
+    try:
+        return (path / "README.md").read_text(encoding="utf-8", errors="replace")[:LONGEST_CARD]
+    except OSError:
+        return ""
+
+
+def _settings(path: Path) -> dict[str, dict[str, Any]]:
+    """The groups of a recipe, or of an imported run the settings of its model; where texts lie is left out."""
+    recipe = read(path / "recipe.json") or {"model": read(path / "config.json").get("model", {})}
+    groups = {name: group for name, group in recipe.items() if isinstance(group, dict)}
+    return {name: {key: _told(value) for key, value in group.items()} for name, group in groups.items()}
+
+
+def _told(value: Any) -> Any:
+    """A setting as it is shown: of a path only its last part."""
+    if isinstance(value, str) and value.startswith("/"):
+        return Path(value).name
+    return [_told(each) for each in value] if isinstance(value, list) else value

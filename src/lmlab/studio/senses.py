@@ -1,0 +1,64 @@
+"""Senses: all occurrences of a word, by the vectors that runs give them in their contexts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from fastapi import APIRouter
+from pydantic import Field
+from starlette.responses import Response
+
+from lmlab.config import Config
+from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.cells import held_out_text
+from lmlab.studio.shelf import Shelf
+from lmlab.studio.shown import show
+
+if TYPE_CHECKING:
+    from lmlab.data.reading.senses import Occurrence
+
+MOST = 400
+"""Occurrences that are shown."""
+
+
+class Asked(Config):
+    """Whose occurrences; lines may begin with a sense and a |. Where there are none, each run's held-out text is."""
+
+    runs: RunNames
+    word: str = Field(min_length=1, max_length=60)
+    lines: Text = ""
+    layer: int = Field(-1, ge=-200, le=200)
+    projection: Literal["pca", "tsne"] = "pca"
+
+
+def make_router(shelf: Shelf) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/senses")
+    def senses(asked: Asked) -> Response:
+        from lmlab.analysis.senses import read_senses_of
+
+        found = []
+        for name in asked.runs:
+            text = asked.lines if asked.lines.strip() else held_out_text(shelf.find(name))
+            given = parse_lines(text, asked.word)
+            with shelf.using(name) as model:
+                read = read_senses_of(model, asked.word, given, layer=asked.layer, projection=asked.projection)
+            found.append({"run": name, "layer": read.layer, "layers": len(read.layers), "shown": show(read)})
+        return answer({"runs": found})
+
+    return router
+
+
+def parse_lines(text: str, word: str) -> list[Occurrence]:
+    """The occurrences of a word in lines, with their senses where every line names one."""
+    from lmlab.data.reading.senses import find_occurrences
+
+    lines = [line for line in text.splitlines() if line.strip()]
+    named = [line.partition("|") for line in lines]
+    if not all(bar and sense.strip() and "|" not in rest for sense, bar, rest in named):
+        return find_occurrences(lines, word)[:MOST]
+    found = []
+    for sense, _, rest in named:
+        found += [each._replace(sense=sense.strip()) for each in find_occurrences([rest], word)]
+    return found[:MOST]

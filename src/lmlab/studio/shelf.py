@@ -1,0 +1,198 @@
+"""The runs under one folder, by name, and their models, loaded when they are first asked for.
+
+A name is where a run lies under the folder (`demo/lstm`). It is looked up among the names that were found there, and is
+never made into a path: so no request reaches a file outside the folder. Nothing here imports torch before a model is
+opened.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import threading
+from collections import OrderedDict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmlab.models import LINEAGE
+from lmlab.names import suggest
+
+if TYPE_CHECKING:
+    from lmlab.language_model import LanguageModel
+
+DEEPEST = 5
+"""Folders between the studio's and a run's."""
+INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
+"""What lies in a run and is none of its own."""
+MOST_OPEN = 12
+"""Models that are kept in memory; the one that was not used for longest goes first."""
+
+
+class _Opened:
+    """A model in memory, and the file that it was read from."""
+
+    def __init__(self, model: LanguageModel, stamp: tuple[int, int]) -> None:
+        self.model, self.stamp, self.lock = model, stamp, threading.Lock()
+
+
+class Shelf:
+    """All runs under a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).resolve()
+        if not self.folder.is_dir():
+            raise ValueError(f"{folder} is not a folder; name one that holds runs, for instance: lmlab studio runs")
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def paths(self) -> dict[str, Path]:
+        """Every run by its name, as it is on the disk now."""
+        found: dict[str, Path] = {}
+        if _is_run(self.folder):
+            found[self.folder.name] = self.folder
+        self._look(self.folder, found, 0)
+        return dict(sorted(found.items()))
+
+    def _look(self, folder: Path, found: dict[str, Path], depth: int) -> None:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            return
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in INSIDE or not entry.is_dir(follow_symlinks=False):
+                continue
+            path = Path(entry.path)
+            if _is_run(path):
+                found[path.relative_to(self.folder).as_posix()] = path
+            if depth < DEEPEST:
+                self._look(path, found, depth + 1)
+
+    def find(self, name: str) -> Path:
+        """The folder of the run of that name; a ValueError where there is none."""
+        paths = self.paths()
+        if name not in paths:
+            shown = name if len(name) <= 80 else name[:79] + "…"
+            raise ValueError(f"there is no run {shown!r} in {self.folder.name}{suggest(name[:200], paths)}")
+        return paths[name]
+
+    def about(self) -> list[dict[str, Any]]:
+        """What a list of runs shows of each."""
+        return [describe(name, path) for name, path in self.paths().items()]
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[LanguageModel]:
+        """The model of a run, for this thread alone; it is read anew where the run was trained further."""
+        opened = self._open(name)
+        with opened.lock:
+            yield opened.model
+
+    def _open(self, name: str) -> _Opened:
+        path = self.find(name)
+        weights = path / "model.safetensors"
+        if not weights.is_file():
+            raise ValueError(f"{name} has no weights yet: it is being trained, or was stopped before it saved any")
+        stat = weights.stat()
+        stamp = stat.st_mtime_ns, stat.st_size
+        with self._lock:
+            held = self._opened.get(name)
+            if held is None or held.stamp != stamp:
+                from lmlab.language_model import load
+
+                held = self._opened[name] = _Opened(load(path), stamp)
+            self._opened.move_to_end(name)
+            while len(self._opened) > MOST_OPEN:
+                self._opened.popitem(last=False)
+            return held
+
+
+def _is_run(path: Path) -> bool:
+    return isinstance(read(path / "config.json").get("kind"), str)
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A JSON file that is a table; an empty one where it is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def describe(name: str, path: Path) -> dict[str, Any]:
+    """A run for a list: what it is, what can be done with it, how far it is; without reading its weights."""
+    kind = str(read(path / "config.json").get("kind"))
+    system = LINEAGE.get(kind)
+    told = read(path / "task.json")
+    task = told.get("kind")
+    last = _last_line(path)
+    return {
+        "name": name,
+        "kind": kind,
+        "year": system.year if system else None,
+        "paper": system.paper if system else None,
+        "summary": system.summary if system else None,
+        "does": list(system.does) if system and task is None else ["vectors"],
+        "task": task,
+        "how": told.get("how"),
+        "status": status(path),
+        "weights": (path / "model.safetensors").is_file(),
+        "parameters": (last.get("parameters") or {}).get("total"),
+        "valid": _best(path),
+    }
+
+
+def status(path: Path) -> str:
+    """`training`, `ready` (it has weights) or `begun`."""
+    holder = read(path / ".lock")
+    if holder.get("host") == platform.node() and _alive(holder.get("pid")):
+        return "training"
+    return "ready" if (path / "model.safetensors").is_file() else "begun"
+
+
+def _alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of the metrics, from the end of the file."""
+    lines = _tail(path / "metrics.jsonl")
+    return lines[-1] if lines else {}
+
+
+def _best(path: Path) -> float | None:
+    values = [line["valid_bits_per_byte"] for line in _tail(path / "metrics.jsonl") if "valid_bits_per_byte" in line]
+    return min((value for value in values if isinstance(value, (int, float))), default=None)
+
+
+def _tail(path: Path, size: int = 65536) -> list[dict[str, Any]]:
+    try:
+        with open(path, "rb") as file:
+            file.seek(0, os.SEEK_END)
+            start = max(0, file.tell() - size)
+            file.seek(start)
+            raw = file.read().split(b"\n")
+    except OSError:
+        return []
+    return list(parse_lines(raw[1 if start else 0 : -1]))
+
+
+def parse_lines(raw: list[bytes]) -> Iterator[dict[str, Any]]:
+    """Lines of JSON that are tables; others are passed over."""
+    for line in raw:
+        try:
+            found = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(found, dict):
+            yield found

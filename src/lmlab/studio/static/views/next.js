@@ -1,0 +1,39 @@
+// Next word: what several runs expect after the same text; a click appends.
+
+import { h, percent, short, visible } from "../dom.js";
+import { post } from "../api.js";
+import { bars, runPicker, slider, table, textField, numberField } from "../parts.js";
+import { runColour } from "../colours.js";
+
+export default {
+  name: "next",
+  title: "Next word",
+  lead: "Type, and see what each run expects next. Full bars are what would be drawn with this temperature and nucleus (top-p), dashed outlines what the model itself says. Click a bar, or press Enter on it, and the token is appended.",
+  defaults: { run: [], text: "Return a new", temperature: 1, top_p: 1, top: 12 },
+  fits: run => run.does.includes("next token"),
+  first: 3,
+  controls: page => [
+    textField(page, "Text", "text", { rows: 2, wait: 30 }),
+    runPicker(page, { fits: page.view.fits, none: "No run here predicts the next token: train ngram, lstm or gpt2." }),
+    slider(page, "Temperature", "temperature", { min: 0.1, max: 2.5, step: 0.05 }),
+    slider(page, "Top-p", "top_p", { min: 0.05, max: 1, step: 0.05 }),
+    numberField(page, "Tokens shown", "top", { min: 1, max: 50 }),
+  ],
+  ask: async (state, signal) => state.run.length ? post("next", { runs: state.run, text: state.text, temperature: state.temperature, top_p: state.top_p, top: state.top }, signal) : null,
+  draw(page, data) {
+    const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 354)));
+    const width = Math.floor((page.width - 24 * (columns - 1)) / columns);
+    const pictures = h("div", { class: "columns" }, data.runs.map((run, place) => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(place) } }), run.run, h("small", {}, `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`)),
+      bars(run.tokens.map(each => ({
+        piece: each.piece, share: each.probability, kept: each.drawn, number: percent(each.drawn),
+        says: `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, and is drawn with ${percent(each.drawn)}`,
+        pick: each.adds === "" ? undefined : each.adds,
+      })), runColour(place), width))));
+    return { pictures, tables: data.runs.map(run => table(run.run, ["token", "probability", "drawn with"], run.tokens.map(each => [visible(each.piece), each.probability, each.drawn]))) };
+  },
+  pick(page, adds) {
+    page.set({ text: page.state.text + adds });
+    const area = page.element.querySelector("textarea[name=text]");
+    if (document.activeElement !== area) area.value = page.state.text;
+  },
+};

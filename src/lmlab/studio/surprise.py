@@ -1,0 +1,53 @@
+"""Surprise: one text as several runs see it, token by token, and word by word where they are to be compared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from lmlab.bits import bits_per_byte
+from lmlab.config import Config
+from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.shelf import Shelf
+
+
+class Asked(Config):
+    """Which text, and by which runs."""
+
+    runs: RunNames
+    text: Text
+
+
+def make_router(shelf: Shelf) -> APIRouter:
+    router = APIRouter()
+
+    @router.post("/surprise")
+    def surprise(asked: Asked) -> Response:
+        found = []
+        for name in asked.runs:
+            with shelf.using(name) as model:
+                found.append({"run": name, **colour(model, asked.text)})
+        return answer({"runs": found})
+
+    return router
+
+
+def colour(model: Any, text: str) -> dict[str, Any]:
+    """Every token and every word with its bits, and where they stand in the text."""
+    import math
+
+    from lmlab.analysis.surprisal import read_surprisals
+
+    found = read_surprisals(model, text)
+    (one,) = found.texts
+    tokenizer = model.text_tokenizer
+    return {
+        "tokens": one.tokens,
+        "words": one.words,
+        "bits": found.bits,
+        "bits_per_byte": bits_per_byte(found.bits * math.log(2), len(text.encode())),
+        "pseudo": found.pseudo,
+        "lossy": tokenizer.lossy,
+    }

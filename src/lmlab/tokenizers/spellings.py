@@ -1,0 +1,106 @@
+"""Words as their letters: what a model that reads letters is told of each token.
+
+A spelling is a row of L numbers: the bytes of the word in UTF-8 between a mark of its beginning and one of its end, and
+padding. So no word is unknown to the reader, and none needs a row of its own in a table (Kim et al. 2016). The numbers
+are those of ELMo (Peters et al. 2018), of which a text begins and ends with a word of a single mark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from threading import Lock
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from lmlab.tokenizers.tokenizer import Tokenizer
+
+BEGIN_TEXT, END_TEXT, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
+"""After the 256 bytes."""
+ALPHABET = 261
+MOST_LETTERS = 50
+"""Of a spelling, marks included; of a longer word the first bytes are read."""
+
+Letters = NDArray[np.int16]
+
+
+def spell(words: Iterable[bytes | int], *, letters: int = MOST_LETTERS) -> Letters:
+    """The spellings [N, letters] of words, each given as its bytes, or as a mark that stands for a whole word."""
+    given = [[word] if isinstance(word, int) else word[: letters - 2] for word in words]
+    rows = np.full((len(given), letters), PADDING, np.int16)
+    rows[:, 0] = BEGIN_WORD
+    for row, word in zip(rows, given, strict=True):
+        row[1 : len(word) + 1] = list(word)
+        row[len(word) + 1] = END_WORD
+    return rows
+
+
+class NewWords:
+    """Words that no file has, numbered as they are met: the same word has the same number as long as a process lives.
+
+    So texts of users are ids like all others, on their way to a model that asks for the letters. What is kept on disk
+    holds no such number.
+    """
+
+    def __init__(self) -> None:
+        self._numbers: dict[str, int] = {}
+        self._words: list[str] = []
+        self._lock = Lock()
+
+    def number(self, word: str) -> int:
+        found = self._numbers.get(word)
+        if found is not None:
+            return found
+        with self._lock:
+            if word not in self._numbers:
+                self._words.append(word)
+                self._numbers[word] = len(self._words) - 1
+            return self._numbers[word]
+
+    def word(self, number: int) -> str:
+        return self._words[number]
+
+    def words(self, numbers: Sequence[int]) -> list[str]:
+        return [self._words[number] for number in numbers]
+
+
+NEW_WORDS = NewWords()
+
+
+class Spellings:
+    """The letters of every token of a tokenizer, whatever its kind, and of words that are new to it."""
+
+    def __init__(self, tokenizer: Tokenizer, *, letters: int = MOST_LETTERS) -> None:
+        self.count, self.letters = tokenizer.vocabulary, letters
+        self.table = torch.from_numpy(spell(_texts(tokenizer), letters=letters))  # [V, letters]
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """The spellings [N, letters] of tokens [N]."""
+        known = self.table[tokens.clamp(max=self.count - 1).cpu()]
+        new = (tokens >= self.count).nonzero()[:, 0].cpu()
+        if len(new):
+            words = NEW_WORDS.words((tokens.cpu()[new] - self.count).tolist())
+            known[new] = torch.from_numpy(spell([word.encode() for word in words], letters=self.letters))
+        return known.to(tokens.device).long()
+
+
+def _texts(tokenizer: Tokenizer) -> list[bytes | int]:
+    """The bytes of each token; of those that stand for no text their names, or a mark at the ends of a text."""
+    from lmlab.tokenizers.pieces import spell_pieces
+
+    marks: dict[int, int] = {tokenizer.start: BEGIN_TEXT, tokenizer.boundary: END_TEXT}
+    for role, mark in (("cls", BEGIN_TEXT), ("sep", END_TEXT)):
+        if tokenizer.has_role(role):
+            marks[tokenizer.role(role)] = mark
+    plain = tokenizer.kind in ("words", "spelled")
+    texts: list[bytes | int] = []
+    for token, text in enumerate(spell_pieces(tokenizer)):
+        if text is None:
+            texts.append(marks.get(token, (tokenizer.engine.id_to_token(token) or "").encode()))
+        else:
+            texts.append((text[1:] if plain else text).encode(errors="replace"))
+    return texts

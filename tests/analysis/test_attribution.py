@@ -1,0 +1,92 @@
+"""Gradient × input against finite differences, and neighbours against loops."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from lmlab.analysis.attribution import attribute
+from lmlab.analysis.nearest import find_neighbours
+from lmlab.language_model import LanguageModel
+from lmlab.tokenizers import train
+from standins import TEXT, Table, random_model
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "lstm", "bert", "gpt"])
+def test_it_is_the_slope_along_each_vector(kind: str) -> None:
+    """d/de log P(target) where the vector of one token is multiplied by 1 + e, at e = 0, by differences."""
+    torch.manual_seed(0)
+    tokenizer = train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"])
+    shape = {"width": 12, "layers": 1} | ({"hidden": 12} if kind == "lstm" else {"heads": 2})
+    lm = random_model(kind, tokenizer, **shape)
+    lm.model.double()
+    masked = kind == "bert"
+    text = "the cat [MASK] on the mat" if masked else "the cat sat on"
+    found = attribute(lm, text, target="sat" if masked else "the")
+    assert found.target == ("sat" if masked else "the")
+    row = lm.frame.row(a=tokenizer.encode(text if not masked else "the cat sat on the mat"))["tokens"]
+    place = 3 if masked else len(row) - 1
+    if masked:
+        row[place] = tokenizer.role("mask")
+    (target,) = tokenizer.encode(found.target)
+
+    @torch.no_grad()
+    def nats(token: int, change: float) -> float:
+        def scale(module: object, inputs: object, output: torch.Tensor) -> torch.Tensor:
+            output = output.clone()
+            output.view(-1, output.shape[-1])[token] *= 1 + change
+            return output
+
+        handle = lm.model.embedding.register_forward_hook(scale)
+        hidden = lm.model(torch.tensor([row])).hidden[:, place]
+        handle.remove()
+        logits = lm.model.output.logits(hidden)
+        return float(logits.log_softmax(-1)[0, target])
+
+    expected = [(nats(token, 1e-5) - nats(token, -1e-5)) / 2e-5 for token in range(len(row))]
+    assert found.values == pytest.approx(expected, abs=1e-6, rel=1e-4)
+    assert found.probability == pytest.approx(np.exp(nats(0, 0.0)))
+    assert len(found.tokens) == len(row)
+
+
+def test_the_most_probable_token_is_taken_where_none_is_named() -> None:
+    torch.manual_seed(0)
+    lm = random_model("gpt2", train("words", [TEXT]), width=8, heads=2, layers=1)
+    ((best, probability),) = lm.next("the cat", top=1)
+    found = attribute(lm, "the cat")
+    assert (found.target, found.probability) == (best, pytest.approx(probability, rel=1e-4))
+    assert "gradient" in found._repr_html_()
+
+
+def test_what_has_no_gradients_is_told() -> None:
+    tokenizer = train("words", [TEXT])
+    with pytest.raises(ValueError, match="has no gradients"):
+        attribute(LanguageModel(model=Table(tokenizer.vocabulary), tokenizer=tokenizer), "the cat")
+    lm = random_model(
+        "bert", train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"]), width=8, heads=2, layers=1
+    )
+    with pytest.raises(ValueError, match="2 blanks"):
+        attribute(lm, "the [MASK] sat [MASK]")
+
+
+def test_neighbours_by_a_loop() -> None:
+    torch.manual_seed(0)
+    tokenizer = train("words", [TEXT])
+    lm = random_model("lstm", tokenizer, width=6, hidden=6, layers=1)
+    table = lm.model.embedding.weight.detach().double().numpy()
+    unit = table / np.linalg.norm(table, axis=1, keepdims=True)
+    (cat,), (dog,), (mat,) = (tokenizer.encode(word) for word in ("cat", "dog", "mat"))
+    expected = sorted(((unit[i] @ unit[cat], i) for i in range(len(unit)) if i != cat), reverse=True)[:4]
+    found = find_neighbours(lm, "cat", top=4)
+    assert [each.token for each in found.neighbours] == [tokenizer.show(i) for _, i in expected]
+    assert [each.cosine for each in found.neighbours] == pytest.approx([cosine for cosine, _ in expected], rel=1e-4)
+    wanted = unit[dog] - unit[cat] + unit[mat]
+    best = max((unit[i] @ wanted, i) for i in range(len(unit)) if i not in (cat, dog, mat))[1]
+    assert find_neighbours(lm, ["cat", "dog", "mat"]).neighbours[0].token == tokenizer.show(best)
+    with pytest.raises(ValueError, match="is not in the vocabulary"):
+        find_neighbours(lm, "zebra")
+    with pytest.raises(ValueError, match="2 words: give one, or three"):
+        find_neighbours(lm, ["cat", "dog"])

@@ -1,0 +1,138 @@
+"""Permutation language modelling: what is predicted, in which order, and how often; and how training is told of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lmlab
+from lmlab import run
+from lmlab.data.batches.loaders import Streams
+from lmlab.models import create
+from lmlab.models.abilities import FillsInOrder, require
+from lmlab.objectives import create_objective
+from lmlab.objectives.objective import IGNORE
+from lmlab.recipe import make_recipe
+from lmlab.tokenizers import Tokenizer, train
+from lmlab.tokenizers.frames import frame_of
+from losses import loss_of, mean_of
+
+ROLES = ("pad", "cls", "sep", "mask")
+TEXT = [f"the planet number {number} goes round the sun, and so do {number % 7} moons." for number in range(80)]
+
+
+@pytest.fixture(scope="module")
+def tokenizer() -> Tokenizer:
+    return train("words", TEXT).with_roles(ROLES)
+
+
+def objective(tokenizer: Tokenizer, **settings: Any) -> Any:
+    model = create("xlnet", {"vocabulary": tokenizer.vocabulary, "width": 8, "heads": 2}, size="tiny")
+    return create_objective({"kind": "permutation", **settings}, tokenizer, frame_of(model, tokenizer))
+
+
+def rows(tokenizer: Tokenizer, count: int, window: int) -> torch.Tensor:
+    stream = np.concatenate([tokenizer.encode_batch([" ".join(TEXT * 40)])[0]])
+    return torch.from_numpy(stream[: count * (window + 1)].reshape(count, window + 1).astype(np.int64))
+
+
+@pytest.mark.parametrize("predicted", [2, 6])
+def test_the_last_part_of_a_random_order_is_predicted(tokenizer: Tokenizer, predicted: int) -> None:
+    task, raw = objective(tokenizer, predicted=predicted), rows(tokenizer, 40, 48)
+    batch = task.batch(raw, np.random.default_rng(0))
+    order, places, targets = batch.inputs["order"], batch.labels["places"], batch.labels["targets"]
+    assert torch.equal(batch.inputs["tokens"], raw[:, :-1])  # nothing is hidden or reordered
+    assert places.shape == (40, 48 // predicted)
+    assert torch.equal(targets, raw.gather(1, places))
+    expected = torch.arange(1, 48 // predicted + 1).expand(40, -1)
+    assert torch.equal(order.gather(1, places).sort(1).values, expected)
+    assert int((order > 0).sum()) == places.numel() == batch.counts["blanks"]
+    assert len({tuple(row) for row in order.gather(1, places).tolist()}) > 30  # each row has its own
+    again = task.batch(raw, np.random.default_rng(0))
+    assert torch.equal(again.inputs["order"], order)
+
+
+def test_special_tokens_are_given_and_documents_are_segments(tokenizer: Tokenizer) -> None:
+    task, raw = objective(tokenizer), rows(tokenizer, 3, 12)
+    raw[1, 4] = raw[2, 0] = tokenizer.boundary
+    raw[0, 1:] = tokenizer.boundary  # one token is left, which cannot fill two places
+    batch = task.batch(raw, np.random.default_rng(1))
+    assert batch.labels["targets"][0].tolist().count(IGNORE) == 1
+    assert batch.counts["blanks"] == 5
+    assert not batch.inputs["order"][raw[:, :-1] == tokenizer.boundary].any()
+    assert batch.inputs["segments"][1].tolist() == [0] * 4 + [1] * 8
+    assert batch.inputs["segments"][2].tolist() == [0] * 12
+    assert "segments" not in task.batch(rows(tokenizer, 3, 12), np.random.default_rng(1)).inputs
+
+
+def test_spans_are_whole_and_short_ones_are_frequent(tokenizer: Tokenizer) -> None:
+    """One to five words that stand together, P(n) ∝ 1/n, in stretches six times as long: a sixth of the text."""
+    task, raw = objective(tokenizer, unit="span"), rows(tokenizer, 60, 120)
+    batch = task.batch(raw, np.random.default_rng(2))
+    chosen = (batch.inputs["order"] > 0).numpy()
+    assert 0.10 < chosen.mean() <= 1 / 6
+    runs: list[int] = []
+    for row in chosen:
+        edges = np.flatnonzero(np.diff(np.concatenate(([0], row.astype(int), [0]))))
+        runs += (edges[1::2] - edges[::2]).tolist()
+    counts = np.bincount(runs, minlength=6)
+    assert max(runs) <= 10  # two that touch
+    assert counts[1] > counts[2] > counts[4]
+    assert counts[3] + counts[4] + counts[5] > 0.2 * len(runs)
+
+
+def test_a_model_with_a_memory_reads_streams_and_learns(tokenizer: Tokenizer) -> None:
+    """Batch by batch the memory is carried on, and the loss is the surprisal of the targets in their order."""
+    torch.manual_seed(0)
+    task = objective(tokenizer)
+    model: Any = create("xlnet", {"vocabulary": tokenizer.vocabulary}, size="tiny").eval()
+    split: Any = type("Split", (), {"tokens": rows(tokenizer, 1, 700)[0].numpy()})()
+    loader = task.loader(split, batch=4, window=24, seed=0, streams=True)
+    assert isinstance(loader, Streams)
+    first, second = (task.batch(loader.batch(step), np.random.default_rng(step)) for step in range(2))
+    carried = loss_of(task, model, first).state
+    found = loss_of(task, model, second, carried)
+    filler: Any = require(model, FillsInOrder)
+    with torch.no_grad():
+        hidden = filler.read_in_order(**second.inputs, at=second.labels["places"], state=carried)[0]
+        nats = filler.nll(hidden.flatten(0, 1), second.labels["targets"].flatten()).sum()
+    torch.testing.assert_close(found.sums["blanks"], nats)
+    fresh = mean_of(task, second, loss_of(task, model, second))
+    assert abs(float(fresh.detach() - mean_of(task, second, found).detach())) > 1e-6  # the memory matters
+    assert task.loader(split, batch=4, window=24, seed=0, streams=False).restarts(1)
+
+
+def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+    """Orders, spans and memory are all functions of the step, or saved with it."""
+    path = tmp_path / "text.txt"
+    path.write_text("\n".join(TEXT * 6))
+    values: dict[str, Any] = {
+        "data": {"text": [str(path)]},
+        "tokenizer": {"spec": "words"},
+        "model": {"kind": "xlnet", "size": "tiny", "width": 16, "heads": 2, "inner": 24, "memory": 16},
+        "objective": {"unit": "span"},
+        "train": {"budget": "12steps", "batch": 4, "window": 16, "evaluations": 2, "save_seconds": 0},
+    }
+    run.start(make_recipe(values), tmp_path / "whole")
+    steps = iter(range(100))
+    run.start(make_recipe(values), tmp_path / "cut", interrupted=lambda: next(steps) >= 5)
+    run.resume(tmp_path / "cut")
+    assert (tmp_path / "cut" / "model.safetensors").read_bytes() == (
+        tmp_path / "whole" / "model.safetensors"
+    ).read_bytes()
+    model = lmlab.load(tmp_path / "whole")
+    assert model.score("the planet number 3").bits_per_byte < 20
+    assert model.fill("the [MASK] number [MASK]", jointly=True, order="2,1").fillings[0].joint > 0
+
+
+@pytest.mark.parametrize(
+    ("objective_settings", "told"),
+    [({"predicted": 1}, "objective.predicted = 1"), ({"unit": "word"}, "objective.unit = 'word'")],
+)
+def test_bad_settings_are_one_line(tokenizer: Tokenizer, objective_settings: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=told):
+        objective(tokenizer, **objective_settings)

@@ -1,0 +1,247 @@
+"""The engine gives the same bytes alone and in company, and what one `generate` after another would give."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from lmlab.config import build
+from lmlab.decoding.generate import generate
+from lmlab.decoding.mixture import Mixture
+from lmlab.decoding.sampling import Sampler, Sampling
+from lmlab.decoding.scoring import score_tokens
+from lmlab.models import load_class
+from lmlab.serve.continuations import Continuation, Piece
+from lmlab.serve.engine import Engine, OverloadedError
+from tolerances import of_blocks
+
+VOCABULARY = 61
+SETTINGS: dict[str, dict[str, Any]] = {
+    "ngram": {"order": 3},
+    "lstm": {"width": 24, "hidden": 40, "layers": 2},
+    "gru": {"width": 24, "hidden": 40, "layers": 1},
+    "gpt2": {"width": 48, "heads": 4, "layers": 2, "window": 96, "dropout": 0.0},
+    "transformer-xl": {"width": 48, "heads": 4, "layers": 2, "inner": 80, "memory": 40, "dropout": 0.0},
+}
+KINDS = [*SETTINGS, "mixture"]
+
+
+class Letters:
+    """A tokenizer for tests: the letter of each token."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(ord("0") + token) for token in ids)
+
+
+def make(name: str) -> Any:
+    if name == "mixture":
+        return Mixture([make("ngram"), make("gpt2")])
+    cls = load_class(name)
+    config = build(cls.Config, {"vocabulary": VOCABULARY, **SETTINGS[name]}, where="model")
+    torch.manual_seed(1)
+    if name == "ngram":
+        stream = np.random.default_rng(0).zipf(1.3, 4000).clip(max=VOCABULARY) - 1
+        return cls.fit(stream.astype(np.uint16), config=config)
+    model = cls(config).eval()
+    for parameter in model.parameters():  # predictions that differ from context to context
+        parameter.data.mul_(3)
+    return model
+
+
+class Asked(NamedTuple):
+    prompt: list[int]
+    tokens: int
+    sampling: Sampling
+    number: int = 0
+    top: int | None = None
+    prompt_top: int | None = None
+    stop: tuple[str, ...] = ()
+
+
+@contextmanager
+def running(model: Any, **settings: Any) -> Iterator[Engine]:
+    engine = Engine(model, writer=model, **settings)
+    try:
+        yield engine
+    finally:
+        engine.close()
+
+
+def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | None = None) -> list[list[Piece]]:
+    """What comes of each request; with `pause`, they arrive one by one while others are being written."""
+    told: list[list[Piece]] = [[] for _ in asked]
+    left = threading.Semaphore(0)
+
+    def listen(number: int) -> Any:
+        def tell(piece: Piece) -> None:
+            told[number].append(piece)
+            if piece.finish:
+                left.release()
+
+        return tell
+
+    for number, each in enumerate(asked):
+        text = Continuation(
+            prompt=each.prompt,
+            tokens=each.tokens,
+            sampling=each.sampling,
+            number=each.number,
+            decoder=Letters(),
+            tell=listen(number),
+            top=each.top,
+            prompt_top=each.prompt_top,
+            stop=each.stop,
+        )
+        engine.submit([text])
+        if pause is not None and pause.random() < 0.3:
+            time.sleep(0.002)
+    for _ in asked:
+        assert left.acquire(timeout=60)
+    return told
+
+
+def mixed(seed: int, count: int) -> list[Asked]:
+    """Requests of every kind; many prompts begin alike."""
+    dice = random.Random(seed)
+    common = [dice.randrange(VOCABULARY) for _ in range(130)]
+    found = []
+    for number in range(count):
+        own = [dice.randrange(VOCABULARY) for _ in range(dice.choice((1, 2, 5, 17, 63, 64, 65)))]
+        prompt = [0, *common[: dice.choice((0, 0, 3, 64, 127))], *own]
+        sampling = Sampling(
+            temperature=dice.choice((0.0, 0.7, 1.0, 1.0)),
+            top_k=dice.choice((None, None, 5)),
+            top_p=dice.choice((None, 0.9)),
+            repetition_penalty=dice.choice((1.0, 1.0, 1.3)),
+            frequency_penalty=dice.choice((0.0, 0.0, 0.5)),
+            logit_bias=dice.choice(({}, {3: 2.0})),
+            seed=number,
+        )
+        found.append(Asked(prompt, dice.choice((1, 3, 8, 24)), sampling, dice.choice((0, 1)), dice.choice((None, 2))))
+    return found
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_same_bytes_alone_and_in_company(name: str) -> None:
+    model, asked = make(name), mixed(5, 60 if name in ("ngram", "lstm", "gpt2", "transformer-xl") else 20)
+    with running(model) as engine:
+        alone = [answer(engine, [each])[0] for each in asked]
+        shuffled = list(range(len(asked)))
+        random.Random(1).shuffle(shuffled)
+        together = answer(engine, [asked[number] for number in shuffled], pause=random.Random(2))
+    with running(model) as engine:  # nothing known of any prefix, and all at once
+        afresh = answer(engine, asked)
+    for place, number in enumerate(shuffled):
+        assert together[place] == alone[number]
+    assert afresh == alone
+    assert len({tuple(piece.token for piece in told) for told in alone}) > len(asked) / 2
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_texts_are_those_of_generate(name: str) -> None:
+    """Another order of sums may differ in the last bits, so what is drawn is compared where it is far from the edge."""
+    model = make(name)
+    greedy = [each._replace(sampling=Sampling(temperature=0.0), top=2) for each in mixed(8, 12)]
+    with running(model, rows=5) as engine:
+        told = answer(engine, greedy)
+    for each, pieces in zip(greedy, told, strict=True):
+        picker = Sampler(each.sampling)
+        steps = generate(model, torch.tensor([each.prompt]), tokens=each.tokens, pick=picker, top=2)
+        for (drawn,), piece in zip(steps, pieces, strict=True):
+            assert piece.scored is not None
+            assert drawn.nats == pytest.approx(piece.scored.nats, abs=1e-3)
+            if drawn.token != piece.token:
+                (_, best), (_, second) = drawn.top
+                assert second - best < 1e-3
+                break
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_prompts_are_scored_as_score_does_it(name: str) -> None:
+    model = make(name)
+    asked = [each._replace(tokens=each.tokens % 4, prompt_top=3) for each in mixed(9, 12)]
+    with running(model) as engine:
+        told = answer(engine, asked)
+    expected = score_tokens(model, [each.prompt[1:] for each in asked], boundary=0)
+    for each, pieces, nats in zip(asked, told, expected, strict=True):
+        scored = pieces[0].prompt
+        assert scored is not None
+        within = 10 * of_blocks(2, width=48, growth=8)  # of scores up to ten
+        np.testing.assert_allclose([token.nats for token in scored], nats, atol=within)
+        assert sum(token.nats for token in scored) == pytest.approx(nats.sum(), abs=1e-3)
+        assert all(token.top[0][1] <= token.nats + 1e-9 for token in scored)
+        assert len(pieces) == 1 + max(1, each.tokens)
+
+
+def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
+    with running(make("gpt2"), rows=4) as engine:
+        texts, ended = [], threading.Semaphore(0)
+        counts = [0] * 12
+
+        def listen(number: int) -> Any:
+            def tell(piece: Piece) -> None:
+                counts[number] += piece.token is not None
+                if piece.finish:
+                    ended.release()
+
+            return tell
+
+        for number in range(12):
+            prompt = [0, *range(1, 40)]
+            texts.append(
+                Continuation(prompt=prompt, tokens=10**6, sampling=Sampling(), decoder=Letters(), tell=listen(number))
+            )
+        engine.submit(texts)
+        while min(counts[:4]) < 3:
+            time.sleep(0.001)
+        for text in texts:
+            text.cancel()
+        for _ in texts:
+            assert ended.acquire(timeout=20)
+        assert engine.load == 0
+        assert engine.figures.finished["cancelled"] == 12
+
+
+def test_a_full_queue_refuses_all_or_none() -> None:
+    with running(make("ngram"), rows=1, queue=3) as engine:
+        block = threading.Event()
+        job = engine.call(lambda pause: block.wait(20))
+        make_text = lambda: Continuation(  # noqa: E731
+            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None
+        )
+        engine.submit([make_text(), make_text()])
+        with pytest.raises(OverloadedError):
+            engine.submit([make_text(), make_text()])
+        engine.submit([make_text()])
+        block.set()
+        assert job.result(20)
+
+
+def test_stop_strings_end_a_text_before_them() -> None:
+    with running(make("ngram")) as engine:
+        (plain,) = answer(engine, [Asked([0, 1], 30, Sampling(seed=4))])
+        text = "".join(piece.text for piece in plain)
+        stop = text[10:12]
+        (cut,) = answer(engine, [Asked([0, 1], 30, Sampling(seed=4), stop=(stop,))])
+    assert "".join(piece.text for piece in cut) == text[: text.index(stop)]
+    assert cut[-1].finish == "stop"
+
+
+def test_closing_ends_what_is_not_finished() -> None:
+    told: list[Piece] = []
+    engine = Engine(model := make("lstm"), writer=model)
+    text = Continuation(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), tell=told.append)
+    engine.submit([text])
+    while not told:
+        time.sleep(0.001)
+    engine.close(within=0.05)
+    assert told[-1].finish == "cancelled"
+    assert not engine._thread.is_alive()

@@ -1,0 +1,190 @@
+"""The other routes, each against what the library itself says."""
+
+from __future__ import annotations
+
+import base64
+import threading
+import time
+from typing import Any
+
+import httpx
+import numpy as np
+import pytest
+from serving import Running, serving
+
+from lmlab.language_model import LanguageModel
+from lmlab.models import load_class
+from lmlab.tasks.predicting import Predictor
+from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
+
+openai = pytest.importorskip("openai")
+
+
+def post(server: Running, path: str, **body: Any) -> Any:
+    answer = httpx.post(server.address + path, json=body, timeout=60)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+def test_models(server: Running) -> None:
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    assert [model.id for model in client.models.list()] == list(server.runs.served)
+    assert client.models.retrieve("gpt2").object == "model"
+    with pytest.raises(openai.NotFoundError):
+        client.models.retrieve("none")
+
+
+def test_embeddings(server: Running) -> None:
+    client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
+    for kind in ("gpt2", "lstm", "bert"):
+        lm = server.lm(kind)
+        texts = ["the cat sat", "", "a dog"]
+        expected = lm.embed(texts, pool="mean")
+        answer = client.embeddings.create(model=kind, input=texts)  # base64 by default
+        np.testing.assert_allclose([each.embedding for each in answer.data], expected, atol=1e-5)
+        numbers = client.embeddings.create(model=kind, input=texts, encoding_format="float", dimensions=3)
+        np.testing.assert_allclose([each.embedding for each in numbers.data], expected[:, :3], atol=1e-5)
+        ids = [lm.text_tokenizer.encode(text) for text in texts]
+        by_ids = post(server, "/v1/embeddings", model=kind, input=ids, encoding_format="base64")
+        raw = np.frombuffer(base64.b64decode(by_ids["data"][2]["embedding"]), "<f4")
+        np.testing.assert_allclose(raw, expected[2], atol=1e-5)
+        assert by_ids["usage"]["prompt_tokens"] == sum(map(len, ids))
+    with pytest.raises(openai.BadRequestError, match="have 16"):
+        client.embeddings.create(model="gpt2", input="a", dimensions=1000)
+    with pytest.raises(openai.BadRequestError, match="no vectors"):
+        client.embeddings.create(model="ngram", input="a")
+    with pytest.raises(openai.BadRequestError):
+        client.embeddings.create(model="bert", input="the cat " * 100)
+
+
+def test_fill(server: Running) -> None:
+    found = post(server, "/v1/fill", model="bert", text="the [MASK] sat on the [MASK]", top=3)
+    expected = server.lm("bert").fill("the [MASK] sat on the [MASK]", top=3)
+    assert [each["text"] for each in found["fillings"]] == [each.text for each in expected.fillings]
+    assert found["blanks"][0][0]["probability"] == pytest.approx(expected.blanks[0][0].probability)
+    answer = httpx.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "no blank"})
+    assert answer.status_code == 400
+
+
+def test_translate(server: Running) -> None:
+    texts = ["the cat sat", "", "a dog"]
+    found = post(server, "/v1/translate", model="translator", input=texts, beams=2, max_tokens=8)
+    expected = server.lm("translator").translate(texts, beams=2, tokens=8)
+    assert [each["text"] for each in found["data"]] == expected
+    answer = httpx.post(f"{server.address}/v1/translate", json={"model": "gpt2", "input": "a"})
+    assert answer.json()["error"]["code"] == "unsupported"
+
+
+def test_predict() -> None:
+    tokenizer = toy_tokenizer()
+    model, task = toy_model("gpt2", tokenizer), toy_task("classification", load_class("gpt2"), tokenizer=tokenizer)
+    predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))  # type: ignore[arg-type]
+    lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
+    with serving({"stars": lm}) as server:
+        texts = [example.a for example in EXAMPLES["classification"]]
+        found = post(server, "/v1/predict", model="stars", input=[{"text": text} for text in texts])
+        assert [each["value"] for each in found["data"]] == [each.value for each in lm.classify(texts)]
+        assert set(found["data"][0]["scores"]) == {"pos", "neg"}
+        wrong = httpx.post(f"{server.address}/v1/predict", json={"input": {"text": ["a", "b"]}})
+        assert wrong.status_code == 400
+
+
+def test_tokens(server: Running) -> None:
+    tokenizer = server.lm("gpt2").text_tokenizer
+    text = "the naïve café 😀"
+    ids = post(server, "/tokenize", model="gpt2", prompt=text)["tokens"]
+    assert ids == tokenizer.encode(text)
+    assert post(server, "/detokenize", model="gpt2", tokens=ids)["prompt"] == text
+    info = httpx.get(f"{server.address}/tokenizer_info", params={"model": "gpt2"}).json()
+    assert post(server, "/tokenize", model="gpt2", prompt=info["eos_token"])["tokens"] == [tokenizer.boundary]
+    whole = post(server, "/tokenize", model="gpt2", prompt="a", add_special_tokens=True)["tokens"]
+    assert whole == [tokenizer.boundary, *tokenizer.encode("a")]
+
+
+def test_figures_count_what_was_done(server: Running) -> None:
+    def figures() -> dict[str, float]:
+        lines = httpx.get(f"{server.address}/metrics").text.splitlines()
+        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+
+    before = figures()
+    post(server, "/v1/completions", model="lstm", prompt="the cat", max_tokens=5, temperature=0, logit_bias={"0": -100})
+    after = figures()
+    label = '{model_name="lstm"}'
+    grown = {name: after[name] - before[name] for name in after}
+    assert grown[f"lmlab:generation_tokens_total{label}"] == 5
+    assert grown[f"lmlab:prompt_tokens_total{label}"] == 3
+    assert grown[f"lmlab:time_to_first_token_seconds_count{label}"] == 1
+    assert grown[f"lmlab:inter_token_latency_seconds_count{label}"] == 4
+    assert grown['lmlab:request_success_total{model_name="lstm",finished_reason="length"}'] == 1
+    assert after[f"lmlab:num_requests_running{label}"] == 0
+
+
+def test_who_hangs_up_frees_the_row(models: Any) -> None:
+    with serving({"gpt2": models["gpt2"]}, rows=4, tokens=10**6) as server:
+        engine = server.runs.served["gpt2"].engine
+        body = {"prompt": "the", "max_tokens": 10**6, "logit_bias": {"0": -100}}
+        for number in range(12):
+            with httpx.stream(
+                "POST", f"{server.address}/v1/completions", json={**body, "stream": True}, timeout=30
+            ) as answer:
+                for line in answer.iter_lines():
+                    if line:
+                        break
+            if number % 4 == 0:
+                with pytest.raises(httpx.TimeoutException):
+                    httpx.post(f"{server.address}/v1/completions", json=body, timeout=0.2)
+        end = time.monotonic() + 20
+        while engine.load and time.monotonic() < end:
+            time.sleep(0.01)
+        assert engine.load == 0
+        assert engine.figures.finished["cancelled"] == 15
+
+
+def test_too_many_get_429_and_when_to_try_again(models: Any) -> None:
+    with serving({"gpt2": models["gpt2"]}, rows=2, queue=2, tokens=10**6) as server:
+        url, body = f"{server.address}/v1/completions", {"prompt": "the", "logit_bias": {"0": -100}}
+        engine = server.runs.served["gpt2"].engine
+        stop = threading.Event()
+
+        def hold() -> None:
+            with httpx.stream("POST", url, json={**body, "max_tokens": 10**6, "stream": True}, timeout=60) as answer:
+                for _ in answer.iter_lines():
+                    if stop.is_set():
+                        return
+
+        holders = [threading.Thread(target=hold) for _ in range(4)]
+        for holder in holders:
+            holder.start()
+        end = time.monotonic() + 30
+        while engine.figures.waiting < 2 and time.monotonic() < end:
+            time.sleep(0.01)
+        answer = httpx.post(url, json=body, timeout=30)
+        assert answer.status_code == 429
+        assert int(answer.headers["retry-after"]) >= 1
+        assert answer.json()["error"]["type"] == "rate_limit_error"
+        stop.set()
+        engine.close()
+        for holder in holders:
+            holder.join(20)
+        assert httpx.post(url, json=body, timeout=30).status_code == 503
+
+
+def test_the_same_text_in_company_over_the_network(server: Running) -> None:
+    url = f"{server.address}/v1/completions"
+    asked = [
+        {"model": kind, "prompt": prompt, "seed": seed, "max_tokens": 12, "logprobs": 1}
+        for kind in ("ngram", "lstm", "gpt2")
+        for seed, prompt in enumerate(("the", "the cat sat on the", "a", "the dog and a cat", ""))
+    ]
+    alone = [httpx.post(url, json=body, timeout=60).json()["choices"] for body in asked]
+    together: list[Any] = [None] * len(asked)
+
+    def ask(number: int) -> None:
+        together[number] = httpx.post(url, json=asked[number], timeout=60).json()["choices"]
+
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(asked))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert together == alone

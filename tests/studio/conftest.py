@@ -1,0 +1,65 @@
+"""A folder of tiny runs of every family, with names, texts and labels that a page must not take for HTML."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from studio_texts import HARM, WEIRD, book
+
+
+@pytest.fixture(scope="session")
+def studio_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs: counts, demo/lstm, demo/gpt2, bert, en-de, labels, and one with a harmful name."""
+    from lmlab.recipe import make_recipe
+    from lmlab.run import start
+    from lmlab.transfer.finetune import finetune
+
+    data = tmp_path_factory.mktemp("texts")
+    (data / "book.txt").write_text(book(), encoding="utf-8")
+    (data / "en").write_text("".join(f"somebody saw day {n}\n" for n in range(60)))
+    (data / "de").write_text("".join(f"jemand sah Tag {n}\n" for n in range(60)))
+    rows = [f"a {word} film {n}\t{label}" for word, label in (("good", HARM), ("bad", "bad")) for n in range(12)]
+    (data / "films.tsv").write_text("text\tlabel\n" + "\n".join(rows) + "\n")
+    runs = tmp_path_factory.mktemp("runs")
+
+    def train(name: str, kind: str, tokenizer: str, *, data_: dict[str, Any] | None = None, **model: Any) -> None:
+        settings = {"budget": "6steps", "batch": 4, "log_every": 2, "evaluations": 2}
+        values: dict[str, Any] = {
+            "data": data_ or {"text": [str(data / "book.txt")], "documents": "lines"},
+            "tokenizer": {"spec": tokenizer},
+            "model": {"kind": kind, "size": "tiny" if kind != "ngram" else None, **model},
+            "train": settings if kind != "ngram" else {},
+        }
+        if kind == "ngram":
+            del values["model"]["size"]
+        start(make_recipe(values), runs / name)
+
+    small = {"width": 32, "heads": 2, "layers": 2, "window": 64}
+    train("counts", "ngram", "bpe:300")
+    train("demo/lstm", "lstm", "bpe:300", width=32, hidden=32)
+    train("demo/gpt2", "gpt2", "bpe:300", **small)
+    train(WEIRD, "lstm", "characters", width=16, hidden=16)
+    train("bert", "bert", "bpe:300", **small)
+    pairs = {"kind": "pairs", "source": [str(data / "en")], "target": [str(data / "de")]}
+    train("en-de", "transformer", "bpe:300", data_=pairs, width=32, heads=2, layers=1)
+    finetune(runs / "bert", data / "films.tsv", output=runs / "labels", alone=True, epochs=1)
+    return runs
+
+
+@pytest.fixture(scope="session")
+def client_of(studio_runs: Path) -> Callable[..., Any]:
+    """A client of the studio, whose headers are those of its own page unless others are given."""
+    pytest.importorskip("fastapi")
+    from starlette.testclient import TestClient
+
+    from lmlab.studio.app import make_app
+
+    def make(**settings: Any) -> Any:
+        app: Any = make_app(studio_runs, token="secret-token", **settings)
+        return TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
+
+    return make

@@ -1,0 +1,429 @@
+"""The studio in a real Chromium: every view and interaction; nothing from outside, no error, no dialog."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from studio_texts import ANSI, HARM, SCRIPT, WEIRD
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+VIEWS = sorted(path.stem for path in (Path(__file__).parents[2] / "src/lmlab/studio/static/views").glob("*.js"))
+SHELF = ["bert", "counts", "demo/gpt2", "demo/lstm", "en-de", "labels", WEIRD]
+
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (make test-browser installs it)")
+
+
+@contextmanager
+def opened(folder: Path) -> Iterator[str]:
+    """The address of a studio in a process of its own, as users have it."""
+    pytest.importorskip("fastapi")
+    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", "--token", "secret-token"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert server.stdout is not None
+    try:
+        found = re.search(r"http://\S+/", server.stdout.readline())
+        assert found is not None
+        yield found[0]
+    finally:
+        server.terminate()
+        server.wait(timeout=30)
+
+
+@pytest.fixture(scope="module")
+def address(studio_runs: Path) -> Iterator[str]:
+    with opened(studio_runs) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    sync_api = pytest.importorskip("playwright.sync_api")
+    with sync_api.sync_playwright() as playwright:
+        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
+        chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield chromium
+        chromium.close()
+
+
+class Studio:
+    """A page of the browser that remembers what must not happen."""
+
+    def __init__(self, browser: Any, address: str, **settings: Any) -> None:
+        self.page = browser.new_page(viewport={"width": 1200, "height": 900}, **settings)
+        self.address, self.wrong = address, list[str]()
+        self.page.set_default_timeout(15_000)
+        self.page.on("console", self._hear)
+        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        self.page.on("dialog", self._dismiss)
+        self.page.on("request", self._request)
+
+    def _hear(self, message: Any) -> None:
+        if message.type in ("error", "warning"):
+            self.wrong.append(f"{message.type}: {message.text}")
+
+    def _dismiss(self, dialog: Any) -> None:
+        self.wrong.append(f"dialog: {dialog.message}")
+        dialog.dismiss()
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((self.address, "blob:", "data:image/png")):
+            self.wrong.append(f"outside: {request.url}")
+
+    def open(self, view: str, **state: Any) -> Any:
+        """Open a view in a state, and wait until it is drawn."""
+        query = urlencode(state, doseq=True)
+        self.page.goto(f"{self.address}#/{view}{'?' + query if query else ''}")
+        self.settle(view)
+        return self.page
+
+    def settle(self, view: str) -> None:
+        """Wait until nothing is asked any more."""
+        self.page.wait_for_selector(f"article[data-view={view}]:not(.busy)")
+        self.page.wait_for_timeout(60)
+        self.page.wait_for_selector(f"article[data-view={view}]:not(.busy)")
+
+    def check(self) -> None:
+        assert self.wrong == []
+        assert self.page.locator(".wrong:visible").all_inner_texts() == []
+
+
+@pytest.fixture
+def studio(browser: Any, address: str) -> Iterator[Studio]:
+    opened = Studio(browser, address)
+    yield opened
+    opened.page.close()
+
+
+def state_of(page: Any) -> str:
+    return str(page.evaluate("decodeURIComponent(location.hash.replaceAll('+', ' '))"))
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_view_opens_and_says_nothing_wrong(browser: Any, address: str, scheme: str) -> None:
+    studio = Studio(browser, address, color_scheme=scheme, reduced_motion="reduce")
+    for view in VIEWS:
+        page = studio.open(view)
+        assert page.locator("h1").count() == 1
+        assert page.locator("nav a[aria-current=page]").count() == 1
+        assert page.locator(".stage").inner_text().strip() != ""
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{view} is wider than the window"
+    studio.check()
+    if scheme == "dark":
+        studio.page.close()
+        return
+    studio.page.set_viewport_size({"width": 390, "height": 800})
+    for view in VIEWS:
+        page = studio.open(view)
+        wide = page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth")
+        assert wide <= 0, f"{view} is wider than a telephone"
+    studio.check()
+    studio.page.close()
+
+
+def test_what_looks_like_html_is_text_everywhere(studio: Studio) -> None:
+    text = f"{SCRIPT} {HARM} {ANSI} <svg onload=alert(2)>"
+    for run in (WEIRD, "demo/gpt2"):
+        studio.open("next", run=run, text=text)
+        studio.open("surprise", run=[run, "counts"], text=text)
+        studio.open("surprise", run=[run, "counts"], text=text, show="difference")
+        studio.open("write", run=run, text=text)
+        studio.open("write", run=run, text=text, mode="beams")
+        studio.open("cells", run=run, text=text)
+        studio.open("pairs", run=run, pairs=f"{text} a | {text} b")
+    studio.open("blanks", run="bert", text=text, hidden="2")
+    studio.open("attention", run="bert", text=text, head=0)
+    studio.open("translate", run="en-de", text=text)
+    studio.open("predict", run="labels", text=text)
+    assert HARM in studio.page.locator(".stage").inner_text()
+    page = studio.open("runs", card=WEIRD)
+    assert HARM in page.locator("section.card h2").inner_text()
+    assert page.evaluate("document.querySelectorAll('img, iframe, script:not([src])').length") == 0
+    studio.check()
+
+
+def test_runs_curves_grow_and_cards_open(studio: Studio, studio_runs: Path) -> None:
+    page = studio.open("runs")
+    assert page.locator("table.runs tbody tr").count() == len(SHELF)
+    metrics = studio_runs / "counts" / "metrics.jsonl"
+    before = metrics.read_bytes()
+    dots = page.locator(".curves .mark")
+    count = dots.count()
+    try:
+        line = {"step": 9, "tokens": 9, "valid_bits_per_byte": 2.5, "bits_per_byte": 2.4, "cost": {"seconds": 1.0}}
+        metrics.write_bytes(before + json.dumps(line).encode() + b"\n")
+        page.wait_for_function("n => document.querySelectorAll('.curves .mark').length > n", arg=count)
+    finally:
+        metrics.write_bytes(before)
+    for axis in ("seconds", "flops", "joules"):
+        page.select_option("select[name=axis]", axis)
+        assert f"axis={axis}" in page.url
+    page.click("button[data-card='demo/gpt2']")
+    page.wait_for_selector("section.card h2:has-text('demo/gpt2')")
+    assert "card=demo" in page.url
+    page.go_back()
+    page.wait_for_selector("section.card", state="detached")
+    studio.check()
+
+
+def test_next_word_follows_the_keys_and_a_click_appends(studio: Studio) -> None:
+    page = studio.open("next", run=["counts", "demo/gpt2"], text="The cat")
+    assert page.locator("figure").count() == 2
+    first = page.locator(".stage").inner_text()
+    page.fill("textarea[name=text]", "The cat number")
+    studio.settle("next")
+    page.wait_for_function("before => document.querySelector('.stage').innerText !== before", arg=first)
+    assert "text=The cat number" in state_of(page)
+    before = page.locator(".stage").inner_text()
+    page.locator("input[name=temperature]").fill("0.3")
+    page.locator("input[name=top_p]").fill("0.2")
+    studio.settle("next")
+    page.wait_for_function("before => document.querySelector('.stage').innerText !== before", arg=before)
+    mark = page.locator(".mark[data-pick]").first
+    added = mark.get_attribute("data-pick")
+    mark.click()
+    studio.settle("next")
+    assert page.input_value("textarea[name=text]") == "The cat number" + added
+    studio.check()
+
+
+def test_marks_are_reached_by_keys_and_say_their_numbers(studio: Studio) -> None:
+    page = studio.open("next", run="counts", text="The cat")
+    page.locator(".stage .mark[tabindex='0']").first.focus()
+    first = page.locator(".said").inner_text()
+    assert "probability" in first
+    page.keyboard.press("ArrowDown")
+    assert page.locator(".said").inner_text() != first
+    page.keyboard.press("End")
+    page.keyboard.press("Home")
+    assert page.locator(".said").inner_text() == first
+    page.keyboard.press("Enter")
+    studio.settle("next")
+    assert page.input_value("textarea[name=text]") != "The cat"
+    page.click("details.numbers summary")
+    assert page.locator("details.numbers table").count() == 1
+    studio.check()
+
+
+def test_surprise_shows_runs_and_their_difference(studio: Studio) -> None:
+    page = studio.open("surprise", run=["counts", "demo/lstm"], text="The cat sat.")
+    assert page.locator("figure").count() == 2
+    page.select_option("select[name=show]", "difference")
+    assert page.locator("figure figcaption").first.inner_text().startswith("counts minus demo/lstm")
+    page.locator(".stage .mark").first.hover()
+    assert "bits for counts" in page.locator(".said").inner_text()
+    studio.check()
+
+
+def test_a_search_is_stepped_through_pinned_and_forced(studio: Studio) -> None:
+    page = studio.open("write", run="demo/gpt2", text="The cat", mode="beams", steps=4, beams=2)
+    nodes = page.locator(".tree .mark:not(.later)")
+    whole = nodes.count()
+    page.click("[data-go='to the beginning']")
+    assert nodes.count() == 0
+    page.click("[data-go='one step on']")
+    assert 0 < nodes.count() < whole
+    assert "step=1" in page.url
+    page.click("[data-go='to the end']")
+    page.locator(".tree .mark.pruned").first.click()
+    page.click("[data-do=pin]")
+    studio.settle("write")
+    page.wait_for_selector(".tree .mark.forced")
+    assert "pin=" in page.url
+    assert nodes.count() > whole
+    page.fill("input[name=force]", " dog")
+    page.click("[data-do=force]")
+    page.wait_for_function("() => new URLSearchParams(location.hash.split('?')[1]).getAll('pin').length === 2")
+    studio.settle("write")
+    page.locator("button[title=Unpin]").first.click()
+    studio.settle("write")
+    page.select_option("select[name=mode]", "samples")
+    studio.settle("write")
+    assert page.locator("figure").count() == 3
+    studio.check()
+
+
+def test_words_are_hidden_by_a_click(studio: Studio) -> None:
+    page = studio.open("blanks", run="bert", text="The cat sat on the mat", hidden="")
+    assert page.locator(".empty").count() == 1
+    page.click(".words button:has-text('cat')")
+    studio.settle("blanks")
+    page.wait_for_selector("figure")
+    page.click(".words button:has-text('mat')")
+    page.wait_for_function("() => document.querySelectorAll('figure').length === 2")
+    page.check("input[name=jointly]")
+    studio.settle("blanks")
+    assert "jointly=1" in page.url
+    assert page.locator(".words [aria-pressed=true]").all_inner_texts() == ["cat", "mat"]
+    studio.check()
+
+
+def test_translations_are_aligned_and_texts_classified(studio: Studio) -> None:
+    page = studio.open("translate", run="en-de", text="somebody saw day 3", target="jemand sah Tag 3")
+    page.locator(".stage svg .mark").nth(3).hover()
+    assert "looks at" in page.locator(".said").inner_text()
+    page = studio.open("predict", run="labels", text="a good film")
+    assert page.locator(".stage .mark").count() == 2
+    studio.check()
+
+
+def test_a_head_is_opened_locked_and_a_token_hidden(studio: Studio) -> None:
+    page = studio.open("attention", run="bert", text="The cat sat on the mat")
+    page.select_option("select[name=layer]", "1")
+    studio.settle("attention")
+    page.click("button.head[data-head='1']")
+    page.wait_for_selector("[data-do=all]")
+    assert "head=1" in page.url
+    tokens = page.locator(".mark[data-pick]")
+    every = tokens.count()
+    tokens.nth(2).hover()
+    tokens.nth(2).click()
+    assert "lock=2" in page.url
+    assert page.locator(".mark.locked").count() == 1
+    page.check("input[name=hide]")
+    assert tokens.count() < every
+    page.uncheck("input[name=hide]")
+    page.click("[data-do=mask]")
+    studio.settle("attention")
+    page.wait_for_selector("text=Hidden from the model")
+    assert "masked=2" in page.url
+    page.click("[data-do=all]")
+    assert page.locator("button.head").count() == 2
+    studio.open("attention", run="en-de", kind="cross", head=0, text="somebody saw day 3")
+    studio.check()
+
+
+def test_long_texts_are_shown_as_pixels(studio: Studio) -> None:
+    page = studio.open("attention", run="demo/gpt2", text="a cat " * 20, head=0)
+    canvas = page.locator(".stage canvas")
+    box = canvas.bounding_box()
+    page.mouse.move(box["x"] + 30, box["y"] + 60)
+    assert "looks at" in page.locator(".said").inner_text()
+    studio.check()
+
+
+def test_cells_fire_in_a_selection(studio: Studio) -> None:
+    page = studio.open("cells", run=WEIRD, text="abc (def) ghi")
+    page.evaluate("document.querySelector('textarea[name=text]').setSelectionRange(4, 9)")
+    page.click("[data-do=fire]")
+    page.wait_for_selector("[data-unit]")
+    page.locator("[data-unit]").first.click()
+    studio.settle("cells")
+    assert "unit=" in page.url or "part=" in page.url
+    page.select_option("select[name=part]", "forget_gate")
+    studio.settle("cells")
+    assert "forget_gate" in page.locator("figcaption").first.inner_text()
+    studio.check()
+
+
+def test_a_lecture_goes_by_arrow_keys(studio: Studio) -> None:
+    page = studio.open("lecture")
+    page.click("[data-do=begin]")
+    page.wait_for_selector("#lecture:not([hidden])")
+    assert page.evaluate("document.documentElement.classList.contains('large')")
+    studio.settle("runs")
+    page.keyboard.press("ArrowRight")
+    studio.settle("next")
+    assert "slide=2" in page.url
+    page.locator("textarea").first.focus()
+    page.keyboard.press("ArrowRight")
+    assert "slide=2" in page.url  # in a field, arrows are for the text
+    page.keyboard.press("PageDown")
+    studio.settle("surprise")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("#lecture", state="hidden")
+    assert "slide" not in page.url
+    studio.check()
+
+
+@pytest.mark.parametrize("view", ["next", "attention"])
+def test_a_view_is_saved_in_every_form(studio: Studio, tmp_path: Path, view: str, browser: Any) -> None:
+    run = {"next": [WEIRD, "counts"], "attention": ["bert"]}[view]
+    page = studio.open(view, run=run, text=f"The {SCRIPT} cat")
+    for kind in ("svg", "png", "json", "html"):
+        with page.expect_download() as waiting:
+            page.click(f"[data-export={kind}]")
+        path = tmp_path / f"{view}.{kind}"
+        waiting.value.save_as(path)
+        content = path.read_bytes()
+        assert len(content) > 500
+        if kind == "svg":
+            assert content.startswith(b"<svg")
+            assert b"var(--" not in content
+        if kind == "png":
+            assert content.startswith(b"\x89PNG")
+        if kind == "json":
+            assert json.loads(content)["view"] == view
+    studio.check()
+    alone = browser.new_page()
+    heard: list[str] = []
+    alone.on("request", lambda request: heard.append(request.url))
+    alone.on("dialog", lambda dialog: (heard.append("dialog"), dialog.dismiss()))
+    alone.goto((tmp_path / f"{view}.html").as_uri())
+    assert [each for each in heard if not each.startswith(("file:", "data:"))] == []
+    assert json.loads(alone.locator("script#data").inner_text())
+    assert alone.locator("svg").count() >= 1
+    alone.close()
+
+
+def test_the_lecture_of_the_guide_can_be_given(browser: Any, studio_runs: Path, tmp_path: Path) -> None:
+    for name, run in {"ngram": "counts", "lstm": "demo/lstm", "gpt2": "demo/gpt2"}.items():
+        shutil.copytree(studio_runs / run, tmp_path / name)
+    guide = (Path(__file__).parents[2] / "docs/guides/studio.md").read_text(encoding="utf-8")
+    (toml,) = re.findall(r"^```toml\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
+    (tmp_path / "lecture.toml").write_text(toml, encoding="utf-8")
+    with opened(tmp_path) as address:
+        studio = Studio(browser, address)
+        page = studio.open("lecture")
+        assert page.locator("ol li").count() == toml.count("[[views]]")
+        page.click("[data-do=begin]")
+        for number in range(1, toml.count("[[views]]") + 1):
+            page.wait_for_function(f"() => location.hash.includes('slide={number}')")
+            page.wait_for_selector("article:not(.busy) .exports:visible")
+            studio.check()
+            page.locator("body").click(position={"x": 2, "y": 2})
+            page.keyboard.press("PageDown")
+        page.close()
+
+
+def test_a_run_is_started_and_stopped_with_the_token(studio: Studio) -> None:
+    wanted = {"name": "begun", "model": "rnn", "tokenizer": "characters", "budget": "10min"}
+    page = studio.open("train", **wanted)
+    assert page.locator("[data-do=start]").is_disabled()
+    assert page.locator("pre.command").inner_text().startswith("lmlab train rnn builtin -o ")
+    page.goto(f"{studio.address}#token=secret-token")
+    page.reload()
+    studio.settle("runs")
+    assert "secret-token" not in page.url
+    page = studio.open("train", **wanted)
+    page.click("[data-do=start]")
+    page.wait_for_selector(".work .pill:has-text('running')")
+    page.wait_for_timeout(500)
+    page.click("[data-do=stop]")
+    page.wait_for_selector(".work .pill:not(.training)", timeout=60_000)
+    studio.check()
+
+
+def test_a_link_is_a_view(studio: Studio) -> None:
+    page = studio.open("next", run=[WEIRD, "counts"], text="a & b = c? #1", temperature=0.5)
+    hash_before = page.evaluate("location.hash")
+    page.reload()
+    studio.settle("next")
+    assert page.evaluate("location.hash") == hash_before
+    assert page.input_value("textarea[name=text]") == "a & b = c? #1"
+    assert page.locator("figcaption").first.inner_text().startswith(WEIRD)
+    page.goto(f"{studio.address}#/{quote('nowhere')}")
+    studio.settle("runs")
+    studio.check()

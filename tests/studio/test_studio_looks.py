@@ -1,0 +1,160 @@
+"""Cells, pairs, mixes and lectures: what the studio adds to the analyses, and how it hands them on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lmlab
+from lmlab.analysis.cells import Part, Read, read_cells
+from lmlab.studio.cells import fire_in
+from lmlab.studio.lecture import Lecture, read_lecture
+from lmlab.studio.probes import parse_tagged
+from lmlab.studio.senses import parse_lines
+from studio_texts import WEIRD
+
+TEXT = "The cat sat. Once upon a time there was a dog."
+
+
+@pytest.fixture(scope="module")
+def client(client_of: Callable[..., Any]) -> Any:
+    return client_of()
+
+
+def ask(client: Any, name: str, **body: Any) -> Any:
+    response = client.post(f"/studio/api/{name}", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+@pytest.mark.parametrize(("run", "part"), [("demo/lstm", "cell"), (WEIRD, "forget_gate"), ("demo/gpt2", "neurons")])
+def test_a_unit_over_a_text_is_that_of_the_analysis(client: Any, studio_runs: Path, run: str, part: str) -> None:
+    found = ask(client, "cells", run=run, text=TEXT, part=part, unit=3)
+    assert found["cell"]["part"] == part
+    read = read_cells(lmlab.load(studio_runs / run), TEXT, parts=[part])
+    expected = next(values for each, values in read.activations.items() if each.layer == 0)[:, 3]
+    assert [value for _, value in found["cell"]["pieces"]] == pytest.approx(expected.tolist(), abs=1e-6)
+    assert "".join(piece for piece, _ in found["cell"]["pieces"]) == TEXT
+    assert found["shown"]["figures"][0]["kind"] == "ColouredText"
+
+
+def test_a_unit_that_is_on_in_the_selection_is_found() -> None:
+    offsets = [(i, i + 1) for i in range(10)]
+    values = np.random.default_rng(0).normal(size=(10, 6)).astype(np.float32)
+    values[:, 4] = [0, 0, 0, 5, 6, 7, 0, 0, 0, 0]
+    values[:, 1] = -values[:, 4]
+    read = Read("abcdefghij", list("abcdefghij"), offsets, {Part(0, "cell", "x"): values})
+    best = fire_in(read, [(3, 6)], top=2)
+    assert {(each.unit, each.area) for each in best} == {(4, 1.0), (1, 0.0)}
+    with pytest.raises(ValueError, match="some tokens inside"):
+        fire_in(read, [(0, 10)], top=2)
+
+
+def test_the_selection_is_counted_in_characters(client: Any) -> None:
+    text = "💡 light and dark"
+    found = ask(client, "cells/fire", run=WEIRD, text=text, spans=[[0, 1]], top=3)["cells"]
+    assert len(found) == 3
+    assert all(0 <= each["area"] <= 1 for each in found)
+
+
+def test_units_that_follow_a_pattern_are_judged_on_held_out_text(client: Any) -> None:
+    text = "".join(f"word {n} (see {n}) and more text here. " for n in range(60))
+    found = ask(client, "cells/follow", run=WEIRD, property="pattern", pattern=r"\(.*?\)", text=text)
+    assert found["cells"][0]["held_out"] >= found["cells"][-1]["held_out"]
+    assert {figure["kind"] for figure in found["shown"]["figures"]} == {"ColouredText", "Bars"}
+
+
+def test_senses_are_drawn_for_each_run(client: Any) -> None:
+    lines = "\n".join(f"{'river' if n % 2 else 'money'} | the bank number {n} is here" for n in range(6))
+    found = ask(client, "senses", runs=["bert", "demo/gpt2"], word="bank", lines=lines, layer=1)["runs"]
+    for run in found:
+        dots = run["shown"]["figures"][0]["dots"]
+        assert [dot["group"] for dot in dots] == ["money", "river"] * 3
+        assert run["layer"] == 1
+    assert parse_lines("the bank\nx | a bank | y", "bank")[0].sense == ""
+
+
+def test_probes_read_tags_from_every_layer(client: Any, studio_runs: Path) -> None:
+    lines = "\n".join(f"the/DET cat/NOUN {n} sat/VERB" for n in range(8))
+    found = ask(client, "probes", run="bert", lines=lines)
+    layers = len(lmlab.load(studio_runs / "bert").model.blocks) + 1
+    assert [each["layer"] for each in found["probes"]["layers"]] == list(range(layers))
+    assert found["probes"]["classes"] == ["DET", "NOUN", "VERB"]
+    items = parse_tagged("a/b/X c\nd/Y\ne/Y\nf/Y")
+    assert items[0].words == ["a/b", "c"]
+    assert items[0].questions == [((0,), "X")]
+
+
+@pytest.mark.parametrize("region", ["full", "critical"])
+def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: str) -> None:
+    good, bad = "The cat sat on the mat.", "The cat sit on the mat."
+    (found,) = ask(client, "pairs", runs=["demo/gpt2"], pairs=f"{good} | {bad}\n\n{bad}\t{good}", region=region)["runs"]
+    model = lmlab.load(studio_runs / "demo/gpt2")
+    first, second = found["judged"]
+    assert found["accuracy"] == 0.5
+    assert first["good_score"] == pytest.approx(second["bad_score"])
+    if region == "full":
+        assert first["good_score"] == pytest.approx(-model.score(good).nats)
+        assert first["bad_score"] == pytest.approx(-model.score(bad).nats)
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "told"),
+    [
+        ("pairs", {"runs": ["counts"], "pairs": "only one sentence"}, "line 1: write a good sentence"),
+        ("pairs", {"runs": ["counts"], "pairs": "a | b\nsame | same"}, "line 2: both sentences are the same"),
+        ("cells", {"run": "counts", "text": "a"}, "no cells"),
+        ("cells/follow", {"run": WEIRD, "property": "pattern"}, "regular expression"),
+        ("cells/follow", {"run": WEIRD, "property": "pattern", "pattern": "("}, "no regular expression"),
+        ("cells/fire", {"run": WEIRD, "text": "abc", "spans": [[0, 9]]}, "some tokens inside"),
+        ("senses", {"runs": ["bert"], "word": "unheard", "lines": "no such word"}, "at least 3"),
+        ("probes", {"run": "bert", "lines": "a b c"}, "line 1: no word has a tag"),
+        ("probes", {"run": "bert", "lines": "a/X b/Y"}, "at least 4"),
+        ("mix", {"runs": ["labels"]}, "has not learnt a mix"),
+        ("mix", {"runs": ["bert"]}, "has not learnt a task"),
+    ],
+)
+def test_what_cannot_be_looked_at_is_one_line(client: Any, route: str, body: dict[str, Any], told: str) -> None:
+    response = client.post(f"/studio/api/{route}", json=body)
+    assert response.status_code == 400
+    assert told in response.json()["error"]["message"]
+
+
+def test_a_lecture_is_read_from_the_folder(client_of: Callable[..., Any], tmp_path: Path) -> None:
+    file = tmp_path / "talk.toml"
+    client = client_of(talk=file)
+    assert client.get("/studio/api/lecture").json()["lecture"] is None
+    file.write_text(
+        'title = "Words"\n[[views]]\ntitle = "Next"\nlink = "#/next?run=counts&run=gone/run&text=a b"\nnote = "Why?"\n'
+    )
+    found = client.get("/studio/api/lecture").json()
+    assert found["lecture"]["views"][0]["note"] == "Why?"
+    assert found["missing"] == ["gone/run"]
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[[views]]\ntitle = "a"\nlink = "https://x.example"\n', "begins with #/"),
+        ('[[views]]\ntitle = "a"\nlink = "#/nxt?text=a"\n', "there is no view 'nxt'; did you mean"),
+        ('[[views]]\ntitle = "a"\nlink = "#/next"\nnotes = "x"\n', "unknown setting"),
+        ("views = []\n", "views"),
+        ("title = \n", "TOML"),
+    ],
+)
+def test_a_wrong_lecture_says_what_is_wrong(tmp_path: Path, text: str, told: str) -> None:
+    file = tmp_path / "talk.toml"
+    file.write_text(text)
+    with pytest.raises(ValueError, match=r"\S") as error:
+        read_lecture(file)
+    assert told in str(error.value)
+
+
+def test_a_slide_knows_the_runs_that_it_names() -> None:
+    link = "#/next?run=demo%2Flstm&run=x&text=a%26b"
+    lecture = Lecture.model_validate({"views": [{"title": "a", "link": link}]})
+    assert lecture.views[0].runs == ["demo/lstm", "x"]

@@ -1,0 +1,226 @@
+"""The studio's routes tell what the library says, whatever the run."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import lmlab
+from lmlab.analysis.attention import read_attention
+from lmlab.studio.curves import Tail, thin, to_point
+from lmlab.studio.shelf import Shelf
+from studio_texts import HARM, WEIRD
+
+TEXT = "The cat number 7 sat"
+NAMES = ["bert", "counts", "demo/gpt2", "demo/lstm", "en-de", "labels", WEIRD]
+
+
+@pytest.fixture(scope="module")
+def client(client_of: Callable[..., Any]) -> Any:
+    return client_of()
+
+
+def ask(client: Any, name: str, **body: Any) -> Any:
+    response = client.post(f"/studio/api/{name}", json=body)
+    assert response.status_code == 200, response.text
+    return response.json()
+
+
+def test_every_run_is_listed_with_what_it_does(client: Any) -> None:
+    runs = {run["name"]: run for run in client.get("/studio/api/runs").json()["runs"]}
+    assert list(runs) == NAMES
+    assert runs["counts"]["does"] == ["next token"]
+    assert "blanks" in runs["bert"]["does"]
+    assert "target text" in runs["en-de"]["does"]
+    assert runs["labels"]["task"] == "classification"
+    assert all(run["weights"] and run["status"] == "ready" for run in runs.values())
+
+
+def test_a_run_has_its_card_and_its_settings_but_no_path(client: Any, studio_runs: Path) -> None:
+    found = client.get("/studio/api/run", params={"run": "demo/gpt2"}).json()
+    assert "gpt2" in found["card"]
+    assert found["settings"]["model"]["heads"] == 2
+    assert str(studio_runs.parent) not in json.dumps(found["settings"])
+
+
+def test_one_run_alone_is_a_shelf(studio_runs: Path) -> None:
+    assert list(Shelf(studio_runs / "demo" / "lstm").paths()) == ["lstm"]
+
+
+@pytest.mark.parametrize("run", ["counts", "demo/lstm", "demo/gpt2", WEIRD])
+def test_next_words_are_those_of_the_library(client: Any, studio_runs: Path, run: str) -> None:
+    (found,) = ask(client, "next", runs=[run], text=TEXT, top=5)["runs"]
+    expected = lmlab.load(studio_runs / run).next(TEXT, top=5)
+    assert [each["probability"] for each in found["tokens"]] == pytest.approx([p for _, p in expected])
+    pieces = [each["piece"] for each in found["tokens"]]
+    assert [a for a, (b, _) in zip(pieces, expected, strict=True) if a != b] in ([], ["■ end"])
+    assert [each["drawn"] for each in found["tokens"]] == pytest.approx([p for _, p in expected])
+
+
+def test_temperature_and_nucleus_shape_what_is_drawn(client: Any) -> None:
+    (found,) = ask(client, "next", runs=["demo/gpt2"], text=TEXT, top=100, temperature=0.5, top_p=0.15)["runs"]
+    tokens = found["tokens"]
+    squares = [each["probability"] ** 2 for each in tokens]  # softmax(logits / 0.5) is proportional to p²
+    kept = [each for each in tokens if each["drawn"] > 0]
+    assert found["kept"] == len(kept) < 100
+    total = sum(squares[: len(kept)])
+    assert [each["drawn"] for each in kept] == pytest.approx([each / total for each in squares[: len(kept)]], rel=1e-4)
+
+
+def test_what_a_token_adds_is_text(client: Any, studio_runs: Path) -> None:
+    (found,) = ask(client, "next", runs=["demo/gpt2"], text=TEXT, top=20)["runs"]
+    tokenizer = lmlab.load(studio_runs / "demo/gpt2").text_tokenizer
+    ids = tokenizer.encode(TEXT)
+    for each in found["tokens"]:
+        if each["adds"]:
+            assert tokenizer.decode([*ids, each["token"]]) == TEXT + each["adds"]
+
+
+@pytest.mark.parametrize("run", ["counts", "demo/gpt2", "bert", WEIRD])
+def test_surprise_adds_up_to_the_score(client: Any, studio_runs: Path, run: str) -> None:
+    text = "The cat sat.\nOnce  upon a time "
+    (found,) = ask(client, "surprise", runs=[run], text=text)["runs"]
+    score = lmlab.load(studio_runs / run).score(text)
+    assert found["bits"] == pytest.approx(score.bits)
+    assert sum(each["bits"] for each in found["tokens"]) == pytest.approx(score.bits)
+    assert sum(each["bits"] for each in found["words"]) == pytest.approx(score.bits)
+    assert len(found["words"]) == 7
+
+
+def test_samples_are_those_of_generate(client: Any, studio_runs: Path) -> None:
+    found = ask(client, "write", run="demo/lstm", text=TEXT, tokens=12, samples=2, seed=3)["samples"]
+    expected = lmlab.load(studio_runs / "demo/lstm").generate(TEXT, tokens=12, samples=2, seed=3)
+    assert [each["text"] for each in found] == expected
+    assert all(len(token["instead"]) == 5 and token["bits"] >= 0 for each in found for token in each["tokens"])
+
+
+def test_a_pinned_branch_is_searched_on_and_scored(client: Any, studio_runs: Path) -> None:
+    plain, pinned = ask(client, "search", run="demo/gpt2", text=TEXT, tokens=3, beams=2, pins=[[40, 41]])["searches"]
+    trees: list[Any] = []
+    model = lmlab.load(studio_runs / "demo/gpt2")
+    model.generate(TEXT, tokens=3, beams=2, trace=trees.append)
+    assert plain["results"] == [
+        {key: pytest.approx(value) if isinstance(value, float) else value for key, value in each.items()}
+        for each in trees[0].as_dict()["results"]
+    ]
+    assert [each["token"] for each in pinned["forced"]] == [40, 41]
+    tokenizer = model.text_tokenizer
+    ids = tokenizer.encode(TEXT)
+    nats = model.scorer.rule.nats([np.array([*ids, 40, 41])], batch=1, progress=None)[0]
+    assert pinned["forced_total"] == pytest.approx(-float(nats[-2:].sum()))
+
+
+def test_a_forced_word_has_the_tokens_that_it_has_there(client: Any, studio_runs: Path) -> None:
+    found = ask(client, "tokens", run="demo/gpt2", after="The cat", text=" sat")["tokens"]
+    tokenizer = lmlab.load(studio_runs / "demo/gpt2").text_tokenizer
+    assert [each["token"] for each in found] == tokenizer.encode("The cat sat")[len(tokenizer.encode("The cat")) :]
+
+
+@pytest.mark.parametrize("jointly", [False, True])
+def test_blanks_are_filled_as_by_the_library(client: Any, studio_runs: Path, jointly: bool) -> None:
+    text = "The cat [MASK] on the [MASK]."
+    (found,) = ask(client, "blanks", runs=["bert"], text=text, top=3, jointly=jointly)["runs"]
+    expected = lmlab.load(studio_runs / "bert").fill(text, top=3, jointly=jointly)
+    assert [each["text"] for each in found["filled"]["fillings"]] == [each.text for each in expected.fillings]
+    assert len(found["filled"]["blanks"]) == 2
+
+
+def test_a_translation_comes_with_its_alignment(client: Any, studio_runs: Path) -> None:
+    found = ask(client, "translate", run="en-de", text="somebody saw day 3", beams=2)
+    assert found["translations"][0]["text"] == lmlab.load(studio_runs / "en-de").translate(
+        "somebody saw day 3", beams=2
+    )
+    assert all(math.isclose(sum(row), 1, rel_tol=1e-4) for row in found["alignment"]["weights"])
+
+
+def test_a_fine_tuned_run_predicts(client: Any, studio_runs: Path) -> None:
+    found = ask(client, "predict", run="labels", text="a good film")
+    expected = lmlab.load(studio_runs / "labels").classify("a good film")
+    assert found["prediction"]["value"] == expected.value
+    assert set(found["prediction"]["scores"]) == {HARM, "bad"}
+
+
+@pytest.mark.parametrize(("run", "kind"), [("demo/gpt2", "self"), ("bert", "self"), ("en-de", "cross")])
+def test_attention_travels_in_half_precision(client: Any, studio_runs: Path, run: str, kind: str) -> None:
+    body = {"run": run, "text": "somebody saw day 3"}
+    about = ask(client, "attention", **body)["kinds"][kind]
+    expected = read_attention(lmlab.load(studio_runs / run), body["text"])[kind].weights
+    assert (about["layers"], about["heads"]) == expected.shape[:2]
+    response = client.post("/studio/api/attention/layer", json={**body, "kind": kind, "layer": about["layers"] - 1})
+    shape = tuple(map(int, response.headers["x-shape"].split(",")))
+    found = np.frombuffer(response.content, "<f2").reshape(shape)
+    assert np.allclose(found, expected[-1], atol=1e-3)
+
+
+def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> None:
+    body = {"run": "bert", "text": "The cat sat on the mat"}
+    whole = ask(client, "attention", **body)["kinds"]["self"]
+    hidden = ask(client, "attention", **body, masked=[2])["kinds"]["self"]
+    mask = lmlab.load(studio_runs / "bert").text_tokenizer
+    assert hidden["queries"][2] == mask.show(mask.role("mask"))
+    assert hidden["queries"][:2] == whole["queries"][:2]
+    assert hidden["does"] != whole["does"]
+
+
+@pytest.mark.parametrize(
+    ("route", "body", "told"),
+    [
+        ("next", {"runs": ["bert"], "text": "a"}, "Bert is a masked language model"),
+        ("next", {"runs": ["demo/lst"], "text": "a"}, "demo/lstm"),
+        ("next", {"runs": [], "text": "a"}, "runs"),
+        ("next", {"runs": ["counts"], "temperature": 0}, "temperature"),
+        ("next", {"runs": ["counts"], "txt": "a"}, "txt"),
+        ("surprise", {"runs": ["counts"], "text": ""}, "no text to score"),
+        ("blanks", {"runs": ["bert"], "text": "no blank"}, "[MASK]"),
+        ("blanks", {"runs": ["bert"], "text": "[MASK] " * 13}, "at most 12"),
+        ("search", {"run": "counts", "pins": [[99999]]}, "vocabulary"),
+        ("attention", {"run": "demo/lstm", "text": "a"}, "no attention"),
+        ("attention", {"run": "bert", "text": "a", "masked": [99]}, "masked = [99]"),
+        ("attention/layer", {"run": "bert", "text": "a", "layer": 9}, "layer = 9"),
+        ("attention/layer", {"run": "bert", "text": "a", "kind": "cross"}, "no cross attention"),
+        ("predict", {"run": "bert", "text": "a"}, "has not learnt a task"),
+    ],
+)
+def test_what_cannot_be_done_is_one_line(client: Any, route: str, body: dict[str, Any], told: str) -> None:
+    response = client.post(f"/studio/api/{route}", json=body)
+    assert response.status_code == 400
+    message = response.json()["error"]["message"]
+    assert told in message
+    assert "\n" not in message
+
+
+def test_a_tail_gives_each_line_once_and_begins_anew_with_a_new_file(tmp_path: Path) -> None:
+    path, tail = tmp_path / "metrics.jsonl", Tail(tmp_path)
+    assert tail.more() == ([], False)
+    line = {"step": 1, "tokens": 8, "bits_per_byte": 2.0, "cost": {"seconds": 1.0, "joules": 3.0}}
+    path.write_text(json.dumps(line) + "\n" + '{"step": 2')
+    points, again = tail.more()
+    assert again
+    assert [(point["step"], point["train"], point["joules"]) for point in points] == [(1, 2.0, 3.0)]
+    with path.open("a") as file:
+        file.write(', "loss": 1.5, "tokens": 9}\n{"no": "curve"}\n')
+    points, again = tail.more()
+    assert not again
+    assert [(point["step"], point["train"], point["unit"]) for point in points] == [(2, 1.5, "nats per prediction")]
+    path.write_text(json.dumps(line) + "\n")
+    assert tail.more() == ([to_point(line)], True)
+
+
+def test_a_long_curve_is_thinned_but_keeps_every_validation() -> None:
+    points = [{"step": n, "valid": 1.0 if n % 1000 == 7 else None} for n in range(20_000)]
+    kept = thin(points)
+    assert len(kept) < 1600
+    assert [each["step"] for each in kept if each["valid"]] == list(range(7, 20_000, 1000))
+
+
+def test_curves_of_a_run_are_its_metrics(client: Any, studio_runs: Path) -> None:
+    (found,) = client.get("/studio/api/curves", params={"run": "demo/gpt2"}).json()["curves"]
+    lines = [json.loads(line) for line in (studio_runs / "demo/gpt2/metrics.jsonl").read_text().splitlines()]
+    valid = [line["valid_bits_per_byte"] for line in lines if "valid_bits_per_byte" in line]
+    assert [point["valid"] for point in found["points"] if point["valid"] is not None] == valid
