@@ -64,10 +64,11 @@ def general(folder: Path, budget: str, *, backwards: bool) -> Path:
     return path
 
 
-def tuned(origin: Path, data: TaskData, folder: Path, seed: int) -> Path:
+def tuned(origin: Path, data: TaskData, folder: Path, seed: int, budget: str | None) -> Path:
     """The language model of the second stage."""
     path = folder / f"{origin.name}-seed-{seed}-lm"
-    assert tune(plan_language(Trial(origin=origin, how="ulmfit", seed=seed), data), path) is not None
+    language = {} if budget is None else {"budget": budget}
+    assert tune(plan_language(Trial(origin=origin, how="ulmfit", seed=seed, language=language), data), path) is not None
     return path
 
 
@@ -75,6 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path, default=Path("runs/ulmfit"))
     parser.add_argument("--general", default="20min", help="budget of each general language model")
+    parser.add_argument("--tuning", default=None, help="budget of tuning each on the target text; by default 5 epochs")
     parser.add_argument("--labels", default="100,500,all")
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--epochs", type=float, default=None)
@@ -93,8 +95,8 @@ def main() -> None:
         rows: list[list[float]] = []
         for seed in range(arguments.seeds):
             base = Trial(origin=ahead, take=take, seed=seed, epochs=arguments.epochs)
-            target = tuned(ahead, data, folder, seed)
-            behind = tuned(back, data, folder, seed)
+            target = tuned(ahead, data, folder, seed, arguments.tuning)
+            behind = tuned(back, data, folder, seed, arguments.tuning)
             trials = [
                 replace(base, how="scratch"),
                 replace(base, how="full"),
