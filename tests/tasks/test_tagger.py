@@ -306,6 +306,29 @@ def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) ->
         assert all(torch.equal(whole[each], cut[each]) for each in whole)
 
 
+def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_path: Path) -> None:
+    recipe = make_recipe(
+        {
+            "data": {"text": str(place / "text.txt")},
+            "model": {"kind": "elmo", "size": "tiny"},
+            "train": {"budget": "1steps", "evaluations": 1, "batch": 2, "window": 8},
+        }
+    )
+    start(recipe, tmp_path / "elmo")
+    done = learn(
+        place,
+        tmp_path / "ner",
+        settings={"states": [str(tmp_path / "elmo")], "state_layers": "mix"},
+        model={**MODEL, "place": "bottom"},
+    )
+    (result,) = done.study.results
+    assert result.mix is not None
+    assert len(result.mix) == read_json(done.path / "config.json")["model"]["state_layers"] == 3
+    assert sum(result.mix) == pytest.approx(1)
+    assert result.mix != pytest.approx([1 / 3] * 3, abs=1e-7), "it has learnt"
+    assert result.gamma != 1
+
+
 def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a run directory, and its states are needed"):
         learn(place, tmp_path / "ner", settings={"states": [str(tmp_path / "nothing")]})

@@ -156,7 +156,11 @@ class Tagger(EncoderModel):
         if self.mix is None or self.gamma is None:
             return states
         layers = states.view(*tokens.shape, config.state_layers, config.states)
-        return self.gamma * (self.mix.softmax(0)[:, None] * layers).sum(-2)
+        return self.gamma * (self.shares()[:, None] * layers).sum(-2)
+
+    def shares(self) -> Tensor:
+        """What each layer of the states weighs in their mix; they add up to one."""
+        return torch.ones(1) if self.mix is None else self.mix.softmax(0)
 
     def depths(self) -> list[list[nn.Parameter]]:
         inputs = (self.embedding, self.characters, self.mix, self.gamma)

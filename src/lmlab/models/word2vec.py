@@ -20,6 +20,9 @@ from lmlab.layers.padding import choose
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
+PRODUCTS = 6 + 64
+"""Of one word's vector with others: its neighbours on average, and the drawn words that a batch shares (the usual)."""
+
 
 class Word2VecConfig(TokenModelConfig):
     """What word2vec is told."""
@@ -41,7 +44,7 @@ class Word2Vec(EncoderModel):
         **{"floor": 0.01, "batch": 32, "window": 256},
     }
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "neighbours"}
-    TOKENIZER: ClassVar[str | None] = "words:min=5"
+    TOKENIZER: ClassVar[str | None] = "words:20000,min=5"
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a"}
     TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a [boundary b]"}
     POOL: ClassVar[str] = "mean"
@@ -83,4 +86,5 @@ class Word2Vec(EncoderModel):
         return by_depth(self, (self.embedding,))
 
     def flops(self, window: int, share: float = 1.0) -> float:
-        return 0.0
+        """Its products with neighbours and with drawn words in training; reading is a look-up."""
+        return 2.0 * self.config.width * PRODUCTS

@@ -113,7 +113,8 @@ class LanguageStates:
 
     @cached_property
     def readers(self) -> list[Reader]:
-        return [Reader.load(Path(folder), layers=self.layers) for folder in self.folders]
+        with torch.inference_mode(False):  # who predicts may be the first to need them, and weights outlive that
+            return [Reader.load(Path(folder), layers=self.layers) for folder in self.folders]
 
     @cached_property
     def shape(self) -> tuple[int, int]:
