@@ -52,16 +52,17 @@ def lmlab_server(runs: Sequence[Path], *options: str, threads: int = 1) -> Itera
         popen.wait(30)
 
 
-def wait_until_well(address: str, *, seconds: float = 180) -> None:
+def wait_until_well(address: str, process: subprocess.Popen[Any], *, seconds: float = 180) -> None:
+    """Wait for /health; a RuntimeError where the process ends or takes too long."""
     end = time.monotonic() + seconds
-    while time.monotonic() < end:
+    while time.monotonic() < end and process.poll() is None:
         try:
             if httpx.get(f"{address}/health", timeout=5).status_code == 200:
                 return
         except httpx.TransportError:
             pass
         time.sleep(0.2)
-    raise SystemExit(f"{address} did not come up")
+    raise RuntimeError(f"{address} did not come up")
 
 
 def client(address: str, *, connections: int = 2000, timeout: float = 600) -> httpx.AsyncClient:

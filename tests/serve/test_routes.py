@@ -188,3 +188,29 @@ def test_the_same_text_in_company_over_the_network(server: Running) -> None:
     for thread in threads:
         thread.join()
     assert together == alone
+
+
+def test_a_lenient_server_passes_over_what_test_suites_send(models: Any) -> None:
+    with serving({"ngram": models["ngram"]}, lenient=True) as server:
+        client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=0)
+        answer = client.completions.create(
+            model="gpt-3.5-turbo-instruct",
+            prompt="This is a test.",
+            best_of=0,
+            echo=True,
+            frequency_penalty=-2,
+            logit_bias={"foo": 0},
+            logprobs=0,
+            max_tokens=16,
+            n=1,
+            presence_penalty=-2,
+            seed=0,
+            stop="\n",
+            stream_options={"include_obfuscation": True, "include_usage": True},
+            suffix="test.",
+            temperature=1,
+            top_p=1,
+            user="user-1234",
+            extra_body={"unheard_of": 1},
+        )
+        assert answer.choices[0].text.startswith("This is a test.")

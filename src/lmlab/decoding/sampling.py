@@ -33,18 +33,26 @@ def keep_top_k(logits: Tensor, k: int) -> Tensor:
 def keep_top_p(logits: Tensor, p: float) -> Tensor:
     """Leave the smallest set of best tokens whose probabilities reach p: the nucleus of Holtzman et al. 2020.
 
-    The nucleus is nearly always small, so the best 512 are sorted first and all only where they fall short of p.
+    The nucleus is nearly always small, so the best 512 are sorted first, and all only of rows that they do not fill.
     """
     if p >= 1.0:
         return logits
     probabilities = logits.softmax(-1)
-    for count in (min(512, logits.shape[-1]), logits.shape[-1]):
-        ranked = probabilities.topk(count).values
-        before = ranked.cumsum(-1) - ranked  # the mass of all better tokens
-        if count == logits.shape[-1] or bool((before[:, -1] >= p).all()):
-            break
-    last = ranked.masked_fill(before >= p, INFINITY).amin(-1, keepdim=True)
+    last, enough = _edge_of_nucleus(probabilities, p, min(512, logits.shape[-1]))
+    if logits.shape[-1] > 512 and not bool(enough.all()):
+        short = (~enough).nonzero().squeeze(1)
+        last = last.index_copy(0, short, _edge_of_nucleus(probabilities[short], p, logits.shape[-1])[0])
     return logits.masked_fill(probabilities < last, -INFINITY)
+
+
+def _edge_of_nucleus(probabilities: Tensor, p: float, count: int) -> tuple[Tensor, Tensor]:
+    """The least probability in the nucleus [B, 1] as far as the best `count` tokens tell; and [B] whether they do."""
+    ranked = probabilities.topk(count).values
+    before = ranked.cumsum(-1) - ranked  # the mass of all better tokens
+    last = ranked.masked_fill(before >= p, INFINITY).amin(-1, keepdim=True)
+    return last, (before[:, -1] >= p) | torch.full_like(
+        before[:, -1], count == probabilities.shape[-1], dtype=torch.bool
+    )
 
 
 def keep_min_p(logits: Tensor, p: float) -> Tensor:
