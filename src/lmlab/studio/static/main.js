@@ -9,7 +9,7 @@ import { showSlide } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
-  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["senses", "Senses"], ["probes", "Probes"], ["pairs", "Minimal pairs"], ["mix", "Layer mix"],
+  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["probes", "Probes"], ["pairs", "Minimal pairs"], ["mix", "Layer mix"],
   ["lecture", "Lecture"],
 ];
 const main = document.getElementById("main"), nav = document.getElementById("nav");
