@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import lmlab
 from lmlab.cli import app
 from lmlab.cli.verbs import VERBS, load_command
-from lmlab.models import LINEAGE
+from lmlab.models import BODIES, LINEAGE
 from lmlab.objectives import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -240,11 +240,12 @@ def test_every_set_key_in_the_pages_exists() -> None:
     groups: dict[str, type[Config]] = {
         "tokenizer": TokenizerConfig,
         "train": TrainConfig,
+        "language": TrainConfig,
     }
     keys = {name: set(config.model_fields) for name, config in groups.items()}
     keys["data"] = set().union(*(load_config(kind).allowed() for kind in DATA))
     keys["objective"] = {"kind"}.union(*(load_objective(name).Config.model_fields for name in (*OBJECTIVES, *TASKS)))
-    keys["model"] = {"kind", "size"}.union(*(load_class(name).Config.model_fields for name in LINEAGE))
+    keys["model"] = {"kind", "size"}.union(*(load_class(name).Config.model_fields for name in (*LINEAGE, *BODIES)))
     wrong = []
     for page in PAGES:
         for group, key in re.findall(r"--set '?(\w+)\.(\w+)=", page.read_text(encoding="utf-8")):

@@ -17,7 +17,7 @@ from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
 from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Drawing, Sampling
-from lmlab.decoding.scorer import Scorer, scorer_of
+from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Searching, Translation, Translator
@@ -156,6 +156,11 @@ class LanguageModel:
     def scorer(self) -> Scorer:
         """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
         return scorer_of(self.model, self.text_tokenizer, self.frame)
+
+    @property
+    def pseudo_scorer(self) -> Scorer:
+        """The model as one that guesses each token from all others, also where it has probabilities of whole texts."""
+        return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
     def filler(self) -> BlankFiller:

@@ -32,8 +32,8 @@ def model(request: pytest.FixtureRequest) -> Any:
 def test_layers_are_rows_of_vectors(model: Any) -> None:
     """The embeddings and what leaves each layer; the padding of other rows changes no row."""
     layers = model.layers(**inputs_of(model))
-    shallow = type(model).__name__ in ("NPLM", "BagOfWords")
-    assert len(layers) == (2 if shallow else SMALL["layers"] + 1)
+    shallow = {"NPLM": 2, "BagOfWords": 2, "Word2Vec": 1}
+    assert len(layers) == shallow.get(type(model).__name__, SMALL["layers"] + 1)
     assert all(layer.shape[:2] == (3, 9) for layer in layers)
     name = next(iter(model.FRAME))
     for row, length in enumerate(LENGTHS.tolist()):
@@ -83,7 +83,7 @@ def test_depths_have_every_parameter_once(model: Any) -> None:
     )
     assert all(depths[:-1]), "only a head may have nothing of its own"
     decoder = SMALL["layers"] if isinstance(model, EncoderDecoder) else 0
-    layers = {"NPLM": 1, "BagOfWords": 1, "Albert": 1}.get(type(model).__name__, SMALL["layers"])
+    layers = {"NPLM": 1, "BagOfWords": 1, "Albert": 1, "Word2Vec": 0}.get(type(model).__name__, SMALL["layers"])
     assert len(depths) == 1 + layers + decoder + 1
 
 

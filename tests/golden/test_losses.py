@@ -58,6 +58,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "bert translation": {"model": {"kind": "bert"}, "data": "pairs"},
     "bert dropout": {"model": {"kind": "bert", "dropout": 0.1}},
     "gpt2 accumulate": {"model": {"kind": "gpt2"}, "train": {"accumulate": 2}},
+    "lm-1b sampled": {"model": {"kind": "lm-1b", "samples": 10}},
     "lstm dropout": {"model": {"kind": "lstm", "dropout": 0.2}},
     "lstm adaptive": {"model": {"kind": "lstm", "tied": False, "softmax": "adaptive", "cutoffs": [8, 16]}},
     "nplm sgd": {

@@ -18,7 +18,9 @@ from encoders import filler, judge_pairs
 from lmlab.checkpoint import HEADS, TASK, model_tensors, write_config, write_json, write_manifest, write_tensors
 from lmlab.data.reading.examples import Example
 from lmlab.models import create, load_class
+from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, Predictor
+from lmlab.models.xlnet import visible
 from lmlab.objectives import create_objective
 from lmlab.tokenizers import Tokenizer, train
 
@@ -148,6 +150,23 @@ def _llama(draw: Draw, name: str = "Llama") -> Any:
     return draw.choose(f"{name}ForCausalLM", f"{name}Model"), getattr(transformers, f"{name}Config")(**values)
 
 
+def _xlnet(draw: Draw) -> Any:
+    heads = draw.choose(1, 2, 3, 4)
+    config = transformers.XLNetConfig(
+        vocab_size=draw.vocabulary,
+        d_model=heads * draw.choose(2, 4, 6, 10),
+        n_layer=draw.layers,
+        n_head=heads,
+        d_inner=draw.inner,
+        ff_activation=draw.choose("gelu", "relu", "gelu_new"),
+        layer_norm_eps=draw.choose(1e-12, 1e-5),
+        mem_len=draw.choose(None, 3, 20),
+        bos_token_id=None,
+        eos_token_id=None,
+    )
+    return draw.choose("XLNetLMHeadModel", "XLNetModel"), config
+
+
 FAMILIES: dict[str, Callable[[Draw], Any]] = {
     "gpt2": lambda draw: (draw.choose("GPT2LMHeadModel", "GPT2Model"), transformers.GPT2Config(**draw.decoder)),
     "openai-gpt": lambda draw: (
@@ -158,6 +177,7 @@ FAMILIES: dict[str, Callable[[Draw], Any]] = {
     "mistral": lambda draw: _llama(draw, "Mistral"),
     "qwen2": lambda draw: _llama(draw, "Qwen2"),
     "bert": _bert,
+    "xlnet": _xlnet,
     "roberta": _roberta,
     "xlm-roberta": lambda draw: _roberta(draw, "XLMRoberta"),
     "albert": _albert,
@@ -211,7 +231,7 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
     """Everything that both models compute for the same tokens: its name, theirs and ours."""
     config = reference.config
     torch.manual_seed(seed)
-    length = model.window or config.max_position_embeddings
+    length = model.window or max(11, config.max_position_embeddings)
     if config.model_type == "reformer":  # any length up to its window
         length -= seed % (length // 2 + 1)
         reference, model = in_double(reference, model)
@@ -227,6 +247,9 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
         kinds = torch.randint(config.type_vocab_size, tokens.shape)
         theirs = reference(tokens, attention_mask=real.long(), token_type_ids=kinds)
         hidden = model(tokens, segments=kinds, lengths=lengths).hidden
+    elif config.model_type == "xlnet":
+        yield from two_streams(reference, model, tokens, real, lengths)
+        return
     else:
         theirs, hidden, real = reference(tokens), model(tokens).hidden, real | True
     name = type(reference).__name__
@@ -247,6 +270,34 @@ def outputs(reference: Any, model: Any, *, seed: int = 0) -> Iterator[tuple[str,
             given, found = getattr(theirs, key), compute()
             places = real[:, : given.shape[1]] if given.shape[:2] == hidden.shape[:2] else slice(None)
             yield key, given[places], found[places]
+
+
+def two_streams(
+    reference: Any, model: Any, tokens: Tensor, real: Tensor, lengths: Tensor
+) -> Iterator[tuple[str, Tensor, Tensor]]:
+    """What XLNet computes of both streams, with segments, padding, an order of its own in each row, and a memory."""
+    body = getattr(reference, "transformer", reference)
+    kinds = torch.randint(3, tokens.shape)
+    theirs = body(tokens, attention_mask=real.float(), token_type_ids=kinds).last_hidden_state
+    yield "content", theirs[real], model(tokens, segments=kinds, lengths=lengths).hidden[real]
+    if type(reference).__name__ != "XLNetLMHeadModel":
+        return
+    filler: Any = require(model, FillsInOrder)
+    batch, length = tokens.shape
+    at = torch.rand(batch, length).argsort(1)[:, : torch.randint(1, length - 1, ())]
+    order = torch.zeros_like(tokens).scatter(1, at, torch.rand(at.shape).argsort(1) + 1)
+    hidden = ~visible(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
+    mapping = torch.nn.functional.one_hot(at, length).float()
+    states: dict[str, Any] = {"theirs": None, "ours": None}
+    for text in (tokens, tokens.flip(1)):  # a text, and what follows it
+        given = reference(
+            text, perm_mask=hidden.float(), target_mapping=mapping, token_type_ids=kinds, mems=states["theirs"]
+        )
+        found = filler.read_in_order(tokens=text, order=order, at=at, segments=kinds, state=states["ours"])
+        states = {"theirs": given.mems, "ours": found.state}
+        yield "prediction", given.logits, filler.logits(found.hidden)
+        if not model.memory:  # theirs then keeps everything
+            return
 
 
 def make_run(

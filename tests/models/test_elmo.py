@@ -233,3 +233,31 @@ def test_only_recurrent_models_carry_a_state() -> None:
     with pytest.raises(ValueError, match="GPT2 carries no state"):
         check_carries(create("gpt2", small))
     check_carries(make())
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tasks_are_learnt_from_it(trained: Path, tmp_path: Path) -> None:
+    """A mix of frozen layers, whose weights are kept; words that neither text nor examples have had are read."""
+    rows = [f"the {a} {b}\t{label}" for label, words in (("warm", ("redder", "red")), ("cold", ("white", "whiter")))
+            for a in words for b in ("cat", "dog", "fox", "hen", "owl", "ape", "bee", "cow")]  # fmt: skip
+    data = tmp_path / "colours.tsv"
+    data.write_text("\n".join(["text\tlabel", *rows]) + "\n")
+    settings = {"mix_decay": 0.001, "mix_norm": True, "mix_dropout": 0.05}
+    found = lmlab.finetune(
+        trained,
+        data,
+        output=tmp_path / "mixed",
+        how="mix",
+        settings=settings,
+        train={"rate": 0.05},
+        epochs=100,
+        alone=True,
+    )
+    (result,) = found.study.results
+    assert result.mix is not None
+    assert sum(result.mix) == pytest.approx(1, abs=1e-5)
+    assert len(result.mix) == 3
+    assert result.gamma is not None
+    model = lmlab.load(tmp_path / "mixed")
+    warm, cold = (model.classify(f"the {word} yak").scores["warm"] for word in ("red", "white"))
+    assert warm > cold

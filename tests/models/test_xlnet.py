@@ -245,3 +245,11 @@ def test_published_sizes() -> None:
 
     found = {size: describe("xlnet", size=size, vocabulary=32_000).parameters.total for size in ("base", "large")}
     assert found == {"base": 116_718_336, "large": 360_268_800}
+
+
+def test_an_order_that_is_none_is_refused() -> None:
+    filler: Any = require(make(), FillsInOrder)
+    text, at = tokens(1, 5), torch.tensor([[1]])
+    for order in (torch.zeros(1, 4, dtype=torch.long), torch.tensor([[0, -1, 0, 0, 0]])):
+        with pytest.raises(ValueError, match="give one number for each token"):
+            filler.read_in_order(tokens=text, order=order, at=at)

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from lmlab.data.reading.examples import Example
+from lmlab.layers.mix import Mix
 from lmlab.models import load_class
-from lmlab.tasks.heads import Mix
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer

@@ -23,6 +23,7 @@ KINDS = {
     "gpt2": ["--set=model.dropout=0.2", "--set=train.accumulate=2"],
     "transformer-xl": ["--set=train.window=16"],
     "reformer": ["--budget=30steps", *(f"--set=model.{each}" for each in ("dropout=0.2", "window=48", "chunk=4"))],
+    "elmo": ["--tokenizer", "spelled:30", "--set=model.samples=12", "--set=model.dropout=0.2", "--set=train.window=8"],
     "nplm": ["--set=train.optimizer=sgd", "--set=train.momentum=0.9", "--set=train.schedule=plateau"],
 }
 

@@ -1,4 +1,4 @@
-"""lmlab convert: models to and from Hugging Face folders, n-grams to and from ARPA files, ELMo's weights to runs."""
+"""lmlab convert: Hugging Face folders, ELMo's weights, ARPA files and word vectors to runs, and runs to them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-FORMATS = ("huggingface", "arpa")
+FORMATS = ("huggingface", "arpa", "word2vec", "glove")
 
 
 def convert(
@@ -15,15 +15,16 @@ def convert(
         Path,
         typer.Argument(
             metavar="SOURCE",
-            help="A run directory, a Hugging Face folder, a folder with ELMo's files, or an ARPA file (also .gz).",
+            help="A run directory, a Hugging Face folder, a folder with ELMo's files, an ARPA file (also .gz), or word "
+            "vectors.",
         ),
     ],
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="The run directory, Hugging Face folder or ARPA file to write.")
+        Path, typer.Argument(metavar="TARGET", help="The run directory, Hugging Face folder or file to write.")
     ],
     to: Annotated[
         str | None,
-        typer.Option(help="What a run becomes: huggingface or arpa; if not given, arpa for an n-gram."),
+        typer.Option(help="What a run becomes: huggingface, arpa, word2vec or glove (text); by default as suits it."),
     ] = None,
     tokenizer: Annotated[
         Path | None,
@@ -53,6 +54,10 @@ def convert(
       lmlab convert srilm.arpa.gz runs/srilm
 
       lmlab convert elmo-files/ runs/elmo
+
+      lmlab convert runs/word2vec vectors.txt
+
+      lmlab convert glove.6B.100d.txt runs/glove
     """
     if to is not None and to not in FORMATS:
         from lmlab.config import suggest
@@ -74,10 +79,20 @@ def convert(
         if to is not None:
             raise ValueError(f"{source} is a Hugging Face folder, which becomes a run: leave out --to {to}")
         _from_huggingface(source, target, tokenizer, overwrite)
+    elif source.is_file() and not _is_arpa(source) and source.suffix in (".txt", ".vec"):
+        from lmlab.interop.word_vector_runs import import_vectors
+
+        if tokenizer is not None:
+            raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its words")
+        import_vectors(source, target, overwrite=overwrite)
     elif source.is_file():
         if source.suffix in (".safetensors", ".bin", ".json"):
             raise ValueError(f"{source} is one file of a model: give the folder that holds it, {source.parent}")
         _from_arpa(source, target, tokenizer, overwrite)
+    elif (to or _format_of(source, target)) in ("word2vec", "glove"):
+        from lmlab.interop.word_vector_runs import export_vectors
+
+        export_vectors(source, target, header=to != "glove", overwrite=overwrite)
     elif (to or _format_of(source, target)) == "arpa":
         from lmlab.interop.arpa_runs import export_arpa
 
@@ -121,7 +136,15 @@ def _format_of(run: Path, target: Path) -> str:
     from lmlab.checkpoint import read_json
 
     named = any(suffix in (".arpa", ".lm") for suffix in target.suffixes)
+    if read_json(run / "config.json").get("kind") == "word2vec":
+        return "word2vec"
     return "arpa" if named or read_json(run / "config.json").get("kind") == "ngram" else "huggingface"
+
+
+def _is_arpa(path: Path) -> bool:
+    from lmlab.interop.arpa import is_arpa
+
+    return is_arpa(path)
 
 
 def _from_huggingface(folder: Path, run: Path, tokenizer: Path | None, overwrite: bool) -> None:

@@ -303,11 +303,13 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
         return
     from rich.console import Console
 
-    from lmlab.cli.scores import score_table
+    from lmlab.cli.scores import score_table, tell_mixes
     from lmlab.pages.verdict import tell_leads
 
     console = Console(highlight=False)
     console.print(score_table(study))
+    for line in tell_mixes(study):
+        console.print(line, soft_wrap=True, markup=False)
     if study.leads:
         console.print(tell_leads([lead.model_dump() for lead in study.leads]), soft_wrap=True, markup=False)
     console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)

@@ -70,6 +70,18 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     return table
 
 
+def tell_mixes(study: Study) -> list[str]:
+    """What each layer weighs in a mix that was learnt, the embeddings first, and γ; the first seed of each."""
+    found: dict[tuple[str, int], str] = {}
+    for result in study.results:
+        if result.mix is not None and (result.name, result.examples) not in found:
+            shares = ", ".join(f"layer {layer}: {share:.3f}" for layer, share in enumerate(result.mix))
+            gamma = "" if result.gamma is None else f"; γ = {result.gamma:.3f}"
+            of = f", {result.examples:,} examples" if study.kind == "curve" else ""
+            found[result.name, result.examples] = f"Learnt mix of {result.name}{of}: {shares}{gamma}"
+    return list(found.values())
+
+
 def _numbers(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     """The cells of each column of numbers."""
     main, *others = study.results[0].values

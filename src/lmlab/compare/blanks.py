@@ -14,6 +14,7 @@ from torch import Tensor
 from lmlab.compare.held_out import Tests
 from lmlab.compare.likelihood import perplexity, score_units
 from lmlab.compare.records import Entry, Record, read_validations
+from lmlab.decoding.pseudo import LONGEST
 from lmlab.language_model import LanguageModel
 from lmlab.models import find
 from lmlab.models.abilities import FillsBlanks, require
@@ -24,8 +25,6 @@ SHARE = 0.15
 SEED = 15
 TOP = 3
 BATCH = 16
-MOST = 2**16
-"""Tokens that a model without a window reads at once."""
 MEASURES = ("pair_accuracy", "detection_accuracy", "original_share")
 """What an objective may measure besides, on validation text; the last is what a detector gets that never suspects."""
 WHY = (
@@ -64,7 +63,7 @@ def summarise_blanks(records: Sequence[Record], *, same_tokens: bool) -> Entry:
 def evaluate_blanks(model: LanguageModel, tests: Tests, *, progress: ReportProgress | None = None) -> dict[str, Any]:
     """As JSON: the pseudo-log-likelihood of the part, blanks all over the test text, and one sentence filled."""
     return {
-        **score_units(model, tests.part, progress=progress),
+        **score_units(model, tests.part, scorer=model.pseudo_scorer, progress=progress),
         **fill_test(model, tests.whole.texts)._asdict(),
         **fill_cloze(model, tests.whole.cloze.text),
     }
@@ -112,9 +111,8 @@ def choose_places(length: int, number: int) -> NDArray[np.int64]:
 
 def _batches(texts: list[str], model: LanguageModel, filler: FillsBlanks) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """What the model reads, rows of about equal length side by side; and the targets [B, T], -1 where none."""
-    mask, content = model.text_tokenizer.role("mask"), len(max(texts, key=len, default="")) + 1
-    if filler.window is not None:
-        content = filler.window - model.frame.overhead("tokens", "a")
+    mask = model.text_tokenizer.role("mask")
+    content = (filler.window or LONGEST) - model.frame.overhead("tokens", "a")
     items: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for number, ids in enumerate(model.text_tokenizer.encode_batch(texts)):
         if not len(ids):

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lmlab.bits import bits_per_byte
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import Entry, Record
+from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
@@ -58,9 +59,11 @@ def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress |
     return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
 
 
-def score_units(model: LanguageModel, test: TestText, *, progress: ReportProgress | None = None) -> dict[str, Any]:
-    """Bits of each unit of a test text, counts, and the passage; of a masked model, by its pseudo-log-likelihood."""
-    score = model.score(test.texts, progress=progress)
+def score_units(
+    model: LanguageModel, test: TestText, *, scorer: Scorer | None = None, progress: ReportProgress | None = None
+) -> dict[str, Any]:
+    """Bits of each unit of a test text, counts, and the passage, by the model's own scorer or another."""
+    score = (scorer or model.scorer).score(test.texts, progress=progress)
     if not math.isfinite(score.nats):
         raise ValueError("the model gives a token of the test text the probability 0, so it has no score")
     bits: list[NDArray[np.float64]] = []

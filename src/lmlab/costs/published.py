@@ -31,6 +31,8 @@ _LAN = "Lan et al. 2020, table 1"
 _CONNEAU = "Conneau et al. 2020 (XLM-R), section 3"
 _FAIRSEQ = "fairseq's release of BART"
 _OPENAI = "OpenAI's release of GPT-2"
+_RELEASE = "the authors' release of XLNet, counted"
+_XLNET_TOKENS = 500_000 * 8192 * 512
 _TOUVRON = "Touvron et al. 2023 (LLaMA), tables 2 and 15"
 _TABLE_D1 = "Brown et al. 2020, tables 2.1 and D.1"
 
@@ -77,6 +79,10 @@ PUBLISHED: dict[tuple[str, str], Published] = {
         340e6, _DEVLIN, 30522, tokens=_BERT_TOKENS, hardware="tpuv2x64", hours=96, mean_window=_BERT_WINDOW
     ),
     ("mbert", "base"): Published(179e6, "Hugging Face's list of pretrained models", 119_547, mean_window=_BERT_WINDOW),
+    ("xlnet", "base"): Published(117e6, _RELEASE, 32_000, mean_window=512),
+    ("xlnet", "large"): Published(
+        360e6, f"{_RELEASE}; steps: Yang et al. 2019, section 3.1", 32_000, tokens=_XLNET_TOKENS, mean_window=512
+    ),
     ("roberta", "base"): Published(125e6, _LIU, 50265),
     ("roberta", "large"): Published(355e6, "Liu et al. 2019, section 5", 50265, tokens=500_000 * 8192 * 512),
     ("xlm-r", "base"): Published(270e6, _CONNEAU, 250_002),

@@ -22,6 +22,9 @@ from lmlab.models.abilities import FillsBlanks
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import Frame, collate
 
+LONGEST = 512
+"""Tokens that are read at once by a model without a window: each is a pass over all of them."""
+
 
 class Window(NamedTuple):
     """A stretch of a document that is read at once, and the part of it whose tokens are scored there."""
@@ -55,7 +58,7 @@ def pseudo_score_tokens(
     results = [np.zeros(len(text)) for text in texts]
     around = frame.overhead("tokens", "a")
     longest = max(map(len, texts), default=0) + around
-    window = longest if model.window is None else model.window
+    window = min(longest, LONGEST) if model.window is None else model.window
     if window <= around:
         raise ValueError(f"the model reads at most {window} tokens, and [CLS] and [SEP] leave no room for a text")
     windows = [each for number, text in enumerate(texts) for each in cut(number, len(text), window - around)]

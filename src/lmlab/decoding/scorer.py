@@ -164,7 +164,11 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
         return Scorer(rule=BothDirections(both, frame), tokenizer=tokenizer)
     fills = frame.has("cls") or ability(model, FillsBlanks) is not None
     if fills and ability(model, PredictsNext) is None:
-        rule: Rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
-    else:
-        rule = ChainRule(require(model, PredictsNext), frame)
+        return pseudo_scorer_of(model, tokenizer, frame)
+    return Scorer(rule=ChainRule(require(model, PredictsNext), frame), tokenizer=tokenizer)
+
+
+def pseudo_scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
+    """The scorer by pseudo-log-likelihood of a model that fills blanks, whatever else it can do."""
+    rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
     return Scorer(rule=rule, tokenizer=tokenizer)

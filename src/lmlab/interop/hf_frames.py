@@ -117,10 +117,12 @@ def join_template(single: str, pair: str) -> str:
     steps: Steps
     if both[:first] != before or first > second:
         raise ValueError(f"{single!r} and {pair!r} begin differently, which a frame of lmlab cannot say")
-    if middle[: len(after)] == after:
-        steps = (*before, both[first], *after, "[", *middle[len(after) :], both[second], *end, "]")
-    elif end[len(end) - len(after) :] == after:
-        steps = (*before, both[first], "[", *middle, both[second], *end[: len(end) - len(after)], "]", *after)
+    for near in range(len(after), -1, -1):  # what follows one text may stand after the first of two, or after both
+        rest = len(end) - (len(after) - near)
+        if middle[:near] == after[:near] and rest >= 0 and end[rest:] == after[near:]:
+            inner = ("[", *middle[near:], both[second], *end[:rest], "]")
+            steps = (*before, both[first], *after[:near], *inner, *after[near:])
+            break
     else:
         raise ValueError(f"{single!r} does not end as {pair!r} does, which a frame of lmlab cannot say")
     told_apart = any(":" in step for step in steps)

@@ -174,6 +174,10 @@ class Family:
     """The token that will stand between documents, in a vocabulary that has none for that."""
     template: tuple[str, ...] = ()
     """The roles around a text, and then around a pair: what their tokenizer adds by itself."""
+    sentencepiece: Mapping[str, bool] | None = None
+    """What its tokenizer does to a text before a SentencePiece model, if that file alone says the rest."""
+    pads: str = "right"
+    """The side on which rows are filled up there; left where the last vector stands for the text."""
     adaptation: Adaptation | None = None
     """What changes with the tokenizer before the rows apply."""
     unify: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: config

@@ -16,6 +16,7 @@ from lmlab.interop.hf_frames import read_template
 from lmlab.interop.hf_table import Family
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import BOUNDARY
+from lmlab.tokenizers.sentencepiece import load_sentencepiece
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "source.spm")
@@ -28,6 +29,8 @@ def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
     old = (("vocab.txt",), ("vocab.json", "merges.txt"))
     if not any(all((folder / name).is_file() for name in names) for names in old):
         pieces = [name for name in SENTENCEPIECE if (folder / name).is_file()]
+        if pieces and family.sentencepiece is not None:
+            return _read_sentencepiece(folder, pieces[0], family)
         if pieces:
             raise ValueError(
                 f"{folder} has its tokenizer only as {pieces[0]}: write a tokenizer.json beside it with "
@@ -46,6 +49,27 @@ def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
         )
     engine.add_special_tokens(_specials(settings, engine, family))
     return _with_boundary(Tokenizer(engine), family)
+
+
+def _read_sentencepiece(folder: Path, name: str, family: Family) -> Tokenizer:
+    """The tokenizer of a folder that has a SentencePiece model only, with what stands around its texts."""
+    settings, usual = _settings(folder), family.sentencepiece or {}
+    engine = load_sentencepiece(
+        folder / name,
+        lowercase=bool(settings.get("do_lower_case", usual.get("lowercase", False))),
+        strip_accents=not settings.get("keep_accents", not usual.get("strip_accents", False)),
+        quotes=usual.get("quotes", False),
+    )
+    engine.add_special_tokens(_specials(settings, engine, family))
+    tokenizer = Tokenizer(engine)
+    if template := _template(tokenizer, family.template):
+        return undo_changes(tokenizer, {"post_processor": template})
+    if settings.get("add_bos_token", not family.template) and engine.token_to_id("<s>") is not None:
+        engine.post_processor = processors.TemplateProcessing(
+            single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", engine.token_to_id("<s>"))]
+        )
+        return Tokenizer(engine)
+    return tokenizer
 
 
 def _with_boundary(tokenizer: Tokenizer, family: Family) -> Tokenizer:
@@ -83,6 +107,8 @@ def write_tokenizer(
         "clean_up_tokenization_spaces": False,
         **names,
     }
+    if family.pads != "right":
+        settings["padding_side"] = family.pads
     if window is not None:
         settings["model_max_length"] = window
     write_json(folder / "tokenizer_config.json", settings)

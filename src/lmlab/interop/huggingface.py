@@ -261,7 +261,8 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
     if head is not None:
         task = export.remembered["task"]
         config = {**write_head_config(head, task), **config}
-        frame = split_template(next(iter(task["frame"].values())), segments=adapted.values.get("segments", 1) > 1)
+        segments = ":1" in " ".join(table.template) and adapted.values.get("segments", 2) > 1
+        frame = split_template(next(iter(task["frame"].values())), segments=segments)
         if head.shifted and find_role(tokenizer, frame[0].split()[-1]) != tokenizer.boundary:
             raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
     write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))

@@ -57,6 +57,14 @@ LINEAGE: dict[str, System] = {
             "Hochreiter & Schmidhuber 1997",
             "recurrent network with gated memory cells",
         ),
+        System(
+            "word2vec",
+            "lmlab.models.word2vec:Word2Vec",
+            2013,
+            "Mikolov et al. 2013",
+            "one vector for each word, from the words around it: skip-gram and CBOW",
+            does=("neighbours", "vectors"),
+        ),
         System("gru", "lmlab.models.gru:GRU", 2014, "Cho et al. 2014", "recurrent network with update and reset gates"),
         System(
             "seq2seq",

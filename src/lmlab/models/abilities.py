@@ -147,6 +147,14 @@ class JudgesPairs(Protocol):
 
 
 @runtime_checkable
+class PredictsNeighbours(Protocol):
+    """Has a second vector for each token, as a neighbour of others."""
+
+    def as_neighbours(self, tokens: Tensor) -> Tensor:
+        """Vectors [..., D] of tokens: their products with others say which stand beside each other."""
+
+
+@runtime_checkable
 class GivesVectors(Protocol):
     """Has layers of vectors, from the embeddings up."""
 
@@ -171,6 +179,7 @@ KINDS: dict[str, type] = {
     "target text": WritesTarget,
     "replaced tokens": Detects,
     "pairs": JudgesPairs,
+    "neighbours": PredictsNeighbours,
     "vectors": GivesVectors,
 }
 ABILITIES = {

@@ -5,6 +5,7 @@ Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for L
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
@@ -49,6 +50,9 @@ class EncoderConfig(WindowedConfig):
     gelu: Literal["exact", "tanh"] = Field("exact", description="GELU: exact, x Φ(x), or the tanh approximation")
     direction: Literal["both", "left-to-right"] = Field(
         "both", description="attention direction: bidirectional, or left-to-right (causal), the paper's ablation"
+    )
+    initial: Literal["published", "scaled"] = Field(
+        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / inputs) for narrow models"
     )
     head: bool = Field(True, description="pre-training head (MLM; ELECTRA: detection); imported encoders may lack it")
 
@@ -98,6 +102,16 @@ class Block(nn.Module):
         return x
 
 
+def initialise_scaled(module: nn.Module) -> None:
+    """N(0, 1 / inputs) for the weights of a layer, so that what it gives is as large as what it gets.
+
+    0.02 suits widths near 768. At 64 it makes all that a place gets from its neighbours vanish beside its own vector,
+    so that there is next to no gradient to begin with: least of all in ELECTRA, where detecting is comparing the two.
+    """
+    if isinstance(module, nn.Linear):
+        nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
+
+
 class Encoder(EncoderModel):
     """x = LN(token + position + segment); then the blocks; at a blank P(w) = softmax(E LN(gelu(W h + b)) + c)_w."""
 
@@ -119,6 +133,8 @@ class Encoder(EncoderModel):
                 config.width, tied=self.embedding, activation=GELU[config.gelu], epsilon=config.epsilon
             )
         self.apply(initialise)
+        if config.initial == "scaled":
+            self.apply(initialise_scaled)
 
     def offers(self) -> Iterable[object]:
         yield self

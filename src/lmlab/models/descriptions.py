@@ -93,6 +93,18 @@ DESCRIPTIONS: dict[str, Description] = {
             "They classify sentence pairs",
         ),
         Description(
+            "neighbours",
+            "predicts the words around a word",
+            "a model of words without context (word vectors)",
+            "predict the words around a word",
+            "lmlab embed and lmlab convert",
+            "word2vec",
+            "Word vectors: each word has one vector, whatever stands around it",
+            ("lmlab convert {run} vectors.txt --to word2vec", "lmlab embed {run} FILE -o out.npy"),
+            "train it on text (lmlab train {name} TEXT -o RUN), and compare vectors by analogies and similarities "
+            "(docs/guides/word-vectors.md)",
+        ),
+        Description(
             "vectors",
             "gives contextual vectors (embeddings)",
             "an encoder without a prediction head",

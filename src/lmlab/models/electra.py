@@ -5,7 +5,6 @@ Clark et al. 2020, "ELECTRA: Pre-training Text Encoders as Discriminators Rather
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar, Literal, cast
 
@@ -15,7 +14,7 @@ from torch import Tensor, nn
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsBlanks, State
-from lmlab.models.bert import GELU, Bert, EncoderConfig
+from lmlab.models.bert import GELU, Bert, EncoderConfig, initialise_scaled
 from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
@@ -34,9 +33,6 @@ class ElectraConfig(EncoderConfig):
         gt=0,
         le=1,
         description="generator size: its width, heads and inner units as a fraction of the discriminator's",
-    )
-    initial: Literal["published", "scaled"] = Field(
-        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / inputs) for narrow models"
     )
     parts: Literal["both", "discriminator", "generator"] = Field(
         "both", description="parts of the model: pre-training needs both; afterwards the discriminator is used"
@@ -61,6 +57,7 @@ class ElectraConfig(EncoderConfig):
         width, heads = _shared(share, self.width, self.heads)
         fields = {name: getattr(self, name) for name in EncoderConfig.model_fields}
         fields |= {"width": width, "heads": heads, "inner": round(share * self.inner_width), "head": head}
+        fields["initial"] = "published"  # both parts are made anew together
         return FactorisedConfig(**fields, embedding_width=self.embedding_width or self.width)
 
 
@@ -86,16 +83,6 @@ class Discriminator(FactorisedEncoder):
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token was replaced"."""
         return self.judge(self(**inputs).hidden)
-
-
-def initialise_scaled(module: nn.Module) -> None:
-    """N(0, 1 / inputs) for the weights of a layer, so that what it gives is as large as what it gets.
-
-    0.02 suits widths near 768. At 64 it makes all that a place gets from its neighbours vanish beside its own vector;
-    detecting is comparing the two, so that there is next to no gradient to begin with.
-    """
-    if isinstance(module, nn.Linear):
-        nn.init.normal_(module.weight, std=1 / math.sqrt(module.in_features))
 
 
 class Electra(EncoderModel):

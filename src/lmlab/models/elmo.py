@@ -78,7 +78,7 @@ class Elmo(Model):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 8e-3,
+        "rate": 4e-3,
         "schedule": "cosine",
         "batch": 16,
         "window": 32,

@@ -169,7 +169,7 @@ class LM1B(NextTokenModel):
     }
     TRAINING: ClassVar[dict[str, Any]] = {
         "optimizer": "adamw",
-        "rate": 8e-3,
+        "rate": 4e-3,
         "schedule": "cosine",
         "batch": 16,
         "window": 32,

@@ -325,6 +325,12 @@ class OrderedFiller(Filler):
         `order` [B, T] is 0 at what is given, and 1, 2, … where a token is the first, second, … to be predicted: it
         sees what is given and what comes before it. Those with the same number do not see each other.
         """
+        shape, looked_at = inputs["tokens"].shape, order.device.type == "cpu" and not torch.compiler.is_compiling()
+        if order.shape != shape or (looked_at and bool((order < 0).any())):
+            raise ValueError(
+                f"an order of shape {list(order.shape)} for tokens of shape {list(shape)}: give one number for each "
+                f"token, 0 where it is given and n where it is the n-th to be predicted"
+            )
         sees, seen = visible(order, at)
         hidden, memory = self._query(sees, seen, at, inputs, state)
         return Output(hidden, memory)

@@ -21,6 +21,7 @@ OBJECTIVES: dict[str, str] = {
     "replaced": "lmlab.objectives.replaced:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "denoising": "lmlab.objectives.denoising:Denoising",
+    "neighbours": "lmlab.objectives.neighbours:Neighbours",
 }
 
 TASKS: dict[str, str] = {

@@ -1,4 +1,4 @@
-"""What is learnt besides the model: a classifier over vectors, and ELMo's mix of layers. Shapes: D width, L layers."""
+"""What is learnt besides the model: a classifier over vectors, which may be those of a mix of layers. D width."""
 
 from __future__ import annotations
 
@@ -44,23 +44,6 @@ class Classifier(nn.Module):
         if self.dense is not None and self.activation is not None:
             vectors = self.activation(self.dense(vectors))
         return cast(Tensor, self.out(self.dropout(vectors)))
-
-
-class Mix(nn.Module):
-    """γ Σ_j softmax(s)_j h_j: a mix of layers that the task learns (Peters et al. 2018, equation 1)."""
-
-    def __init__(self, layers: int) -> None:
-        super().__init__()
-        self.scores = nn.Parameter(torch.zeros(layers))
-        self.gamma = nn.Parameter(torch.ones(()))
-
-    def forward(self, layers: Tensor) -> Tensor:
-        """layers [..., L, D] -> [..., D]."""
-        return self.gamma * (self.shares()[:, None] * layers).sum(-2)
-
-    def shares(self) -> Tensor:
-        """What each layer weighs, the embeddings first; they add up to one."""
-        return self.scores.softmax(0)
 
 
 def pool(vectors: Tensor, real: Tensor, how: str) -> Tensor:

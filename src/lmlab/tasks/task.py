@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.batches.examples import ExampleLoader
 from lmlab.data.reading.examples import Example
+from lmlab.layers.mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
 from lmlab.metrics.measure import Measure
@@ -31,7 +32,7 @@ from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.progress import ReportProgress
-from lmlab.tasks.heads import Mix, pool
+from lmlab.tasks.heads import pool
 from lmlab.tasks.long_texts import read_in_segments
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, Row, collate, make_frame, pad_rows
@@ -60,6 +61,13 @@ class TaskConfig(Config):
         None, description="activation of a dense layer in the head; none: the head is one linear layer"
     )
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability in the head")
+    mix_norm: bool = Field(False, description="of mix: normalise the vectors of each layer before they are mixed")
+    mix_dropout: float = Field(0.0, ge=0, lt=1, description="of mix: dropout probability on the mixed vectors")
+    mix_decay: float = Field(
+        0.0,
+        ge=0,
+        description="of mix: weight λ of Σ s² in the loss, which holds the layers' weights together (ELMo: 0.001)",
+    )
     auxiliary: float = Field(
         0.0, ge=0, description="weight λ of the language-model loss beside that of the task (Radford et al. 2018)"
     )
@@ -156,7 +164,12 @@ class Task:
     @property
     def weights(self) -> dict[str, float]:
         language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
-        return {"label": 1.0, **language}
+        mix = {"mix": self.config.mix_decay} if self._penalises_mix else {}
+        return {"label": 1.0, **language, **mix}
+
+    @property
+    def _penalises_mix(self) -> bool:
+        return self.config.how == "mix" and self.config.mix_decay > 0
 
     @classmethod
     def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
@@ -192,15 +205,16 @@ class Task:
         """Items as a batch: rows of tokens, or the vectors that were computed of them."""
         tokens = sum(self.tokens_of(item) for item in raw)
         units = {"examples": len({item.number for item in raw}), "tokens": tokens}
+        mix = {"mix": 1} if self._penalises_mix else {}
         if raw[0].vectors is not None:
             labels, count = self.targets(raw, None)
             vectors, _ = pad_rows([torch.from_numpy(np.array(item.vectors, np.float32)) for item in raw])
-            return Batch({"vectors": vectors}, labels, {"label": count}, units)
+            return Batch({"vectors": vectors}, labels, {"label": count, **mix}, units)
         rows = self.frame.rows([parts for item in raw for parts in self.parts_of(item)])
         inputs = collate(rows)
         labels, count = self.targets(raw, rows)
         labels |= self.places(raw, rows)
-        counts = {"label": count}
+        counts = {"label": count, **mix}
         if self.config.auxiliary:
             counts["language"] = int((inputs["lengths"] - 1).sum())
         return Batch(inputs, labels, counts, units)
@@ -291,7 +305,9 @@ class Task:
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
         layers, width = self.vector_shape(model)
-        mix: dict[str, nn.Module] = {"mix": Mix(layers)} if self.config.how == "mix" else {}
+        mix: dict[str, nn.Module] = {}
+        if self.config.how == "mix":
+            mix["mix"] = Mix(layers, norm=self.config.mix_norm, dropout=self.config.mix_dropout)
         return {**mix, **self.make_head(width)}
 
     @abstractmethod
@@ -330,6 +346,8 @@ class Task:
             sums["language"] = self._language(model, hidden, batch)
         elif vectors is None:
             vectors = self.read(model, batch)
+        if self._penalises_mix:
+            sums["mix"] = cast(Mix, heads["mix"]).penalty()
         scores = self._score(heads, vectors, batch)
         return scores, {"label": self.total(heads, scores, batch), **sums}
 

@@ -9,9 +9,13 @@ import tokenizers as hf
 from tokenizers import models
 
 from lmlab.tokenizers.engines import BERT_SPECIALS, BOUNDARY, byte_level_engine, gpt_engine, wordpiece_engine
+from lmlab.tokenizers.sentencepiece import load_sentencepiece
 from lmlab.tokenizers.tokenizer import Tokenizer
 
-ACCEPTED = "a tokenizer.json, GPT-2's encoder.json with vocab.bpe (or vocab.json with merges.txt), BERT's vocab.txt"
+ACCEPTED = (
+    "a tokenizer.json, GPT-2's encoder.json with vocab.bpe (or vocab.json with merges.txt), BERT's vocab.txt, "
+    "SentencePiece's .model"
+)
 _PAIRS = (
     ("encoder.json", "vocab.bpe"),
     ("vocab.json", "merges.txt"),
@@ -29,6 +33,8 @@ def load(path: str | Path) -> Tokenizer:
     for vocabulary, merges in _PAIRS:
         if path.name in (vocabulary, merges):
             return _load_pair(path.with_name(vocabulary), path.with_name(merges))
+    if path.suffix == ".model":
+        return Tokenizer(load_sentencepiece(path))
     if path.suffix == ".txt":
         return _load_wordpiece(path)
     try:
@@ -39,7 +45,7 @@ def load(path: str | Path) -> Tokenizer:
 
 
 def _load_folder(folder: Path) -> Tokenizer:
-    for names in (("tokenizer.json",), *_PAIRS, ("vocab.txt",)):
+    for names in (("tokenizer.json",), *_PAIRS, ("vocab.txt",), ("spiece.model",), ("tokenizer.model",)):
         if all((folder / name).is_file() for name in names):
             return load(folder / names[0])
     raise ValueError(f"{folder} holds no tokenizer; accepted: {ACCEPTED}")

@@ -30,13 +30,13 @@ from lmlab.tokenizers.engines import (
 from lmlab.tokenizers.remembering import WordMemory
 from lmlab.tokenizers.spellings import NEW_WORDS
 
-BOUNDARIES = (BOUNDARY, END_OF_LINE, "</s>", "<eod>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
+BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
 
 ROLES: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
+    "cls": ("[CLS]", "<cls>", "<s>"),
+    "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
 """The special tokens of models that fill blanks, each under the names that published tokenizers give it."""

@@ -70,6 +70,7 @@ ALBERT = Family(
     fixed={"direction": "both"},
     specials=("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"),
     template=TEMPLATE,
+    sentencepiece={"lowercase": True, "strip_accents": True, "quotes": True},
     heads=(
         pooled_head(
             "AlbertForSequenceClassification",

@@ -81,6 +81,7 @@ def _family(model_type: str, name: str, *, options: tuple[Only, ...], bias: bool
         fixed={"bias": bias},
         unify=unify_rotary,
         specials=("<unk>", "<s>", "</s>"),
+        sentencepiece={},
         heads=(
             last_head(name, absorbs=None),
             Head(f"{name}ForTokenClassification", ("tagging",), linear("label.out", "score")),

@@ -70,6 +70,8 @@ XLNET = Family(
     assumed={"attention_dropout": None, "initial": "published"},
     specials=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
     template=("$A sep cls:2", "$A sep $B:1 sep:1 cls:2"),
+    sentencepiece={"lowercase": False, "strip_accents": True, "quotes": True},
+    pads="left",
     heads=(
         _summary_head("XLNetForSequenceClassification", SENTENCES),
         _summary_head("XLNetForMultipleChoice", ("choice",)),

@@ -1,0 +1,86 @@
+"""word2vec (Mikolov et al. 2013): one vector for each word, such that words predict the words around them.
+
+    skip-gram   P(o is around c) = σ(v_c · u_o)
+    cbow        P(c stands here) = σ(h · u_c),  h = the mean of v_o over the words o around it
+
+v are the vectors that are kept, u those of words as neighbours. Each word has one vector, whatever stands around it:
+that is what the language models that came after it changed. It learns by `objectives/neighbours.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import torch
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.layers.padding import choose
+from lmlab.models.abilities import State
+from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
+
+
+class Word2VecConfig(TokenModelConfig):
+    """What word2vec is told."""
+
+    width: int = Field(default=100, ge=1, le=65536, description="width of the word vectors")
+
+
+class Word2Vec(EncoderModel):
+    """Two matrices: words, and words as neighbours."""
+
+    Config = Word2VecConfig
+    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
+        "tiny": {"width": 32},
+        "small": {"width": 100},
+        "google-news": {"width": 300},
+    }
+    TRAINING: ClassVar[dict[str, Any]] = {
+        **{"optimizer": "adamw", "rate": 1e-2, "beta2": 0.99, "decay": 0.0, "clip": None, "schedule": "linear"},
+        **{"floor": 0.01, "batch": 32, "window": 256},
+    }
+    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "neighbours"}
+    TOKENIZER: ClassVar[str | None] = "words:min=5"
+    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a"}
+    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a [boundary b]"}
+    POOL: ClassVar[str] = "mean"
+    HEAD: ClassVar[str | None] = None
+
+    config: Word2VecConfig
+
+    def __init__(self, config: Word2VecConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.embedding = nn.Embedding(config.vocabulary, config.width)
+        nn.init.uniform_(self.embedding.weight, -0.5 / config.width, 0.5 / config.width)
+        self.neighbours = nn.Embedding(config.vocabulary, config.width)
+        nn.init.zeros_(self.neighbours.weight)
+
+    def forward(
+        self,
+        tokens: Tensor,
+        *,
+        segments: Tensor | None = None,
+        lengths: Tensor | None = None,
+        at: Tensor | None = None,
+        state: State = None,
+        collect: list[Tensor] | None = None,
+    ) -> Output:
+        v = self.embedding(tokens)  # [B, T, D]
+        if lengths is not None:
+            v = v * (torch.arange(tokens.shape[1], device=v.device) < lengths[:, None])[..., None]
+        if collect is not None:
+            collect.append(v)
+        return Output(v if at is None else choose(v, at))
+
+    def as_neighbours(self, tokens: Tensor) -> Tensor:
+        """The vectors u [..., D] of tokens as neighbours of others."""
+        u: Tensor = self.neighbours(tokens)
+        return u
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding,))
+
+    def flops(self, window: int, share: float = 1.0) -> float:
+        return 0.0

@@ -1,0 +1,152 @@
+"""Skip-gram and CBOW with negative sampling (Mikolov et al. 2013b): which words stand around a word, and which do not.
+
+    skip-gram   L = −Σ_(c,o) [ log σ(v_c · u_o) + Σ_k log σ(−v_c · u_k) ]
+    cbow        L = −Σ_c     [ log σ(h_c · u_c) + Σ_k log σ(−h_c · u_k) ],   h_c = mean of v_o around c
+
+k are drawn as often as the words are seen, to the power 3/4. Frequent words are left out with probability 1 − √(t / f),
+and each centre looks between 1 and `context` words to both sides. The draws of k are shared by a whole batch, K of them
+with weight k / K each: in expectation the same loss, as one matrix product. Shapes: B rows, T words, D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from numpy.typing import NDArray
+from pydantic import Field
+from torch import Tensor, nn
+
+from lmlab.config import Config
+from lmlab.data.batches.loaders import Loader, Windows
+from lmlab.data.corpora.corpus import Split
+from lmlab.metrics.metric import Metric
+from lmlab.models.abilities import PredictsNeighbours, State
+from lmlab.models.model import Model
+from lmlab.objectives.objective import Batch, Loss, PreTraining
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.frames import Frame
+
+
+class NeighboursConfig(Config):
+    """How neighbours are drawn."""
+
+    variant: Literal["skip-gram", "cbow"] = Field(
+        "skip-gram", description="skip-gram: a word predicts each word around it; cbow: those together predict the word"
+    )
+    context: int = Field(5, ge=1, le=100, description="words to each side that count as neighbours, at most")
+    negatives: int = Field(5, ge=1, description="words that are no neighbours, for each that is one")
+    drawn: int = Field(64, ge=1, description="different draws of these in a batch, which all its words share")
+    power: float = Field(0.75, ge=0, le=1, description="they are drawn as often as seen, to this power")
+    subsample: float = Field(1e-3, ge=0, description="threshold t above which frequent words are left out; 0: none is")
+
+
+class Neighbours(PreTraining):
+    """Words around words against words drawn at random."""
+
+    Config: ClassVar[type[Config]] = NeighboursConfig
+    reads: ClassVar[tuple[str, ...]] = ("text",)
+    roles: ClassVar[tuple[str, ...]] = ()
+    likelihood: ClassVar[bool] = False
+    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
+    weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}
+
+    def __init__(
+        self, config: NeighboursConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+    ) -> None:
+        self.config = config or NeighboursConfig()
+        self.left_out = [] if tokenizer is None else [tokenizer.boundary, tokenizer.unknown]
+        self._shares: NDArray[np.float64] | None = None
+
+    @classmethod
+    def needs(cls, config: NeighboursConfig) -> tuple[type, ...]:
+        return (PredictsNeighbours,)
+
+    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+        """Shuffled windows; how frequent a word is, is counted in the first text that is opened, that of training."""
+        if self._shares is None:
+            counts = np.bincount(data.tokens).astype(np.float64)
+            for token in self.left_out:
+                if token is not None and token < len(counts):
+                    counts[token] = 0
+            if not counts.any():
+                raise ValueError("the text has no known word: give more of it, or --tokenizer words:min=1")
+            self._shares = counts / counts.sum()
+        return Windows(data.tokens, batch=batch, window=window, seed=seed)
+
+    def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
+        """raw [B, T+1] -> the words that are kept, how far each looks, and words that are no neighbours."""
+        generator = generator or np.random.default_rng(0)
+        assert self._shares is not None, "the loader is opened first"
+        tokens = raw[:, :-1].numpy()
+        shares = np.concatenate([self._shares, np.zeros(max(0, int(tokens.max()) + 1 - len(self._shares)))])
+        keep = np.ones_like(shares)
+        if self.config.subsample:
+            keep = np.sqrt(self.config.subsample / np.maximum(shares, 1e-12)).clip(max=1)
+        keep[shares == 0] = 0
+        kept = generator.random(tokens.shape) < keep[tokens]
+        order = np.argsort(~kept, axis=1, kind="stable")
+        lengths = kept.sum(1)
+        words = np.take_along_axis(tokens, order, axis=1)[:, : max(1, int(lengths.max()))]
+        reach = generator.integers(1, self.config.context + 1, words.shape)
+        reach[np.arange(words.shape[1]) >= lengths[:, None]] = 0
+        odds = self._shares**self.config.power * (self._shares > 0)
+        negatives = np.searchsorted(np.cumsum(odds), generator.random(self.config.drawn) * odds.sum(), side="right")
+        sums = self._around(reach, lengths)
+        count = int(sums.sum() if self.config.variant == "skip-gram" else (sums > 0).sum())
+        labels = {"reach": torch.from_numpy(reach), "negatives": torch.from_numpy(negatives.clip(max=len(odds) - 1))}
+        inputs = {"tokens": torch.from_numpy(words), "lengths": torch.from_numpy(lengths)}
+        return Batch(inputs, labels, {"pairs": count}, {"tokens": tokens.size})
+
+    def _around(self, reach: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
+        """How many neighbours each word has [B, T]."""
+        places = np.arange(reach.shape[1])
+        after = np.minimum(reach, np.maximum(lengths[:, None] - 1 - places, 0))
+        return np.where(reach > 0, np.minimum(reach, places) + after, 0)
+
+    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        tokens, lengths, reach = batch.inputs["tokens"], batch.inputs["lengths"], batch.labels["reach"]
+        v, u = model(tokens, lengths=lengths).hidden, model.as_neighbours(tokens)  # [B, T, D]
+        n = model.as_neighbours(batch.labels["negatives"])  # [K, D]
+        inside = torch.arange(tokens.shape[1], device=v.device) < lengths[:, None]
+        near = list(_pairs(reach, inside))
+        count = sum((looks.float() for _, looks in near), torch.zeros_like(reach, dtype=v.dtype))
+        if self.config.variant == "skip-gram":
+            right = sum(
+                ((F.softplus(-(v * _shift(u, offset)).sum(-1)) * looks).sum() for offset, looks in near),
+                v.new_zeros(()),
+            )
+            asking, weight = v, count
+        else:
+            total = sum((_shift(v, offset) * looks[..., None] for offset, looks in near), torch.zeros_like(v))
+            asking, weight = total / count.clamp(min=1)[..., None], (count > 0).to(v.dtype)
+            right = (F.softplus(-(asking * u).sum(-1)) * weight).sum()
+        wrong = F.softplus(asking @ n.T).mean(-1) * weight  # [B, T]
+        return Loss({"pairs": right + self.config.negatives * wrong.sum()})
+
+    def flops(self, model: Model, loader: Loader) -> float:
+        products = self.config.context + 1 + self.config.drawn
+        tokens = float(loader.units_per_step["tokens"])
+        return 2.0 * float(model.config.width) * products * tokens
+
+
+def _pairs(reach: Tensor, inside: Tensor) -> Any:
+    """For each offset to a neighbour which words [B, T] look there, and find one."""
+    for distance in range(1, int(reach.max()) + 1 if reach.numel() else 1):
+        looks = reach >= distance
+        for offset in (distance, -distance):
+            yield offset, looks & _shift(inside, offset)
+
+
+def _shift(x: Tensor, offset: int) -> Tensor:
+    """x [B, T, …] at t + offset; zero, or False, beyond the ends."""
+    moved = torch.zeros_like(x)
+    if abs(offset) < x.shape[1]:
+        if offset > 0:
+            moved[:, :-offset] = x[:, offset:]
+        else:
+            moved[:, -offset:] = x[:, :offset]
+    return moved

@@ -1,0 +1,42 @@
+"""XLNet in a comparison: under the question of masked models and under that of the others, each with its own score."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import lmlab
+from compare_texts import lines, small
+from lmlab.compare import arena
+from lmlab.compare.comparison import compare
+from lmlab.compare.plan import choose_systems
+
+
+@pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+def test_each_ability_is_ranked_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "text.txt").write_text(lines(300))
+    conditions = small(tmp_path / "text.txt", models="ngram,roberta,xlnet")
+    monkeypatch.setattr(arena, "PART_TOKENS", 300)
+    compare(conditions, tmp_path / "out")
+    board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    bits = {entry["kind"]: entry["bits_per_byte"] for entry in board["entries"]}
+    pseudo = {entry["kind"]: entry["pseudo_bits_per_byte"] for entry in board["blanks"]}
+    assert bits.keys() == {"ngram", "xlnet"}
+    assert pseudo.keys() == {"roberta", "xlnet"}
+    model = lmlab.load(tmp_path / "out" / "xlnet")
+    texts = ["On day 3 the planet A goes at 9 & more.\n"]
+    exact, guessed = model.score(texts), model.pseudo_scorer.score(texts)
+    assert (exact.pseudo, guessed.pseudo) == (False, True)
+    assert exact.nats != guessed.nats
+    assert bits["xlnet"] > 0
+    assert pseudo["xlnet"] > 0
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "xlnet" in page
+
+
+def test_groups_name_it_once() -> None:
+    assert "xlnet" in choose_systems("masked")
+    assert choose_systems("all").count("xlnet") == 1
+    assert choose_systems("all,masked").count("xlnet") == 1

@@ -1,0 +1,189 @@
+"""word2vec: the loss pair by pair, what is drawn and left out, and vectors that find the words of a toy language."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lmlab.analysis.neighbours import neighbours
+from lmlab.cli.convert import convert
+from lmlab.interop.word_vector_runs import export_vectors, import_vectors, vectors_of
+from lmlab.language_model import load
+from lmlab.models import create
+from lmlab.objectives.neighbours import Neighbours, NeighboursConfig
+from lmlab.recipe import make_recipe
+from lmlab.run import resume, start
+from lmlab.tokenizers.word_vectors import read_word_vectors
+
+pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+
+
+def make(width: int = 4, vocabulary: int = 12) -> Any:
+    torch.manual_seed(0)
+    model: Any = create("word2vec", {"vocabulary": vocabulary, "width": width}).double()
+    torch.nn.init.normal_(model.embedding.weight)
+    torch.nn.init.normal_(model.neighbours.weight)
+    return model
+
+
+def opened(tokens: np.ndarray, **settings: Any) -> Neighbours:
+    objective = Neighbours(NeighboursConfig(**settings))
+    objective.loader(SimpleNamespace(tokens=tokens), batch=2, window=9, seed=0, streams=False)  # type: ignore[arg-type]
+    return objective
+
+
+def pairs_of(reach: list[list[int]], lengths: list[int]) -> list[tuple[int, int, int]]:
+    """(row, centre, neighbour), one after another."""
+    return [
+        (row, c, o)
+        for row, length in enumerate(lengths)
+        for c in range(length)
+        for o in range(max(0, c - reach[row][c]), min(length, c + reach[row][c] + 1))
+        if o != c
+    ]
+
+
+@pytest.mark.parametrize("variant", ["skip-gram", "cbow"])
+def test_the_loss_is_that_of_the_paper_pair_by_pair(variant: str) -> None:
+    model = make()
+    tokens = np.random.default_rng(0).integers(0, 12, 500)
+    objective = opened(tokens, variant=variant, context=3, negatives=5, drawn=7, subsample=0.05)
+    raw = torch.from_numpy(tokens[:40].reshape(4, 10))
+    batch = objective.batch(raw, np.random.default_rng(1))
+    loss = objective.loss(model, {}, batch)
+    words, reach = batch.inputs["tokens"].tolist(), batch.labels["reach"].tolist()
+    lengths, negatives = batch.inputs["lengths"].tolist(), batch.labels["negatives"].tolist()
+    v, u = model.embedding.weight.detach().numpy(), model.neighbours.weight.detach().numpy()
+    pairs = pairs_of(reach, lengths)
+
+    def log_sigmoid(x: float) -> float:
+        return -math.log1p(math.exp(-x))
+
+    total, count = 0.0, 0
+    if variant == "skip-gram":
+        for row, c, o in pairs:
+            centre = v[words[row][c]]
+            wrong = np.mean([log_sigmoid(-float(centre @ u[k])) for k in negatives])
+            total -= log_sigmoid(float(centre @ u[words[row][o]])) + 5 * wrong
+            count += 1
+    else:
+        for row, c in sorted({(row, c) for row, c, _ in pairs}):
+            h = np.mean([v[words[row][o]] for r, centre, o in pairs if (r, centre) == (row, c)], axis=0)
+            wrong = np.mean([log_sigmoid(-float(h @ u[k])) for k in negatives])
+            total -= log_sigmoid(float(h @ u[words[row][c]])) + 5 * wrong
+            count += 1
+    assert batch.counts == {"pairs": count}
+    assert float(loss.sums["pairs"].detach()) == pytest.approx(total, rel=1e-10)
+
+
+def test_frequent_words_are_left_out_and_negatives_follow_the_power() -> None:
+    """P(kept) = √(t / f); draws go with f to the power 3/4."""
+    generator = np.random.default_rng(0)
+    shares = np.array([0.5, 0.25, 0.15, 0.1])
+    tokens = generator.choice(4, 60_000, p=shares)
+    objective = opened(tokens, subsample=0.05, drawn=20_000)
+    batch = objective.batch(torch.from_numpy(tokens.reshape(60, 1000)), generator)
+    kept = np.concatenate(
+        [row[:n] for row, n in zip(batch.inputs["tokens"].numpy(), batch.inputs["lengths"].tolist(), strict=True)]
+    )
+    found = np.bincount(kept, minlength=4) / np.bincount(tokens, minlength=4)
+    assert found == pytest.approx(np.sqrt(0.05 / shares), abs=0.02)
+    drawn = np.bincount(batch.labels["negatives"].numpy(), minlength=4) / 20_000
+    assert drawn == pytest.approx(shares**0.75 / (shares**0.75).sum(), abs=0.015)
+
+
+def test_unknown_words_and_line_ends_are_no_words() -> None:
+    tokenizer: Any = SimpleNamespace(boundary=1, unknown=0)
+    objective = Neighbours(NeighboursConfig(subsample=0), tokenizer)
+    tokens = np.tile([0, 2, 3, 1], 50)
+    objective.loader(SimpleNamespace(tokens=tokens), batch=2, window=9, seed=0, streams=False)  # type: ignore[arg-type]
+    batch = objective.batch(torch.from_numpy(tokens[:18].reshape(2, 9)))
+    for row, length in zip(batch.inputs["tokens"].tolist(), batch.inputs["lengths"].tolist(), strict=True):
+        assert set(row[:length]) <= {2, 3}
+    assert set(batch.labels["negatives"].tolist()) <= {2, 3}
+    with pytest.raises(ValueError, match="no known word"):
+        Neighbours(NeighboursConfig(), tokenizer).loader(
+            SimpleNamespace(tokens=np.zeros(9, int)),  # type: ignore[arg-type]
+            batch=1,
+            window=3,
+            seed=0,
+            streams=False,
+        )
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Animals stand beside animals' words, and cars beside those of cars."""
+    path = tmp_path_factory.mktemp("w2v") / "text.txt"
+    generator = np.random.default_rng(0)
+    topics = (["cat", "dog", "paw", "fur", "tail", "purr"], ["car", "road", "wheel", "motor", "brake", "fuel"])
+    lines = [" ".join(generator.choice(topics[n % 2], 8)) for n in range(1500)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def recipe(text: Path, **settings: Any) -> Any:
+    return make_recipe(
+        {
+            "data": {"text": str(text)},
+            "model": {"kind": "word2vec", "size": "tiny", "width": 16},
+            "objective": {"subsample": 0, "context": 2, **settings},
+            "train": {"budget": "60steps", "batch": 16, "window": 32, "rate": 0.03, "evaluations": 2},
+        }
+    )
+
+
+@pytest.mark.parametrize("variant", ["skip-gram", "cbow"])
+def test_words_of_a_topic_are_neighbours(variant: str, text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(recipe(text, variant=variant), run)
+    found = vectors_of(run)
+    for word in ("cat", "motor"):
+        topic = (
+            {"cat", "dog", "paw", "fur", "tail", "purr"} if word == "cat" else {"car", "road", "wheel", "brake", "fuel"}
+        )
+        assert {each.word for each in neighbours(found, None, word, top=5)} <= topic | {word}
+    lm = load(run)
+    assert lm.embed(["cat dog"], pool="mean").shape == (1, 16)
+    with pytest.raises(ValueError, match="cannot continue plain text"):
+        lm.generate("cat")
+
+
+def test_an_interrupted_run_resumes_to_the_bit(text: Path, tmp_path: Path) -> None:
+    start(recipe(text), tmp_path / "whole")
+    polls = iter(range(1000))
+    start(recipe(text), tmp_path / "cut", interrupted=lambda: next(polls) >= 20)
+    resume(tmp_path / "cut")
+    for name in ("model.safetensors", "last/training.safetensors"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "cut" / name).read_bytes()
+
+
+def test_vectors_go_out_and_come_in_again(text: Path, tmp_path: Path) -> None:
+    start(recipe(text), tmp_path / "run")
+    convert(tmp_path / "run", tmp_path / "vectors.txt")
+    first, *_ = (tmp_path / "vectors.txt").read_text().splitlines()
+    assert first == "12 16"
+    convert(tmp_path / "vectors.txt", tmp_path / "again")
+    found, own = vectors_of(tmp_path / "again"), vectors_of(tmp_path / "run")
+    for word in ("cat", "fuel"):
+        assert np.array_equal(found.vectors[found.numbers[word]], own.vectors[own.numbers[word]])
+    mean = read_word_vectors(tmp_path / "vectors.txt").vectors.mean(0)
+    np.testing.assert_allclose(found.vectors[found.numbers["<unk>"]], mean, rtol=1e-6)
+    convert(tmp_path / "again", tmp_path / "glove.txt", to="glove")
+    assert len((tmp_path / "glove.txt").read_text().splitlines()) == 12
+    with pytest.raises(ValueError, match="exists already"):
+        export_vectors(tmp_path / "run", tmp_path / "glove.txt")
+
+
+def test_bad_files_get_one_line_and_leave_nothing(tmp_path: Path) -> None:
+    for content, said in (("a 1 2\nb 1\n", "line 2"), ("a 1 2\na 3 4\n", "'a' twice"), ("", "empty")):
+        (tmp_path / "vectors.txt").write_text(content)
+        with pytest.raises(ValueError, match=said):
+            import_vectors(tmp_path / "vectors.txt", tmp_path / "run")
+        assert not (tmp_path / "run").exists()
