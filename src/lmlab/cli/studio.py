@@ -66,6 +66,7 @@ def studio(
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(128)  # who comes before the server is ready waits
     except OSError as error:
         raise ValueError(f"--port {port} on {host} cannot be used: {error.strerror}; choose another") from None
     shown = f"[{host}]" if ":" in host else host

@@ -39,6 +39,7 @@ const open = async () => {
   const state = begin(view, read(query, view.defaults));
   document.title = `${view.title} · lmlab studio`;
   if (page?.view === view) {
+    if (page.element.contains(document.activeElement)) document.activeElement.blur();  // so that its field shows what the link says
     page.state = state;
     page.extra = { slide };
     return page.refresh();
