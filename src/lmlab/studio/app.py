@@ -67,17 +67,17 @@ def make_app(
     *,
     token: str,
     host: str = "127.0.0.1",
+    names: Sequence[str] = (),
     talk: Path | None = None,
     texts: Sequence[Path] = (),
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
-    The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `talk`
-    is the file of a lecture.
+    The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
+    are further ones under which it may be asked, `talk` is the file of a lecture.
     """
     shelf, guarded = Shelf(folder), not is_loopback(host)
     works = Works(shelf.folder, texts)
-
     seen = threading.Event()
 
     @asynccontextmanager
@@ -100,7 +100,7 @@ def make_app(
         return {"status": "ok"}
 
     add_errors(app)
-    hosts = frozenset((*LOOPBACK, host.lower()))
+    hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
     return Guard(app, Rules(hosts=hosts, token=token if guarded else None))
 
 
