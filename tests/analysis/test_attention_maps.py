@@ -21,7 +21,10 @@ from translators import write_translator
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 SHAPE = {"width": 24, "heads": 3, "layers": 3, "window": 40}
-ATTENTIVE = ["attention-lm", "gpt", "gpt2", "transformer-xl", "bert", "roberta", "albert", "electra", "llama"]
+ATTENTIVE = [
+    *("attention-lm", "gpt", "gpt2", "transformer-xl", "bert", "roberta", "albert", "electra"),
+    *("xlnet", "reformer", "llama"),
+]
 
 
 def test_weights_are_those_of_transformers() -> None:

@@ -81,11 +81,11 @@ def test_neighbours_by_a_loop() -> None:
     (cat,), (dog,), (mat,) = (tokenizer.encode(word) for word in ("cat", "dog", "mat"))
     expected = sorted(((unit[i] @ unit[cat], i) for i in range(len(unit)) if i != cat), reverse=True)[:4]
     found = find_neighbours(lm, "cat", top=4)
-    assert [each.token for each in found.neighbours] == [tokenizer.show(i) for _, i in expected]
+    assert [each.word for each in found.neighbours] == [tokenizer.show(i) for _, i in expected]
     assert [each.cosine for each in found.neighbours] == pytest.approx([cosine for cosine, _ in expected], rel=1e-4)
     wanted = unit[dog] - unit[cat] + unit[mat]
     best = max((unit[i] @ wanted, i) for i in range(len(unit)) if i not in (cat, dog, mat))[1]
-    assert find_neighbours(lm, ["cat", "dog", "mat"]).neighbours[0].token == tokenizer.show(best)
+    assert find_neighbours(lm, ["cat", "dog", "mat"]).neighbours[0].word == tokenizer.show(best)
     with pytest.raises(ValueError, match="is not in the vocabulary"):
         find_neighbours(lm, "zebra")
     with pytest.raises(ValueError, match="2 words: give one, or three"):

@@ -1,30 +1,25 @@
-"""Neighbours: the tokens whose embeddings lie nearest to a word's, and analogies by their differences.
+"""Neighbours in the embeddings of a run: the nearest tokens to a word, and analogies, by the vectors that enter it.
 
-a : b :: c : argmax_d cos(d, b − a + c)                                     Mikolov et al. 2013
+What lies near what is told by `neighbours.py`, for these vectors as for those of any file; here a word may have several
+tokens, whose mean is taken.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
-import torch.nn.functional as F
+import numpy as np
 from torch import Tensor
 
+from lmlab.analysis.neighbours import Neighbour, nearest
 from lmlab.analysis.view import Viewed
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
+from lmlab.tokenizers.word_vectors import WordVectors
 
 SPACES = " ▁Ġ"
-
-
-class Neighbour(NamedTuple):
-    """A token and its cosine to what was asked for."""
-
-    token: str
-    cosine: float
 
 
 @dataclass(frozen=True)
@@ -34,14 +29,16 @@ class Neighbours(Viewed):
     asked: str
     neighbours: list[Neighbour]
     pieces: list[str]
-    """The tokens of the word, of which the mean was taken."""
+    """The tokens of the words that were asked for."""
+    words: int = 1
     title: str = field(default="Nearest tokens", init=False)
 
     def lead(self) -> str:
-        return f"Nearest to {self.asked}: {', '.join(each.token.strip() for each in self.neighbours[:5])}."
+        return f"Nearest to {self.asked}: {', '.join(each.word.strip() for each in self.neighbours[:5])}."
 
     def notes(self) -> list[str]:
-        return [f"the mean of several tokens: {' '.join(self.pieces)}"] if len(self.pieces) > 1 else []
+        several = len(self.pieces) > self.words
+        return [f"of a word of several tokens the mean is taken: {' '.join(self.pieces)}"] if several else []
 
     def table(self) -> Table:
         return Table(("token", "cosine"), self.neighbours, ("", ".3f"))
@@ -50,15 +47,17 @@ class Neighbours(Viewed):
         return [Bars("Cosine", [Bar(*each) for each in self.neighbours], unit=".3f", most=1.0)]
 
 
-def embedding_table(model: Any) -> Tensor:
-    """The token vectors [V, D] that a LanguageModel reads text by."""
+def embedding_table(model: Any) -> WordVectors:
+    """The tokens of a LanguageModel with the vectors [V, D] that it reads text by."""
     table = getattr(model.model, "embedding", None)
     if model.source_tokenizer is not None:
         table = getattr(model.model, "source_embedding", None) or table
     weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor):
         raise ValueError(f"{type(model.model).__name__} has no table of token vectors: take a neural model of tokens")
-    return weight.detach().float().cpu()
+    tokenizer = model.source_tokenizer or model.text_tokenizer
+    vectors = weight.detach().float().cpu().numpy()[: tokenizer.vocabulary]
+    return WordVectors([tokenizer.show(token) for token in range(len(vectors))], vectors)
 
 
 def find_neighbours(model: Any, words: str | Sequence[str], *, top: int = 10) -> Neighbours:
@@ -66,26 +65,23 @@ def find_neighbours(model: Any, words: str | Sequence[str], *, top: int = 10) ->
     given = [words] if isinstance(words, str) else list(words)
     if len(given) not in (1, 3):
         raise ValueError(f"{len(given)} words: give one, or three for an analogy (a is to b as c is to what?)")
-    tokenizer, table = model.source_tokenizer or model.text_tokenizer, embedding_table(model)
+    tokenizer, space = model.source_tokenizer or model.text_tokenizer, embedding_table(model)
     pieces = [_pieces(tokenizer, word) for word in given]
-    directions = [F.normalize(table[ids].mean(0), dim=0) for ids in pieces]
-    asked = directions[0] if len(given) == 1 else directions[1] - directions[0] + directions[2]
-    cosines = F.normalize(table, dim=1) @ F.normalize(asked, dim=0)
-    cosines[[token for ids in pieces for token in ids]] = -2.0
-    found = torch.topk(cosines, min(top, len(cosines) - 1))
-    nearest = [
-        Neighbour(tokenizer.show(i), v) for v, i in zip(found.values.tolist(), found.indices.tolist(), strict=True)
-    ]
+    means = [space.vectors[ids].mean(0) for ids in pieces]
+    ways = [mean / max(float(np.linalg.norm(mean)), 1e-12) for mean in means]
+    asked = ways[0] if len(given) == 1 else ways[1] - ways[0] + ways[2]
+    found = nearest(space, asked, top=top, without=[token for ids in pieces for token in ids])
     told = f"“{given[0]}”" if len(given) == 1 else f"“{given[1]}” − “{given[0]}” + “{given[2]}”"
-    return Neighbours(told, nearest, [tokenizer.show(token) for ids in pieces for token in ids])
+    return Neighbours(told, found, [space.words[token] for ids in pieces for token in ids], len(given))
 
 
 def _pieces(tokenizer: Any, word: str) -> list[int]:
     """The tokens of a word in the middle of a text, or at its beginning, whichever are fewer."""
-    inside, first = (
-        [t for t in tokenizer.encode(text) if tokenizer.show(t).strip(SPACES)] for text in (f" {word}", word)
-    )
-    ids = min(inside, first, key=len)
+    ways = [
+        [token for token in tokenizer.encode(text) if tokenizer.show(token).strip(SPACES)]
+        for text in (f" {word}", word)
+    ]
+    ids = min(ways, key=len)
     if not ids:
         raise ValueError(f"{word!r} has no token")
     if tokenizer.unknown is not None and tokenizer.unknown in ids:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from lmlab.tokenizers.word_vectors import WordVectors
 
-__all__ = ["Analogies", "Neighbour", "Similarity", "WordVectors", "analogy", "neighbours", "score_analogies"]
+__all__ = ["Analogies", "Neighbour", "Similarity", "WordVectors", "analogy", "nearest", "neighbours", "score_analogies"]
 
 CHUNK = 512
 """Questions that are answered at once."""
@@ -56,14 +56,14 @@ def neighbours(
     """The `top` tokens whose vectors [V, D] have the largest cosine with that of a word, itself left out."""
     space = _space(vectors, tokens)
     number = _number(space, word)
-    return _best(space, space.directions[number], top=top, without=[number])
+    return nearest(space, space.directions[number], top=top, without=[number])
 
 
 def analogy(space: WordVectors, a: str, b: str, c: str, *, top: int = 1) -> list[Neighbour]:
     """What is to c as b is to a: the words nearest to b − a + c (man, king, woman -> queen)."""
     x, y, z = (_number(space, word) for word in (a, b, c))
     d = space.directions
-    return _best(space, d[y] - d[x] + d[z], top=top, without=[x, y, z])
+    return nearest(space, d[y] - d[x] + d[z], top=top, without=[x, y, z])
 
 
 def similarity(space: WordVectors, pairs: Sequence[tuple[str, str, float]]) -> Similarity:
@@ -146,7 +146,8 @@ def _number(space: WordVectors, word: str) -> int:
     return number
 
 
-def _best(space: WordVectors, vector: NDArray[Any], *, top: int, without: Sequence[int]) -> list[Neighbour]:
+def nearest(space: WordVectors, vector: NDArray[Any], *, top: int, without: Sequence[int] = ()) -> list[Neighbour]:
+    """The words whose vectors have the largest cosine with any vector, the rows `without` left out."""
     if top < 1:
         raise ValueError(f"top = {top}: ask for 1 neighbour or more")
     cosines = space.directions @ (vector / max(float(np.linalg.norm(vector)), 1e-12))

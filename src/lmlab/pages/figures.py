@@ -77,7 +77,7 @@ class Heatmap:
 
     def html(self) -> str:
         cell, most = self.cell, self.scale
-        left = 10 + LETTER * max((len(cut(row)) for row in self.rows), default=1)
+        left = 18 + LETTER * max((len(cut(row)) for row in self.rows), default=1)
         rise = LETTER * max((len(cut(column)) for column in self.columns), default=1)
         top = 14 + 0.8 * rise
         parts = []
@@ -130,14 +130,14 @@ class Bars:
     @property
     def range(self) -> tuple[float, float]:
         """From where to where."""
-        seen = [end for bar in self.bars for end in (bar.value, bar.high, *(v for _, v in bar.beside))]
+        seen = [end for bar in self.bars for end in (bar.value, bar.low, bar.high, *(v for _, v in bar.beside))]
         known = [end for end in seen if end is not None and math.isfinite(end)]
         top = self.most if self.most is not None else max(known, default=1.0)
         least = min([self.least, *known])
         return least, top if top > least else least + 1.0
 
     def html(self) -> str:
-        left = 12 + LETTER * max((len(cut(bar.name, 40)) for bar in self.bars), default=1)
+        left = 22 + LETTER * max((len(cut(bar.name, 40)) for bar in self.bars), default=1)
         wide, high = 420.0, 24.0
         least, most = self.range
         others = list(dict.fromkeys(name for bar in self.bars for name, _ in bar.beside))

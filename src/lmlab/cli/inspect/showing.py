@@ -19,6 +19,9 @@ OUTPUT = "Write a file: .html (a page), .png, .json or .csv (the table)."
 DEVICE = "auto, cpu, cuda or mps."
 REPLACE = OVERWRITE
 SUFFIXES = (".html", ".png", ".json", ".csv")
+MOST_COLUMNS = 10
+WIDE = 30
+"""Letters of a name that are not broken, where there are not too many columns."""
 MOST_LINES = 200
 """Rows of a table on the screen; files have all."""
 
@@ -56,8 +59,10 @@ def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> 
     found, console = view.table(), Console(highlight=False)
     console.print(Text(view.lead(), style="bold"))
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name, how in zip(found.columns, found.formats, strict=True):
-        grid.add_column(Text(name), justify="right" if how else "left", overflow="fold")
+    for place, (name, how) in enumerate(zip(found.columns, found.formats, strict=True)):
+        wide = max((len(str(row[place])) for row in found.rows[:MOST_LINES]), default=0)
+        least = None if how or len(found.columns) > MOST_COLUMNS else min(WIDE, wide)
+        grid.add_column(Text(name), justify="right" if how else "left", overflow="fold", min_width=least)
     for row in found.rows[:MOST_LINES]:
         grid.add_row(*(Text(cell) for cell in found.told(row)))
     console.print(grid)
