@@ -22,6 +22,10 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 VIEWS = sorted(path.stem for path in (Path(__file__).parents[2] / "src/lmlab/studio/static/views").glob("*.js"))
 SHELF = ["bert", "counts", "demo/gpt2", "demo/lstm", "en-de", "labels", WEIRD]
 
+SHOWN = """number => document.getElementById("lecture").innerText.includes(`${number} / `)
+  && document.querySelector("article:not(.busy)")?.dataset.drawn === location.hash"""
+"""Whether the foot names this slide of a lecture, and its view is drawn."""
+
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (make test-browser installs it)")
 
 
@@ -63,7 +67,7 @@ class Studio:
     def __init__(self, browser: Any, address: str, **settings: Any) -> None:
         self.page = browser.new_page(viewport={"width": 1200, "height": 900}, **settings)
         self.address, self.wrong = address, list[str]()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(90_000)
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         self.page.on("dialog", self._dismiss)
@@ -89,10 +93,12 @@ class Studio:
         return self.page
 
     def settle(self, view: str) -> None:
-        """Wait until nothing is asked any more."""
-        self.page.wait_for_selector(f"article[data-view={view}]:not(.busy)")
-        self.page.wait_for_timeout(60)
-        self.page.wait_for_selector(f"article[data-view={view}]:not(.busy)")
+        """Wait until what the address says is drawn."""
+        self.page.wait_for_function(
+            "view => { const page = document.querySelector(`article[data-view=${view}]:not(.busy)`);"
+            " return page && page.dataset.drawn === location.hash }",
+            arg=view,
+        )
 
     def check(self) -> None:
         assert self.wrong == []
@@ -390,8 +396,8 @@ def test_the_lecture_of_the_guide_can_be_given(browser: Any, studio_runs: Path, 
         assert page.locator("ol li").count() == toml.count("[[views]]")
         page.click("[data-do=begin]")
         for number in range(1, toml.count("[[views]]") + 1):
-            page.wait_for_function(f"() => location.hash.includes('slide={number}')")
-            page.wait_for_selector("article:not(.busy) .exports:visible")
+            page.wait_for_function(SHOWN, arg=number)
+            assert page.locator(".exports").is_visible()
             studio.check()
             page.locator("body").click(position={"x": 2, "y": 2})
             page.keyboard.press("PageDown")
@@ -424,6 +430,10 @@ def test_a_link_is_a_view(studio: Studio) -> None:
     assert page.evaluate("location.hash") == hash_before
     assert page.input_value("textarea[name=text]") == "a & b = c? #1"
     assert page.locator("figcaption").first.inner_text().startswith(WEIRD)
+    page.locator("textarea[name=text]").focus()
+    page.goto(f"{studio.address}#/next?run=counts&text=other")  # though the field has the focus, it follows the link
+    studio.settle("next")
+    assert page.input_value("textarea[name=text]") == "other"
     page.goto(f"{studio.address}#/{quote('nowhere')}")
     studio.settle("runs")
     studio.check()

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 import lmlab
+from lmlab.analysis.attribution import attribute
 from lmlab.analysis.cells import Part, Read, read_cells
+from lmlab.checkpoint import read_heads
+from lmlab.studio.answers import plain
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture
 from lmlab.studio.probes import parse_tagged
@@ -78,6 +85,27 @@ def test_senses_are_drawn_for_each_run(client: Any) -> None:
     assert parse_lines("the bank\nx | a bank | y", "bank")[0].sense == ""
 
 
+def test_tokens_that_speak_for_a_prediction_are_shown(client: Any, studio_runs: Path) -> None:
+    found = ask(client, "why", runs=["demo/lstm", "demo/gpt2"], text="The cat sat", target=" on")["runs"]
+    expected = attribute(lmlab.load(studio_runs / "demo/gpt2"), "The cat sat", target=" on")
+    assert found[1]["shown"]["rows"] == [pytest.approx(list(row)) for row in plain(list(expected.table().rows))]
+
+
+def test_a_learnt_mix_is_shown(client_of: Callable[..., Any], studio_runs: Path) -> None:
+    run = studio_runs / "mixed"
+    shutil.copytree(studio_runs / "labels", run)
+    try:
+        (run / "manifest.json").unlink()
+        task = json.loads((run / "task.json").read_text())
+        (run / "task.json").write_text(json.dumps({**task, "how": "mix"}))
+        heads = {**read_heads(run), "mix.scores": torch.tensor([0.0, 1.0, 2.0]), "mix.gamma": torch.tensor(1.0)}
+        save_file(heads, run / "head.safetensors")
+        (found,) = ask(client_of(), "mix", runs=["mixed"])["mixes"]
+        assert found["shares"] == pytest.approx(torch.tensor([0.0, 1.0, 2.0]).softmax(0).tolist())
+    finally:
+        shutil.rmtree(run)
+
+
 def test_probes_read_tags_from_every_layer(client: Any, studio_runs: Path) -> None:
     lines = "\n".join(f"the/DET cat/NOUN {n} sat/VERB" for n in range(8))
     found = ask(client, "probes", run="bert", lines=lines)
@@ -114,7 +142,7 @@ def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: s
         ("senses", {"runs": ["bert"], "word": "unheard", "lines": "no such word"}, "at least 3"),
         ("probes", {"run": "bert", "lines": "a b c"}, "line 1: no word has a tag"),
         ("probes", {"run": "bert", "lines": "a/X b/Y"}, "at least 4"),
-        ("mix", {"runs": ["labels"]}, "has not learnt a mix"),
+        ("mix", {"runs": ["labels"]}, "mix"),
         ("mix", {"runs": ["bert"]}, "has not learnt a task"),
     ],
 )

@@ -136,6 +136,12 @@ def test_off_this_machine_everything_needs_the_token(client_of: Callable[..., An
         assert client.get(path, auth=("", "secret-token")).status_code == 200  # what a browser asks its user for
 
 
+def test_further_names_are_those_that_are_given(client_of: Callable[..., Any]) -> None:
+    client = client_of(names=["Lab.example.org"])
+    assert client.get("/", headers={"host": "lab.example.org:8080"}).status_code == 200
+    assert client.get("/", headers={"host": "other.example.org"}).status_code == 403
+
+
 def test_a_large_request_is_refused_before_it_is_read(client: Any) -> None:
     json = {"content-type": "application/json"}
     assert client.post("/studio/api/next", content=b"x" * (2 << 20), headers=json).status_code == 413

@@ -16,6 +16,10 @@ def studio(
     host: Annotated[
         str, typer.Option(help="The address to listen on; any but this machine's own needs --token.")
     ] = "127.0.0.1",
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="A further name under which the studio may be asked (may be given several times)."),
+    ] = None,
     lecture: Annotated[
         Path | None, typer.Option(help="A TOML file of views to show in order. (default: lecture.toml in RUNS)")
     ] = None,
@@ -37,6 +41,8 @@ def studio(
       lmlab studio runs/demo --port 8080 --lecture monday.toml
 
       lmlab studio runs --text book.txt
+
+      lmlab studio runs --host 0.0.0.0 --token "$(openssl rand -hex 16)" --allow-host lab.example.org
 
     Every run under the folder is there, whatever its family; nothing is loaded from outside. Ctrl-C ends it.
     """
@@ -60,12 +66,13 @@ def studio(
     if lecture is not None:
         read_lecture(lecture)
     token = token or secrets.token_urlsafe(16)
-    app = make_app(runs, token=token, host=host, talk=lecture, texts=text or [])
+    app = make_app(runs, token=token, host=host, names=allow_host or [], talk=lecture, texts=text or [])
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listening.bind((host, port))
+        listening.listen(128)  # who comes before the server is ready waits
     except OSError as error:
         raise ValueError(f"--port {port} on {host} cannot be used: {error.strerror}; choose another") from None
     shown = f"[{host}]" if ":" in host else host

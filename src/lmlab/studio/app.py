@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -33,6 +34,7 @@ from lmlab.studio import (
     surprise,
     training,
     translate,
+    why,
     writing,
 )
 from lmlab.studio.shelf import Shelf
@@ -40,6 +42,8 @@ from lmlab.studio.works import Works
 
 STATIC = Path(__file__).with_name("static")
 API = "/studio/api"
+WARM_UP_AFTER, PAGE_TAKES = 2.0, 0.7
+"""Seconds to wait for somebody to open the page, and that its files take."""
 PAGE = (
     "default-src 'self'; img-src 'self' blob: data:; object-src 'none'; frame-ancestors 'none'; base-uri 'none'; "
     "form-action 'none'"
@@ -50,7 +54,7 @@ PAGE = (
 def make_studio(shelf: Shelf, works: Works, *, token: str | None = None, talk: Path | None = None) -> APIRouter:
     """All routes of the studio, to be mounted on an application; `token` is what starting and stopping needs."""
     router = APIRouter(prefix=API)
-    inside = (attention, cells, senses, probes, pairs, mix)
+    inside = (attention, cells, why, senses, probes, pairs, mix)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
         router.include_router(view.make_router(shelf))
     router.include_router(lecture.make_router(shelf, talk))
@@ -63,20 +67,22 @@ def make_app(
     *,
     token: str,
     host: str = "127.0.0.1",
+    names: Sequence[str] = (),
     talk: Path | None = None,
     texts: Sequence[Path] = (),
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
-    The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `talk`
-    is the file of a lecture.
+    The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
+    are further ones under which it may be asked, `talk` is the file of a lecture.
     """
     shelf, guarded = Shelf(folder), not is_loopback(host)
     works = Works(shelf.folder, texts)
+    seen = threading.Event()
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        threading.Thread(target=_warm_up, daemon=True).start()
+        threading.Thread(target=_warm_up, args=(seen,), daemon=True).start()
         yield
         await asyncio.to_thread(works.close)
 
@@ -86,6 +92,7 @@ def make_app(
 
     @app.get("/")
     def page() -> Response:
+        seen.set()
         return FileResponse(STATIC / "index.html", headers={"content-security-policy": PAGE})
 
     @app.get("/health")
@@ -93,12 +100,14 @@ def make_app(
         return {"status": "ok"}
 
     add_errors(app)
-    hosts = frozenset((*LOOPBACK, host.lower()))
+    hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
     return Guard(app, Rules(hosts=hosts, token=token if guarded else None))
 
 
-def _warm_up() -> None:
-    """Import what models need while the page is already there."""
+def _warm_up(seen: threading.Event) -> None:
+    """Import what models need once the page is there, or soon if nobody opens it: importing slows other threads."""
+    if seen.wait(WARM_UP_AFTER):
+        time.sleep(PAGE_TAKES)
     import lmlab.language_model  # noqa: F401
 
 

@@ -7,7 +7,8 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.shelf import Shelf, read
+from lmlab.studio.shown import show
 
 
 class Asked(Config):
@@ -21,18 +22,15 @@ def make_router(shelf: Shelf) -> APIRouter:
 
     @router.post("/mix")
     def mix(asked: Asked) -> Response:
+        from lmlab.analysis.task_layers import TaskLayers, read_mix
+        from lmlab.checkpoint import TASK, read_heads
+
         found = []
         for name in asked.runs:
-            with shelf.using(name) as model:
-                heads = model.predictor.heads
-                if "mix" not in heads:
-                    raise ValueError(
-                        f"{name} has not learnt a mix of layers: lmlab finetune RUN DATA -o {name} --how mix"
-                    )
-                learnt = heads["mix"]
-                found.append(
-                    {"run": name, "task": model.predictor.task.name, "shares": learnt.shares().tolist()}  # type: ignore[operator]
-                )
-        return answer({"runs": found})
+            path = shelf.find(name)
+            if not (path / TASK).is_file():
+                raise ValueError(f"{name} has not learnt a task: lmlab finetune RUN DATA -o {name} --how mix")
+            found.append(read_mix(name, str(read(path / TASK).get("kind", "task")), read_heads(path)))
+        return answer({"mixes": found, "shown": show(TaskLayers(found))})
 
     return router

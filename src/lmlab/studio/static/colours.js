@@ -22,8 +22,8 @@ export const scale = (share, hue = 262) => {
   return oklch(lightness(t), 0.004 + 0.155 * Math.sin(Math.PI * Math.min(1, 0.66 * t ** 0.8)), hue);
 };
 
-/** A value from -1 to 1: one hue for each sign, as strong as it is far from 0. */
-export const diverging = value => scale(Math.abs(value), value < 0 ? 262 : 45);
+/** A value from -1 to 1: blue above zero, orange below (as in pages/figures.py), as strong as it is far from 0. */
+export const diverging = value => scale(Math.abs(value), value < 0 ? 45 : 262);
 
 /** The ink that can be read on a colour of the scale. */
 export const inkOn = share => lightness(Math.min(1, Math.max(0, share))) > 0.62 ? "#10141c" : "#ffffff";

@@ -6,9 +6,9 @@ for (let bits = 0; bits < 65536; bits++) {
   TABLE[bits] = exponent === 31 ? (fraction ? NaN : sign * Infinity) : exponent ? sign * 2 ** (exponent - 15) * (1 + fraction / 1024) : sign * 2 ** -14 * fraction / 1024;
 }
 
-/** Little-endian halves as numbers. */
+/** Little-endian halves, as all machines with browsers have them, as numbers. */
 export const fromHalves = buffer => {
-  const view = new DataView(buffer), found = new Float32Array(buffer.byteLength >> 1);
-  for (let i = 0; i < found.length; i++) found[i] = TABLE[view.getUint16(2 * i, true)];
+  const halves = new Uint16Array(buffer), found = new Float32Array(halves.length);
+  for (let i = 0; i < found.length; i++) found[i] = TABLE[halves[i]];
   return found;
 };

@@ -17,7 +17,7 @@ export const readLecture = async runs => {
 const madeUp = runs => {
   const able = what => runs.filter(run => run.weights && run.does.includes(what)).map(run => run.name);
   const link = (view, names, more = {}) => `#/${view}?${new URLSearchParams([...names.map(name => ["run", name]), ...Object.entries(more)])}`;
-  const next = able("next token"), blanks = able("blanks"), pairs = able("target text"), seeing = runs.filter(run => run.weights && /bert|gpt|electra|transformer|attention|bart/.test(run.kind)).map(run => run.name);
+  const next = able("next token"), blanks = able("blanks"), pairs = able("target text"), seeing = runs.filter(run => run.weights && /transformer|attention|bert/i.test(run.summary ?? "")).map(run => run.name);
   const views = [{ title: "The runs and how they learnt", link: "#/runs", note: "Which one learns most from the same text?" }];
   if (next.length) views.push({ title: "What comes next?", link: link("next", next.slice(0, 3), { text: "Return a new" }), note: "Type on: which run follows the sense?" }, { title: "What surprises them", link: link("surprise", next.slice(0, 2)), note: "Where do they differ?" }, { title: "The most probable text", link: link("write", next.slice(0, 1), { mode: "beams" }), note: "Step through the search." });
   if (blanks.length) views.push({ title: "Filling blanks", link: link("blanks", blanks.slice(0, 1)), note: "" });

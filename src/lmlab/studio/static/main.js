@@ -9,7 +9,7 @@ import { showSlide } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
-  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["senses", "Senses"], ["probes", "Probes"], ["pairs", "Minimal pairs"], ["mix", "Layer mix"],
+  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["probes", "Probes"], ["pairs", "Minimal pairs"], ["mix", "Layer mix"],
   ["lecture", "Lecture"],
 ];
 const main = document.getElementById("main"), nav = document.getElementById("nav");
@@ -39,6 +39,7 @@ const open = async () => {
   const state = begin(view, read(query, view.defaults));
   document.title = `${view.title} · lmlab studio`;
   if (page?.view === view) {
+    if (page.element.contains(document.activeElement)) document.activeElement.blur();  // so that its field shows what the link says
     page.state = state;
     page.extra = { slide };
     return page.refresh();

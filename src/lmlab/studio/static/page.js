@@ -45,7 +45,12 @@ export class Page {
     return this.refresh();
   }
 
+  /** Ask if need be, and draw; `data-drawn` is the address of what is seen, once it is. */
   async refresh() {
+    if (await this.#refresh() !== "given up") this.element.dataset.drawn = location.hash;
+  }
+
+  async #refresh() {
     for (const follower of this.followers) follower(this.state);
     const { view, state } = this;
     if (!view.ask) return this.draw();
@@ -58,12 +63,12 @@ export class Page {
     this.element.setAttribute("aria-busy", "true");
     try {
       const data = await view.ask(state, asking.signal, this);
-      if (asking.signal.aborted) return;
+      if (asking.signal.aborted) return "given up";
       this.data = data;
       this.wrong.hidden = true;
       this.draw();
     } catch (error) {
-      if (asking.signal.aborted) return;
+      if (asking.signal.aborted) return "given up";
       this.asked = "";
       this.fail(error);
     } finally {

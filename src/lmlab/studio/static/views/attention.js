@@ -11,17 +11,16 @@ const SMALL = 40;
 /** Tokens up to which a head is drawn cell by cell, with names. */
 /** Most weights are small: colours go by their root, so that one in a hundred can be seen. */
 const strength = value => Math.sign(value) * Math.sqrt(Math.abs(value));
-const rgb = colour => [1, 3, 5].map(at => parseInt(colour.slice(at, at + 2), 16));
+/** A colour as the bytes of a pixel: red, green, blue and no transparency, lowest byte first. */
+const bytesOf = colour => (0xff000000 | parseInt(colour.slice(5, 7), 16) << 16 | parseInt(colour.slice(3, 5), 16) << 8 | parseInt(colour.slice(1, 3), 16)) >>> 0;
 
 /** A head as pixels: one for each weight, drawn as large as there is room. */
 const pixels = (weights, rows, columns, size, signed) => {
-  const palette = Array.from({ length: 511 }, (_, n) => rgb(signed ? diverging((n - 255) / 255) : scale(Math.max(0, n - 255) / 255)));
+  const palette = Uint32Array.from({ length: 511 }, (_, n) => bytesOf(signed ? diverging((n - 255) / 255) : scale(Math.max(0, n - 255) / 255)));
   const canvas = h("canvas", { width: columns, height: rows, role: "img" });
   const image = new ImageData(columns, rows);
-  for (let i = 0; i < rows * columns; i++) {
-    const [r, g, b] = palette[255 + Math.max(-255, Math.min(255, Math.round(255 * strength(weights[i]))))];
-    image.data.set([r, g, b, 255], 4 * i);
-  }
+  const drawn = new Uint32Array(image.data.buffer);
+  for (let i = 0; i < rows * columns; i++) drawn[i] = palette[255 + Math.max(-255, Math.min(255, Math.round(255 * strength(weights[i]))))];
   canvas.getContext("2d").putImageData(image, 0, 0);
   canvas.style.setProperty("width", `${Math.round(size * Math.min(1, columns / rows))}px`);
   canvas.style.setProperty("height", `${Math.round(size * Math.min(1, rows / columns))}px`);
@@ -31,8 +30,9 @@ const pixels = (weights, rows, columns, size, signed) => {
 
 /** The head that is shown, without the tokens that are not to be. */
 const slice = (data, head, keep) => {
-  const { rows, columns } = keep, found = new Float32Array(rows.length * columns.length), [, , S] = data.shape;
-  const T = data.shape[1], start = head * T * S;
+  const { rows, columns } = keep, [, T, S] = data.shape, start = head * T * S;
+  if (rows.length === T && columns.length === S) return data.weights.subarray(start, start + T * S);
+  const found = new Float32Array(rows.length * columns.length);
   rows.forEach((row, i) => columns.forEach((column, j) => { found[i * columns.length + j] = data.weights[start + row * S + column] }));
   return found;
 };
@@ -52,7 +52,8 @@ export default {
   title: "Attention",
   lead: "Where each head looks: every row is a token that looks, every column a token that is looked at. Click a head to see it in large; point at a token to see where it looks, click to lock it, and hide it from the model to see what changes. Where a head looks need not be why the model decides.",
   defaults: { run: "", text: "The cat sat on the mat, and it was happy.", target: "", kind: "", layer: 0, head: -1, hide: false, lock: -1, masked: [], change: false },
-  fits: run => run.does.includes("vectors") && !["ngram", "nplm", "rnn", "bow", "lstm", "gru"].includes(run.kind),
+  fits: run => run.does.includes("vectors"),
+  prefers: run => /transformer|attention|bert/i.test(run.summary ?? ""),
   controls: page => {
     const layers = choice(page, "Layer", "layer", [[0, "0"]], { number: true }), kinds = choice(page, "Kind", "kind", [["self", "self"]]), heads = choice(page, "Head", "head", [[-1, "all"]], { number: true });
     const target = textField(page, "Target (optional: else the run translates)", "target", { rows: 1, wait: 300 });
@@ -68,10 +69,12 @@ export default {
     return [textField(page, "Text", "text", { rows: 2, wait: 300 }), target, runPicker(page, { several: false, fits: page.view.fits, none: "No run here has attention: train gpt2 or bert." }), kinds, layers, heads, tick(page, "hide special tokens", "hide"), tick(page, "show only what changed", "change")];
   },
   asks: state => [state.run, state.text, state.target, state.kind, state.layer, state.masked],
-  async ask(state, signal) {
+  async ask(state, signal, page) {
     if (!state.run || !state.text.trim()) return null;
     const body = { run: state.run, text: state.text, target: state.target.trim() ? state.target : null }, masked = state.masked.map(Number).filter(Number.isInteger);
-    const about = await post("attention", { ...body, masked }, signal), kind = about.kinds[state.kind] ? state.kind : Object.keys(about.kinds)[0];
+    const key = JSON.stringify([body, masked]);
+    if (page.known?.key !== key) page.known = { key, about: await post("attention", { ...body, masked }, signal) };
+    const { about } = page.known, kind = about.kinds[state.kind] ? state.kind : Object.keys(about.kinds)[0];
     const { queries, keys, heads, layers } = about.kinds[kind], layer = Math.min(Math.max(0, state.layer), layers - 1);
     const read = async hidden => fromHalves(await bytes("attention/layer", { ...body, kind, layer, masked: hidden }, signal));
     const weights = await read(masked), before = masked.length ? await read([]) : null;

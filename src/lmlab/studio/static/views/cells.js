@@ -12,10 +12,10 @@ const found = (page, cells, areaOf) => h("div", { class: "choices", role: "group
 export default {
   name: "cells",
   title: "Cells",
-  lead: "One unit of a network while it reads: blue below zero, orange above. Select a part of the text in the box, and ask which units fire there; or search the run's held-out text for units that follow a property: they are chosen on one half and judged on the other, which takes some seconds.",
+  lead: "One unit of a network while it reads: blue above zero, orange below. Select a part of the text in the box, and ask which units fire there; or search the run's held-out text for units that follow a property: they are chosen on one half and judged on the other, which takes some seconds.",
   defaults: { run: "", text: 'He said "we sat in the garden" and left. She asked "why (of all things) now?" and then wrote it down.', layer: 0, part: "", unit: 0, find: "", pattern: "\\d+", from: -1, to: -1 },
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
-  prefers: run => ["rnn", "gru", "lstm"].includes(run.kind),
+  prefers: run => /recurrent/.test(run.summary ?? ""),
   controls: page => {
     const part = choice(page, "Part", "part", [["", "–"]]), layer = choice(page, "Layer", "layer", [[0, "0"]], { number: true });
     page.fields = data => {

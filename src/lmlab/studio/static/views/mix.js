@@ -1,9 +1,10 @@
 // Layer mix: which layers the head of a fine-tuned run reads.
 
-import { h, percent } from "../dom.js";
 import { post } from "../api.js";
-import { bars, runPicker, table } from "../parts.js";
-import { runColour } from "../colours.js";
+import { runPicker, table } from "../parts.js";
+import { drawShown } from "../figures.js";
+
+const NONE = "No run here has learnt a mix of layers: lmlab finetune RUN DATA -o NEW --how mix";
 
 export default {
   name: "mix",
@@ -12,11 +13,8 @@ export default {
   defaults: { run: [] },
   fits: run => Boolean(run.task) && run.how === "mix",
   first: 4,
-  controls: page => [runPicker(page, { fits: page.view.fits, none: "No run here has learnt a mix of layers: lmlab finetune RUN DATA -o NEW --how mix." })],
-  empty: "No run here has learnt a mix of layers: lmlab finetune RUN DATA -o NEW --how mix",
+  controls: page => [runPicker(page, { fits: page.view.fits, none: NONE })],
+  empty: NONE,
   ask: async (state, signal) => state.run.length ? post("mix", { runs: state.run }, signal) : null,
-  draw: (page, data) => ({
-    pictures: h("div", { class: "columns" }, data.runs.map((run, place) => h("figure", {}, h("figcaption", {}, run.run, h("small", {}, run.task)), bars(run.shares.map((share, layer) => ({ piece: `layer ${layer}`, share, number: percent(share), says: `${run.run}, layer ${layer}: ${percent(share)}` })), runColour(place), Math.floor((page.width - 24) / 2))))),
-    tables: data.runs.map(run => table(run.run, ["layer", "share"], run.shares.map((share, layer) => [layer, share]))),
-  }),
+  draw: (page, data) => ({ pictures: drawShown(data.shown, page.width), tables: [table(data.shown.title, data.shown.columns, data.shown.rows)] }),
 };
