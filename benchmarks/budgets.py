@@ -91,7 +91,7 @@ def board(text: str, budget: float, arguments: argparse.Namespace) -> dict[str, 
             data={"valid": [str(data / "valid.txt")], "test": [str(data / "test.txt")]},
             train={"evaluations": 3},
         )
-        with LiveTable(conditions.budget) as watcher:
+        with LiveTable() as watcher:
             compare(conditions, folder, watcher=watcher)
     read: dict[str, Any] = json.loads(found.read_text(encoding="utf-8"))
     return read
