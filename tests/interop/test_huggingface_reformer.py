@@ -137,13 +137,13 @@ def test_by_the_equations_only_a_bucket_is_seen_and_nothing_of_the_future(tmp_pa
 
 
 @pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
-@pytest.mark.parametrize("changes", [{}, {"positions": "learned", "buckets": [2, 4]}, {"head": False}])
+@pytest.mark.parametrize("changes", [{}, {"positions": "learned", "buckets": [2, 4]}, {"predicts": False}])
 def test_a_run_opens_there_and_comes_back_bit_by_bit(changes: dict[str, Any], tmp_path: Path) -> None:
     settings = {"attends": "chunk", "chunk": 4, "local_chunk": 4, "hash_seed": 7, **changes}
     model, tokenizer = make_run(tmp_path / "run", "reformer", "bpe:300", **settings)
     export_run(tmp_path / "run", tmp_path / "hf")
     config = transformers.AutoConfig.from_pretrained(tmp_path / "hf")
-    name = "ReformerModel" if changes.get("head") is False else "ReformerModelWithLMHead"
+    name = "ReformerModel" if changes.get("predicts") is False else "ReformerModelWithLMHead"
     assert config.architectures == [name]
     theirs, report = getattr(transformers, name).from_pretrained(tmp_path / "hf", output_loading_info=True)
     assert not report["missing_keys"]

@@ -253,3 +253,24 @@ def test_an_order_that_is_none_is_refused() -> None:
     for order in (torch.zeros(1, 4, dtype=torch.long), torch.tensor([[0, -1, 0, 0, 0]])):
         with pytest.raises(ValueError, match="give one number for each token"):
             filler.read_in_order(tokens=text, order=order, at=at)
+
+
+def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
+    from lmlab.objectives import create_objective
+    from lmlab.tokenizers import train
+
+    tokenizer = train("words", ["the planet Mars"]).with_roles(("pad", "cls", "sep", "mask"))
+    settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": dict(XLNet.TASK_FRAME)}
+    with pytest.raises(ValueError, match="those of XLNet know what follows"):
+        create_objective(settings, tokenizer, None).heads(make())
+
+
+@torch.no_grad()
+def test_vectors_of_padded_texts_are_those_of_each_alone() -> None:
+    from lmlab.analysis.layer_mix import read_layers
+    from lmlab.layers.selection import select_layers
+
+    model, text, lengths = make(), tokens(2, 9), torch.tensor([9, 4])
+    both = read_layers(model, text, lengths, select_layers("last"))
+    alone = read_layers(model, text[1:, :4], lengths[1:], select_layers("last"))
+    torch.testing.assert_close(both[1:, :4], alone, rtol=1e-4, atol=1e-5)

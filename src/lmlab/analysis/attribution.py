@@ -18,7 +18,7 @@ from torch import Tensor
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.blanks import encode_blanks
 from lmlab.layers.watching import watching
-from lmlab.models.abilities import FillsBlanks, PredictsNext, ability, require
+from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure
 from lmlab.pages.inspection import Table
@@ -70,7 +70,7 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
     network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
     if not isinstance(network, Model):
         raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
-    reads_on = ability(network, PredictsNext) is not None
+    reads_on = isinstance(network, PredictsNext)
     if reads_on:
         row, place = frame.row(a=tokenizer.encode(text))["tokens"], -1
     else:
@@ -87,7 +87,8 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
         if isinstance(network, NextTokenModel):
             scores = network.logits(network(tokens).hidden[:, -1])[0]
         else:
-            scores = filler.logits(filler.read(tokens=tokens)[:, place])[0]
+            at = torch.tensor([[place]], device=network.device)
+            scores = filler.logits(filler.read(tokens=tokens, at=at)[:, 0])[0]
         chosen = int(scores.argmax()) if target is None else _token(tokenizer, target)
         nats = scores.log_softmax(-1)[chosen]
         x = seen[embedding][-1]

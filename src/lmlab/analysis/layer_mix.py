@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmlab.layers.selection import Selection
-from lmlab.models.abilities import PredictsNext, State, ability
+from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.model import Model
 
 SEGMENT = 256
@@ -24,10 +24,9 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
     Of ELECTRA the part that is used, of an encoder-decoder the encoder. What predicts the next token and has no window
     reads a long text in segments, carrying its state.
     """
-    reader = ability(model, PredictsNext)
-    if reader is None or model.window is not None:
+    if not isinstance(model, PredictsNext) or model.window is not None:  # XLNet, too, reads both ways here
         return selection.of(model.layers(**{next(iter(model.FRAME)): tokens}, lengths=lengths))
-    parts, state = [], reader.start(len(tokens))
+    parts, state = [], model.start(len(tokens))
     for segment in torch.split(tokens, SEGMENT, dim=1):
         layers: list[Tensor] = []
         state = model(segment, state=state, collect=layers).state

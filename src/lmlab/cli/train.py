@@ -46,8 +46,8 @@ def train(
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help="characters, bytes, words[:N], bpe:N, wordpiece:N, unigram:N, a tokenizer.json, or a folder with "
-            "encoder.json and vocab.bpe. (default: the usual one of the model, mostly bpe:4096)"
+            help="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a tokenizer.json, or a "
+            "folder with encoder.json and vocab.bpe. (default: the usual one of the model, mostly bpe:4096)"
         ),
     ] = None,
     source: Annotated[

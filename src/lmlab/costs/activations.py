@@ -108,6 +108,6 @@ class _FusedAttention(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         with saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor):
             z = func(*args, **(kwargs or {}))
-        for tensor in (*args[:3], z):
+        for tensor in (*args[:3], z) if torch.is_grad_enabled() else ():  # reversible layers keep nothing
             self._keep(tensor)
         return z

@@ -36,17 +36,19 @@ def hash_vectors(x: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor
     A large number of buckets is a product of factors: each has its own rotation, so that 64 · 64 buckets take 64 axes
     and not 2048.
     """
-    heads, width, rounds, axes = rotations.shape
-    turned = x @ rotations.reshape(heads, width, rounds * axes)
-    turned = turned.view(*turned.shape[:-1], rounds, axes)  # [B, H, T, R, axes]
-    buckets = torch.zeros(turned.shape[:-1], dtype=torch.long, device=x.device)
-    place, step = 0, 1
-    for factor in factors:
-        along = turned[..., place : place + factor // 2]
-        high, low = along.max(-1), along.min(-1)
-        buckets += step * torch.where(high.values >= -low.values, high.indices, low.indices + factor // 2)
-        place, step = place + factor // 2, step * factor
-    return buckets.transpose(2, 3)
+    heads, _, rounds, _ = rotations.shape
+    buckets = torch.zeros(len(x), heads, rounds, x.shape[2], dtype=torch.long, device=x.device)
+    for number in range(rounds):
+        turned = x @ rotations[:, :, number]  # [B, H, T, axes]
+        place, step = 0, 1
+        for factor in factors:
+            along = turned[..., place : place + factor // 2]
+            high, low = along.max(-1), along.min(-1)
+            buckets[:, :, number] += step * torch.where(
+                high.values >= -low.values, high.indices, low.indices + factor // 2
+            )
+            place, step = place + factor // 2, step * factor
+    return buckets
 
 
 def choose_factors(window: int, chunk: int, *, most: int = 128) -> list[int]:

@@ -113,7 +113,6 @@ class LSHAttention(nn.Module):
     ) -> Tensor:
         """x [B, T, D] -> [B, T, D]; what a row has after its `lengths` is found by nobody, which both-way matters."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
-        k = normalise(q)
         if hashes.buckets is None:
             buckets = hash_vectors(q, hashes.rotations, self.factors)
             hashes.buckets = buckets.to(torch.int16 if self.buckets < 2**15 else torch.int32)
@@ -124,13 +123,13 @@ class LSHAttention(nn.Module):
         if slot is None:
             counts = buckets.new_zeros(*buckets.shape[:3], self.buckets + 1)
             places, _ = places_in_buckets(buckets, counts=counts, stride=self.stride)
-            return self._mix(self._attend_fresh(q, k, v, places))
+            return self._mix(self._attend_fresh(q, v, places))
         places, counts = places_in_buckets(buckets, counts=slot.counts, stride=self.stride)
         slot.counts.copy_(counts)
         all_places = slot.extend(places)
-        k_all, v_all = slot.slot.extend(torch.stack((k, v), 2)).unbind(2)
+        k_all, v_all = slot.slot.extend(torch.stack((normalise(q), v), 2)).unbind(2)
         if slot.slot.start == 0 and slot.slot.rows is None:
-            return self._mix(self._attend_fresh(q, k, v, places))
+            return self._mix(self._attend_fresh(q, v, places))
         rows = max(1, MASKED // (q.shape[0] * self.heads * slot.slot.length))
         parts = [
             self._attend_on(q[:, :, a : a + rows], k_all, v_all, places[..., a : a + rows], all_places, slot.slot, a)
@@ -148,14 +147,15 @@ class LSHAttention(nn.Module):
             return length
         return 2 * rounds * self.reach * self.reach * (1 + -(-length // self.reach)) / length
 
-    def _attend_fresh(self, q: Tensor, k: Tensor, v: Tensor, places: Tensor) -> Tensor:
+    def _attend_fresh(self, q: Tensor, v: Tensor, places: Tensor) -> Tensor:
         """Texts that are read from their beginning."""
         watch = self.probabilities if is_watched(self.probabilities) else None
         if watch is None and self.sorts(q.shape[2], places.shape[2]):
             bound = self.stride * (self.buckets + 1)
-            return attend_sorted(q, k, v, places, reach=self.reach, bound=bound, causal=self.causal)
+            apart = q.transpose(1, 2), v.transpose(1, 2)  # as they lie in memory
+            return attend_sorted(*apart, places, reach=self.reach, bound=bound, causal=self.causal).transpose(1, 2)
         seen = or_itself(found(places, places, reach=self.reach, causal=self.causal), 0)
-        return attend(q, k, v, mask=seen, watch=watch)
+        return attend(q, normalise(q), v, mask=seen, watch=watch)
 
     def _attend_on(
         self, q: Tensor, k: Tensor, v: Tensor, mine: Tensor, theirs: Tensor, slot: Slot, first: int

@@ -82,7 +82,7 @@ class ReformerConfig(TokenModelConfig):
         description="widths of a row's and a column's vector, together the width; by default a quarter and the rest",
     )
     feed_forward_chunk: int = Field(1024, ge=1, description="tokens that the feed-forward layers take at a time")
-    head: bool = Field(True, description="whether it has an output layer; without one it only gives vectors")
+    predicts: bool = Field(True, description="whether it has an output layer; without one it only gives vectors")
     dropout: float = Field(0.1, ge=0, lt=1, description="dropout probability, on embeddings and each sublayer")
 
     @model_validator(mode="after")
@@ -280,7 +280,7 @@ class Reformer(NextTokenModel):
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(Block(config, kind) for kind in config.kinds)
         self.norm = nn.LayerNorm(2 * config.width, eps=1e-12)
-        if config.head:
+        if config.predicts:
             self.output = Softmax(2 * config.width, config.vocabulary, bias=False)
         for module in self.modules():
             if isinstance(module, (nn.Linear, nn.Embedding, Softmax)):
@@ -304,7 +304,7 @@ class Reformer(NextTokenModel):
         return self.config.window
 
     def offers(self) -> Iterable[object]:
-        return (self if self.config.head else Body(self),)
+        return (self if self.config.predicts else Body(self),)
 
     @property
     def approximation(self) -> str:
@@ -362,6 +362,7 @@ class Reformer(NextTokenModel):
             x1, x2 = run_reversible(blocks, (x, x), hashes, piece=self.config.feed_forward_chunk)
         else:
             x1, x2 = x, x
+            del x  # a long text is not kept a third time
             for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
                 if collect is not None:
                     collect.append(torch.cat((x1, x2), -1))

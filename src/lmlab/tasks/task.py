@@ -304,6 +304,11 @@ class Task:
         """The head over vectors of a width, and whatever else the task learns."""
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
+        if self.config.auxiliary and not isinstance(model, PredictsNext):
+            raise ValueError(
+                f"objective.auxiliary = {self.config.auxiliary:g} predicts each next token from the vector before it, "
+                f"but those of {type(model).__name__} know what follows: leave it out, or take a left-to-right model"
+            )
         layers, width = self.vector_shape(model)
         mix: dict[str, nn.Module] = {}
         if self.config.how == "mix":

@@ -30,8 +30,8 @@ REFORMER = Family(
     model_type="reformer",
     prefix="reformer.",
     architectures=(
-        Architecture("ReformerModelWithLMHead", {"head": True}),
-        Architecture("ReformerModel", {"head": False}, prefixed=False),
+        Architecture("ReformerModelWithLMHead", {"predicts": True}),
+        Architecture("ReformerModel", {"predicts": False}, prefixed=False),
     ),
     settings=(
         Setting("vocabulary", "vocab_size"),
@@ -84,7 +84,7 @@ REFORMER = Family(
         *linear("norm", "reformer.encoder.layer_norm"),
         Weight("output.weight", ("lm_head.decoder.weight", "lm_head.bias"), WithZeros()),
     ),
-    parts=(Part("head", "lm_head.decoder.weight"),),
+    parts=(Part("predicts", "lm_head.decoder.weight"),),
     ignored=(r"reformer\.encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)",),
     fixed={"attends": "chunk"},
     specials=("</s>", "<unk>"),

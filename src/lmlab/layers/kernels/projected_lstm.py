@@ -56,29 +56,25 @@ class _ProjectedLSTM(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_out: Tensor, d_h: Tensor, d_c: Tensor) -> tuple[Tensor | None, ...]:
         a, cs, hs, squashed, U, projection = ctx.saved_tensors
-        clip = ctx.clip
-        d_hs, d_a = d_out.transpose(0, 1).contiguous(), torch.empty_like(a)
-        if d_hs.data_ptr() == d_out.data_ptr():
-            d_hs = d_hs.clone()
-        d_c = d_c.clone()
+        clip, cells = ctx.clip, cs.shape[-1]
+        i, f, g, o = a.chunk(4, dim=-1)
+        d_a = torch.cat(  # what the gradients of c (the first three) and of o∘tanh(c) are multiplied by, for all times
+            [g * i * (1 - i), cs[:-1] * f * (1 - f), i * (1 - g.square()), squashed * o * (1 - o)], dim=-1
+        )
+        slope = o * (1 - squashed.square())  # of o∘tanh(c) in c
+        d_hs, d_c = d_out.transpose(0, 1).clone(memory_format=torch.contiguous_format), d_c.clone()
         for t in range(len(a) - 1, -1, -1):
-            i, f, g, o = a[t].chunk(4, dim=-1)
-            d_i, d_f, d_g, d_o = d_a[t].chunk(4, dim=-1)
             d_hs[t] += d_h
             if clip is not None:
                 d_hs[t] *= hs[t + 1].abs() < clip
             through = d_hs[t] @ projection  # to o∘tanh(c)
-            torch.mul(through, squashed[t], out=d_o).mul_(o).mul_(1 - o)
-            d_c += through.mul_(o).mul_(1 - squashed[t].square())
+            d_c.addcmul_(through, slope[t])
             if clip is not None:
                 d_c *= cs[t + 1].abs() < clip
-            torch.mul(d_c, g, out=d_i).mul_(i).mul_(1 - i)
-            torch.mul(d_c, cs[t], out=d_f).mul_(f).mul_(1 - f)
-            torch.mul(d_c, i, out=d_g).mul_(1 - g.square())
-            d_c *= f
+            d_a.view(*a.shape[:2], 4, cells)[t, :, :3] *= d_c[:, None]
+            d_a[t, :, 3 * cells :] *= through
+            d_c *= f[t]
             d_h = d_a[t] @ U
-        cells = cs.shape[-1]
-        projected = (a[..., 3 * cells :] * squashed).flatten(0, 1)  # [T·B, H]
-        d_projection = d_hs.flatten(0, 1).T @ projected
+        d_projection = d_hs.flatten(0, 1).T @ (o * squashed).flatten(0, 1)
         d_U = d_a.flatten(0, 1).T @ hs[:-1].flatten(0, 1)
         return d_a.transpose(0, 1), d_h, d_c, d_U, d_projection, None

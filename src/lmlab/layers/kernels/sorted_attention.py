@@ -2,7 +2,7 @@
 
 In the order of their buckets, and of time within a bucket, what a token may find stands next to it. So the sorted text
 is cut into chunks of `reach` tokens, each attends to itself and to the chunk before it (both-way: and after it), and no
-more than a few chunks' scores are held at once. Shapes: N = B · H texts, T time, R rounds, d width of a head.
+more than a few chunks' scores are held at once. Shapes: B batch, H heads, T time, R rounds, d width of a head.
 """
 
 from __future__ import annotations
@@ -19,31 +19,30 @@ TILE = 2**18
 """Scores worked on at a time: few enough for the cache."""
 
 
-def attend_sorted(q: Tensor, k: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: int, causal: bool) -> Tensor:
-    """q, k, v [B, H, T, d] and places [B, H, R, T] below `bound` (see `places_in_buckets`) -> [B, H, T, d].
+def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: int, causal: bool) -> Tensor:
+    """q, v [B, T, H, d] and places [B, H, R, T] below `bound` (see `places_in_buckets`) -> [B, T, H, d].
 
-    Σ_{j ∈ P_i} softmax(q_i · k_j / √d) v_j, where P_i is what any round finds, and i alone where that is nobody.
+    Σ_{j ∈ P_i} softmax(q_i · k_j / √d) v_j with k = `normalise(q)`, where P_i is what any round finds, and i alone
+    where that is nobody.
     """
-    flat = (x.flatten(0, 1) for x in (q, k, v))
-    z = _SortedAttention.apply(*flat, places.flatten(0, 1), reach, bound, causal)  # type: ignore[no-untyped-call]
-    return cast(Tensor, z.view(q.shape))
+    return cast(Tensor, _SortedAttention.apply(q, v, places, reach, bound, causal))  # type: ignore[no-untyped-call]
 
 
 class _Round(NamedTuple):
     """One round: all texts in the order of their buckets on one line, each with a chunk of padding before it."""
 
-    spots: Tensor  # [N · T], where on the line each token stands, text by text
+    spots: Tensor  # [B · T · H], where on the line each vector stands
+    rows: Tensor  # [line], which vector stands there; B · T · H where it is padding
     places: list[Tensor]  # [line], of this round and of those before it
     reach: int
     causal: bool
 
-    def sort(self, x: Tensor) -> Tensor:
-        """[N, T, d] -> [line, d]."""
-        flat = x.reshape(-1, x.shape[-1])
-        return flat.new_zeros(len(self.places[0]), flat.shape[1]).index_copy_(0, self.spots, flat)
+    def sort(self, flat: Tensor) -> Tensor:
+        """[B · T · H, d] -> [line, d]."""
+        return flat.new_zeros(len(self.rows), flat.shape[1]).index_copy_(0, self.spots, flat)
 
     def unsort(self, line: Tensor) -> Tensor:
-        """[line, d] -> [N · T, d]."""
+        """[line, d] -> [B · T · H, d]."""
         return line.index_select(0, self.spots)
 
     def own(self, line: Tensor) -> Tensor:
@@ -80,89 +79,105 @@ class _Round(NamedTuple):
 
 
 def _rounds(places: Tensor, *, reach: int, bound: int, causal: bool) -> Iterator[_Round]:
-    rows, rounds, length = places.shape
+    batch, heads, rounds, length = places.shape
     room = reach * (1 + -(-length // reach))
-    line = rows * room + (0 if causal else reach)
+    line = batch * heads * room + (0 if causal else reach)
     far = bound + reach  # padding is near nobody
     if 2 * far < 2**31:
         places = places.int()
-    starts = torch.arange(rows, device=places.device)[:, None] * room + reach
-    every = torch.arange(length, device=places.device).expand(rows, length)
+    starts = torch.arange(batch * heads, device=places.device).view(batch, heads, 1) * room + reach
+    every = torch.arange(length, device=places.device).expand(batch, heads, length)
+    vectors = torch.arange(batch * length * heads, device=places.device)
     for number in range(rounds):
-        order = places[:, number].argsort(dim=-1)  # the places of a round differ, so this is the order in time too
-        index = (torch.empty_like(order).scatter_(1, order, every) + starts).flatten()
+        order = places[:, :, number].argsort(dim=-1)  # the places of a round differ, so this is the order in time too
+        at = torch.empty_like(order).scatter_(2, order, every) + starts  # [B, H, T]
+        spots = at.transpose(1, 2).flatten()
         lines = [
-            places.new_full((line,), -far).index_copy_(0, index, places[:, each].flatten())
+            places.new_full((line,), -far).index_copy_(0, at.flatten(), places[:, :, each].flatten())
             for each in (number, *range(number))
         ]
-        yield _Round(index, lines, reach, causal)
+        yield _Round(spots, spots.new_full((line,), len(vectors)).index_copy_(0, spots, vectors), lines, reach, causal)
 
 
 class _SortedAttention(torch.autograd.Function):
     """With Z_i = log Σ_r Σ_j exp(s_ij) over all rounds, and p_ij = exp(s_ij − Z_i), computed anew in the backward pass:
 
     ds_ij = p_ij (dz_i · v_j − dz_i · z_i),
-    dq_i = Σ_j ds_ij k_j / √d,  dk_j = Σ_i ds_ij q_i / √d,  dv_j = Σ_i p_ij dz_i.
+    dq_i = Σ_j ds_ij k_j / √d,  dk_j = Σ_i ds_ij q_i / √d,  dv_j = Σ_i p_ij dz_i;
+    and k = q r with r = 1 / √(|q|²/d + ε), so that dq has also r dk − q (q · dk) r³ / d.
     """
 
     @staticmethod
-    def forward(
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, places: Tensor, reach: int, bound: int, causal: bool
-    ) -> Tensor:
-        scale = 1 / math.sqrt(q.shape[-1])
-        z = torch.zeros_like(v)
-        total = q.new_full(q.shape[:2], -math.inf)  # Z
+    def forward(ctx: Any, q: Tensor, v: Tensor, places: Tensor, reach: int, bound: int, causal: bool) -> Tensor:
+        shape, width = q.shape, q.shape[-1]
+        q, v = q.reshape(-1, width), v.reshape(-1, width)
+        r = _shrink(q)
+        z = q.new_zeros(len(q) + 1, width)  # a last one is for the padding
+        total = q.new_full((len(q) + 1,), -math.inf)  # Z
         for each in _rounds(places, reach=reach, bound=bound, causal=causal):
-            queries, keys, values = each.own(each.sort(q)), each.near(each.sort(k)), each.near(each.sort(v))
-            out, sums = q.new_empty(len(each.places[0]), q.shape[2]), q.new_empty(len(each.places[0]), 1)
-            means, logs = each.own(out), each.own(sums)
+            line = each.sort(q)
+            queries, keys, values = each.own(line), each.near(line), each.near(each.sort(v))
+            scales, rows = each.near(each.sort(r)[:, 0] / math.sqrt(width)), each.own(each.rows)
             for part in each.tiles():
-                scores = torch.bmm(queries[part], keys[part].mT).mul_(scale)
+                scores = torch.bmm(queries[part], keys[part].mT).mul_(scales[part, None])
                 scores.masked_fill_(each.hidden(part), -math.inf)
                 highest = scores.amax(-1, keepdim=True).clamp_(min=torch.finfo(scores.dtype).min)
                 weights = scores.sub_(highest).exp_()
                 count = weights.sum(-1, keepdim=True)
-                torch.bmm(weights, values[part], out=means[part])
-                means[part].div_(count.clamp(min=torch.finfo(count.dtype).tiny))
-                torch.add(highest, count.log_(), out=logs[part])
-            _merge(z, total, each.unsort(out).view_as(z), each.unsort(sums).view_as(total))
-        alone = total.isinf()
-        z = torch.where(alone[..., None], v, z)
-        total = total.masked_fill(alone, 0)
+                means = torch.bmm(weights, values[part]).div_(count.clamp(min=torch.finfo(count.dtype).tiny))
+                _merge(z, total, rows[part].flatten(), means.flatten(0, 1), highest.add_(count.log_()).flatten())
+            del line, queries, keys, values
+        z, total = z[:-1], total[:-1]
+        alone = total.isinf()[:, None].to(v.dtype)  # 1 where z is 0 yet
+        z.addcmul_(v, alone)
+        total.masked_fill_(total.isinf(), 0)
         ctx.reach, ctx.bound, ctx.causal = reach, bound, causal
-        ctx.save_for_backward(q, k, v, places, z, total, alone)
-        return z
+        ctx.save_for_backward(q, v, places, z, total, alone)
+        return z.view(shape)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, dz: Tensor) -> tuple[Tensor | None, ...]:
-        q, k, v, places, z, total, alone = ctx.saved_tensors
-        scale = 1 / math.sqrt(q.shape[-1])
-        dq, dk = torch.zeros_like(q), torch.zeros_like(k)
-        dv = torch.where(alone[..., None], dz, 0.0)
+        q, v, places, z, total, alone = ctx.saved_tensors
+        shape, width = dz.shape, dz.shape[-1]
+        dz = dz.reshape(-1, width)
+        r = _shrink(q)
+        dq, dk, dv = torch.zeros_like(q), torch.zeros_like(q), torch.zeros_like(v)
+        dv.addcmul_(dz, alone)
         sums = (dz * z).sum(-1, keepdim=True)
         for each in _rounds(places, reach=ctx.reach, bound=ctx.bound, causal=ctx.causal):
-            queries, keys, values = each.own(each.sort(q)), each.near(each.sort(k)), each.near(each.sort(v))
-            given, inner, totals = (each.own(each.sort(x)) for x in (dz, sums, total[..., None]))
-            lines = [q.new_zeros(len(each.places[0]), q.shape[2]) for _ in range(3)]
+            line = each.sort(q)
+            queries, keys, values = each.own(line), each.near(line), each.near(each.sort(v))
+            scales = each.near(each.sort(r)[:, 0] / math.sqrt(width))
+            given, inner, totals = (each.own(each.sort(x)) for x in (dz, sums, total[:, None]))
+            lines = [q.new_zeros(len(each.rows), width) for _ in range(3)]
             for part in each.tiles():
-                scores = torch.bmm(queries[part], keys[part].mT).mul_(scale)
+                scores = torch.bmm(queries[part], keys[part].mT).mul_(scales[part, None])
                 p = scores.masked_fill_(each.hidden(part), -math.inf).sub_(totals[part]).exp_()
-                ds = torch.bmm(given[part], values[part].mT).sub_(inner[part]).mul_(p).mul_(scale)
-                torch.bmm(ds, keys[part], out=each.own(lines[0])[part])
-                _add_near(each, lines[1], part, torch.bmm(ds.mT, queries[part]))
+                ds = torch.bmm(given[part], values[part].mT).sub_(inner[part]).mul_(p)
+                _add_near(each, lines[1], part, torch.bmm(ds.mT, queries[part]).div_(math.sqrt(width)))
                 _add_near(each, lines[2], part, torch.bmm(p.mT, given[part]))
-            for gradient, line in zip((dq, dk, dv), lines, strict=True):
-                gradient += each.unsort(line).view_as(gradient)
-        return dq, dk, dv, None, None, None, None
+                torch.bmm(ds.mul_(scales[part, None]), keys[part], out=each.own(lines[0])[part])
+            for gradient, each_line in zip((dq, dk, dv), lines, strict=True):
+                gradient += each.unsort(each_line)
+        dq += r * dk - q * ((q * dk).sum(-1, keepdim=True) * r**3 / width)
+        return dq.view(shape), dv.view(shape), None, None, None, None
 
 
-def _merge(z: Tensor, total: Tensor, new: Tensor, logs: Tensor) -> None:
-    """Put a round's means and logsumexps to those of the rounds before, which weigh by theirs."""
-    both = torch.logaddexp(total, logs)
+def _shrink(q: Tensor) -> Tensor:
+    """r of each vector, [N, 1]."""
+    length: Tensor = torch.linalg.vector_norm(q, dim=-1, keepdim=True)
+    return length.square_().div_(q.shape[-1]).add_(1e-6).rsqrt_()
+
+
+def _merge(z: Tensor, total: Tensor, rows: Tensor, means: Tensor, logs: Tensor) -> None:
+    """Put a round's means and logsumexps of some rows to those of the rounds before, which weigh by theirs."""
+    before = total.index_select(0, rows)
+    both = torch.logaddexp(before, logs)
     safe = both.masked_fill(both.isinf(), 0)
-    z.mul_((total - safe).exp_()[..., None]).addcmul_(new, (logs - safe).exp_()[..., None])
-    total.copy_(both)
+    mixed = z.index_select(0, rows).mul_((before - safe).exp_()[:, None]).addcmul_(means, (logs - safe).exp_()[:, None])
+    z.index_copy_(0, rows, mixed)
+    total.index_copy_(0, rows, both)
 
 
 def _add_near(each: _Round, line: Tensor, part: slice, values: Tensor) -> None:
