@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 TYPE_CHECKING = False  # as typing's own, which takes a while to import: Ctrl-C would find nobody to catch it
-__version__ = "0.4.0"
+__version__ = "0.5.0"
 __all__ = ["LanguageModel", "finetune", "load"]
 
 if TYPE_CHECKING:
