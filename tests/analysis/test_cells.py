@@ -127,14 +127,20 @@ def test_a_planted_cell_is_found_and_judged_on_the_other_half() -> None:
     marks = in_quotes(text)
     values = generator.normal(size=(800, 30)).astype(np.float32)
     values[:, 17] = -3 * marks + generator.normal(size=800)
-    values[:400, 5] = 9 * marks[:400]  # it follows the property only where it is searched
+    values[400:, 5] = 9 * marks[400:]  # it follows the property only where it is judged
     read = Read(text, list(text), [(i, i + 1) for i in range(800)], {Part(1, "cell", "x"): values})
-    found = rank_cells(read, marks, name="quotes")
+    found = rank_cells(read, marks, name="quotes", top=30)
     best = found.found[0]
     assert (best.layer, best.part, best.unit, best.sign) == (1, "cell", 17, -1)
     assert best.held_out == pytest.approx(areas(-values[400:, 17:18], marks[400:])[0])
     assert best.held_out > 0.95
-    assert next(cell for cell in found.found if cell.unit == 5).held_out < 0.6
+    assert [cell.searched for cell in found.found] == sorted((cell.searched for cell in found.found), reverse=True)
+    assert 5 in [cell.unit for cell in found.found if abs(cell.held_out - 0.5) == 0.5]  # perfect there, and not first
+    values[:400, 5] = 9 * marks[:400]
+    values[400:, 5] = generator.normal(size=400)  # perfect where it is searched, chance where it is judged
+    first = rank_cells(read, marks, name="quotes").found[0]
+    assert (first.unit, first.searched) == (5, 1.0)
+    assert first.held_out < 0.6
     assert "".join(piece for piece, _ in found.excerpt) == text[400:]
 
 
