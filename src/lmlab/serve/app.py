@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
@@ -51,9 +52,12 @@ def make_app(runs: Runs, *, rules: Rules, more: Sequence[APIRouter] = ()) -> Gua
 
 
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:
-    """End all engines; what is not finished in time is cut off."""
+    """End all engines; what is not finished `within` so many seconds, which all have together, is cut off."""
+    end = time.monotonic() + within
     for served in runs.served.values():
-        served.engine.close(within=within)
+        served.engine.stop()
+    for served in runs.served.values():
+        served.engine.close(within=max(0.0, end - time.monotonic()))
 
 
 def _answer_errors(app: FastAPI) -> None:

@@ -49,6 +49,8 @@ class Continuation:
     """The same for the tokens of the prompt."""
     scores_first: bool = False
     """Whether the first token of the prompt is the user's own boundary, and is scored, as if after another one."""
+    unknown: int | None = None
+    """The token that stands for words which can be read but not predicted."""
     arrived: float = field(default_factory=time.monotonic)
     cancelled: bool = False
     began: float = 0.0

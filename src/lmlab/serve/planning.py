@@ -75,6 +75,7 @@ class Plan:
                         top=0 if self.logprobs is None and self.best_of > self.n else self.logprobs,
                         prompt_top=self.prompt_top if sample == 0 else None,
                         scores_first=self.has_boundary(prompt),
+                        unknown=self.writer.tokenizer.unknown,
                     )
                 )
         return found
@@ -149,7 +150,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
                 raise APIError(
                     f"{param}: token {unknown[0]} is not in the vocabulary of {served.vocabulary}", param=param
                 )
-            found.append(PromptText(ids=each, text=tokenizer.decode(each)))
+            found.append(PromptText(ids=each, text=decode(each, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -157,6 +158,14 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
                 code="context_length_exceeded",
             )
     return found
+
+
+def decode(ids: Sequence[int], served: Served, param: str) -> str:
+    """The text of tokens; a 400 that names the field where one of them has none."""
+    try:
+        return served.lm.text_tokenizer.decode(ids)
+    except ValueError as error:
+        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:

@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from lmlab.serve.errors import APIError
+from lmlab.serve.planning import decode
 from lmlab.serve.requests import Detokenize, Tokenize
 from lmlab.serve.served import Runs, Served
 
@@ -28,7 +29,7 @@ def tokens(runs: Runs) -> APIRouter:
         served = runs.find(body.model)
         if any(token >= served.vocabulary for token in body.tokens):
             raise APIError(f"tokens: all must be below the vocabulary of {served.vocabulary}", param="tokens")
-        return {"prompt": served.lm.text_tokenizer.decode(body.tokens)}
+        return {"prompt": decode(body.tokens, served, "tokens")}
 
     @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
     async def info(model: str | None = None) -> dict[str, Any]:
