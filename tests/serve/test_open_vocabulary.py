@@ -79,6 +79,26 @@ def test_who_reads_backwards_or_no_text_does_not_write(served: Running) -> None:
         assert answer.json()["error"]["code"] == "unsupported"
 
 
+def test_a_run_without_a_tokenizer_says_so(served: Running) -> None:
+    answers = [
+        post(served, "/tokenize", model="none", prompt="the"),
+        post(served, "/detokenize", model="none", tokens=[1]),
+        post(served, "/v1/embeddings", model="none", input="the"),
+        httpx.get(f"{served.address}/tokenizer_info", params={"model": "none"}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 400, answer.text
+        assert "no tokenizer" in answer.json()["error"]["message"]
+
+
+def test_offsets_count_the_text_as_it_was_given(served: Running) -> None:
+    prompt = "the   cat \n  sat"  # spaces that no token holds
+    answer = post(served, "/v1/completions", model="lm-1b", prompt=prompt, max_tokens=0, echo=True, logprobs=0)
+    (choice,) = answer.json()["choices"]
+    assert choice["text"] == prompt
+    assert choice["logprobs"]["text_offset"] == [0, 6, 10, 13]
+
+
 def test_who_reads_backwards_is_not_asked() -> None:
     items = [Item({"a": "the cat"}, ("good", "bad"), 0), Item({"a": "a dog"}, ("good", "bad"), 1)]
     with pytest.raises(ValueError, match="reads backwards"):

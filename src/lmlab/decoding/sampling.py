@@ -103,8 +103,8 @@ class Drawing(TypedDict, total=False):
 class Sampling:
     """How tokens are drawn: bias, penalties, temperature, top-k, top-p and min-p, in this order.
 
-    Temperature 0, or next to it, takes the best token. The repetition penalty sees the prompt, too; those for presence and frequency,
-    as in OpenAI's API, only what has been written.
+    Temperature 0, or next to it, takes the best token. The repetition penalty sees the prompt, too; those for presence
+    and frequency, as in OpenAI's API, only what has been written.
     """
 
     temperature: float = 1.0

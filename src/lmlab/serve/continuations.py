@@ -62,7 +62,8 @@ class Continuation:
         import torch
 
         self.sampler = Sampler(self.sampling)
-        self.sampler.begin(torch.tensor([list(self.prompt)]), first=self.number)
+        seen = list(self.prompt) if self.sampling.repetition_penalty != 1.0 else []
+        self.sampler.begin(torch.tensor([seen], dtype=torch.long), first=self.number)
         self.stream = TextStream(self.decoder, prompt=list(self.prompt), stop=self.stop)
         self.held = list(self.prompt)  # what the state of a model with a window holds, and the token to be read next
 

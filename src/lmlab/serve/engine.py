@@ -11,7 +11,6 @@ import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future
-from functools import partial
 from typing import Any, TypeVar
 
 import torch
@@ -181,7 +180,10 @@ class Engine:
         """One step: let cancelled texts leave, read some of the prompts, write one token of each text."""
         if self.writer is None:
             return
-        self._leave([number for number, text in enumerate(self._running) if text.cancelled])
+        cancelled = [number for number, text in enumerate(self._running) if text.cancelled]
+        for number in cancelled:
+            self._finish(self._running[number], "cancelled")
+        self._leave(cancelled)
         self._admit()
         self._read()
         if self._joining:
@@ -211,10 +213,10 @@ class Engine:
         """Score the prompt where that is asked for, and read it where something is to be written."""
         assert self.writer is not None
         if text.prompt_top is not None:
-            score = partial(score_prompt, self.writer, top=text.prompt_top, prefixes=self.prefixes, unknown=text.unknown)
-            scored = yield from score(text.prompt)
+            asked = text.prompt_top, self.prefixes, text.unknown
+            scored = yield from score_prompt(self.writer, text.prompt, *asked)
             if text.scores_first:
-                scored = (yield from score([text.prompt[0]] * 2)) + scored
+                scored = (yield from score_prompt(self.writer, [text.prompt[0]] * 2, *asked)) + scored
             text.tell(Piece(prompt=scored))
         if text.tokens == 0:
             return None
@@ -296,14 +298,10 @@ class Engine:
                 self._count(text)
 
     def _leave(self, gone: Sequence[int]) -> None:
-        """Let some of those that are running leave: the ended and the cancelled."""
+        """Let some of those that are running leave: the ended, the cancelled, and those that read again."""
         if not gone:
             return
         assert self._company is not None
-        for number in gone:
-            text = self._running[number]
-            if text.cancelled and not text.finish:
-                self._finish(text, "cancelled")
         index = self._company.leave(gone)
         self._running = [self._running[number] for number in index]
         self._tokens = [self._tokens[number] for number in index]

@@ -108,7 +108,7 @@ class Guard:
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         host = _name_of(headers.get(b"host", b"").decode("latin-1"))
-        if host not in self.rules.hosts:
+        if _bare(host) not in {_bare(name) for name in self.rules.hosts}:
             raise APIError(
                 f"the host {host[:80]!r} is not this server's name; to allow it: lmlab serve … --allow-host NAME",
                 status=403,
@@ -215,6 +215,11 @@ def _name_of(host: str) -> str:
     if host.startswith("["):
         return host[: host.find("]") + 1]
     return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
+
+
+def _bare(host: str) -> str:
+    """An address of IPv6 without its brackets."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
 def _token_of(header: bytes) -> bytes:

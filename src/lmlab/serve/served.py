@@ -54,6 +54,12 @@ class Served:
     def names(self) -> TokenNames:
         return TokenNames(self.lm.text_tokenizer)
 
+    def get_ready(self) -> None:
+        """Wait until the engine takes texts, and make what the first request would wait for."""
+        self.engine.ready.wait()
+        if self.lm.tokenizer is not None:
+            self.names[0]
+
     @property
     def vocabulary(self) -> int:
         """How many tokens the model reads; an imported one may have more than its tokenizer, an open one new words."""
@@ -101,7 +107,7 @@ class Served:
 def serve_run(name: str, lm: LanguageModel, *, limits: Limits) -> Served:
     """A run with an engine of its own, which has begun to get ready."""
     writer = _writer_of(lm)
-    engine = Engine(lm.model, writer=writer and writer.model, rows=limits.rows, queue=limits.queue)
+    engine = Engine(lm.model, writer=None if writer is None else writer.model, rows=limits.rows, queue=limits.queue)
     return Served(name=name, lm=lm, engine=engine, limits=limits, writing=writer)
 
 

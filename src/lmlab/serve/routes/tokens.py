@@ -17,7 +17,7 @@ def tokens(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     @router.post("/tokenize", summary="The tokens of a text")
-    async def tokenize(body: Tokenize) -> dict[str, Any]:
+    def tokenize(body: Tokenize) -> dict[str, Any]:
         served = runs.find(body.model)
         ids = _encode(served, body.prompt)
         if body.add_special_tokens:
@@ -25,7 +25,7 @@ def tokens(runs: Runs) -> APIRouter:
         return {"tokens": ids, "count": len(ids), "max_model_len": served.card()["max_model_len"]}
 
     @router.post("/detokenize", summary="The text of tokens")
-    async def detokenize(body: Detokenize) -> dict[str, Any]:
+    def detokenize(body: Detokenize) -> dict[str, Any]:
         served = runs.find(body.model)
         if any(token >= served.vocabulary for token in body.tokens):
             raise APIError(f"tokens: all must be below the vocabulary of {served.vocabulary}", param="tokens")
