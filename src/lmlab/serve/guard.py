@@ -118,7 +118,7 @@ class Guard:
     def _check_token(self, scope: Message, headers: dict[bytes, bytes]) -> None:
         if self.rules.token is None or scope["path"] in OPEN:
             return
-        given = _token_of(headers.get(b"authorization", b""))
+        given = token_of(headers.get(b"authorization", b""))
         if not hmac.compare_digest(given, self.rules.token.encode()):
             raise APIError(
                 "the token is missing or wrong: send the header  Authorization: Bearer TOKEN",
@@ -222,7 +222,7 @@ def _bare(host: str) -> str:
     return host[1:-1] if host.startswith("[") and host.endswith("]") else host
 
 
-def _token_of(header: bytes) -> bytes:
+def token_of(header: bytes) -> bytes:
     """The token of an Authorization header: Bearer, or the password of Basic, for which browsers ask by themselves."""
     kind, _, rest = header.partition(b" ")
     if kind.lower() == b"bearer":
