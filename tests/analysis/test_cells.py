@@ -187,3 +187,10 @@ def test_search_runs_on_a_model_and_tells_what_it_lacks() -> None:
     lm = random_model("bow", train("characters", [TEXT]), width=6)
     with pytest.raises(ValueError, match="has no cells or neurons"):
         read_cells(lm, TEXT)
+
+
+def test_a_pattern_of_a_stranger_has_little_time() -> None:
+    text = "a12b3 " + "a" * 40 + "!"
+    assert (matches("[0-9]+", within=60)(text) == matches("[0-9]+")(text)).all()
+    with pytest.raises(ValueError, match=r"takes longer than 0\.5 seconds"):
+        matches("(a+)+$", within=0.5)(text)

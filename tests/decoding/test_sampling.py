@@ -204,3 +204,16 @@ def test_the_options_by_name_are_those_of_the_record():
 def test_options_that_are_no_numbers_are_named(options: dict[str, object]) -> None:
     with pytest.raises(TypeError, match=rf"{next(iter(options))} = .*: give a number"):
         Sampling(**options)  # type: ignore[arg-type]
+
+
+def test_next_to_no_temperature_is_the_best_token() -> None:
+    logits = torch.tensor([[1.0, 3.0, 2.0]])
+    for temperature in (1e-300, 1e-38, 1e-7):
+        assert Sampler(Sampling(temperature=temperature))(logits).tolist() == [1]
+        assert sampling.draw_each(logits, [Sampler(Sampling(temperature=temperature))]) == [1]
+
+
+def test_words_that_cannot_be_predicted_are_not_penalised() -> None:
+    sampler = Sampler(Sampling(repetition_penalty=2.0, temperature=0.0))
+    sampler.begin(torch.tensor([[1, 7]]))
+    assert sampler(torch.tensor([[2.5, 3.0, 2.0]])).tolist() == [0]

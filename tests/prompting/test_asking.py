@@ -156,3 +156,10 @@ def test_a_model_that_predicts_no_next_token_is_refused(reviews: Path) -> None:
     template = find_template("sentiment")
     with pytest.raises(ValueError, match="cannot continue"):
         ask(lm, template, read_items(template, reviews))
+
+
+def test_json_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text('{"text": "a cat\u2028sat on the mat"}\n{"text": "the dog ran"}\n', encoding="utf-8")
+    items = read_items(find_template("last-word"), path)
+    assert [item.answer for item in items.asked] == [("mat",), ("ran",)]

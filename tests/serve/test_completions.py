@@ -238,6 +238,8 @@ BAD: list[tuple[dict[str, Any], str | None]] = [
     ({"prompt": "a", "n": 3, "best_of": 2}, "best_of"),
     ({"prompt": "a", "best_of": 2, "stream": True}, "best_of"),
     ({"prompt": "a", "logprobs": 21}, "logprobs"),
+    ({"prompt": [1] * 60000, "n": 128, "logprobs": 20, "echo": True}, "logprobs"),
+    ({"prompt": [1] * 60000, "prompt_logprobs": 20}, "prompt_logprobs"),
     ({"prompt": "a", "logprobs": -1}, "logprobs"),
     ({"prompt": "a", "max_tokens": -1}, "max_tokens"),
     ({"prompt": "a", "max_tokens": 10**7}, "max_tokens"),

@@ -20,7 +20,7 @@ from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import load_class
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.engine import Engine, OverloadedError
+from lmlab.serve.engine import ClosedError, Engine, OverloadedError
 from tolerances import of_blocks
 
 VOCABULARY = 61
@@ -245,3 +245,51 @@ def test_closing_ends_what_is_not_finished() -> None:
     engine.close(within=0.05)
     assert told[-1].finish == "cancelled"
     assert not engine._thread.is_alive()
+
+
+def test_an_error_of_one_text_ends_it_alone() -> None:
+    class Broken(Sampler):
+        def lean(self, logits: torch.Tensor) -> torch.Tensor:
+            raise RuntimeError("broken")
+
+    with running(make("lstm")) as engine:
+        told: list[Piece] = []
+        text = Continuation(prompt=[0], tokens=2, sampling=Sampling(), decoder=Letters(), tell=told.append)
+        text.sampler = Broken()
+        engine.submit([text])
+        (other,) = answer(engine, [Asked([0, 1], 3, Sampling(seed=4))])
+        assert [piece.token is not None for piece in other].count(True) == 3
+        assert (told[-1].finish, told[-1].error) == ("error", "broken")
+
+
+def test_an_error_of_a_step_is_none_of_a_job_that_lets_it_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = Engine(model := make("lstm"), writer=model)
+    monkeypatch.setattr("threading.excepthook", lambda told: None)
+
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(engine, "_turn", broken)
+    with pytest.raises(ClosedError, match="broken"):
+        engine.call(lambda pause: pause()).result(20)
+    engine._thread.join(20)
+    with pytest.raises(ClosedError, match="broken"):
+        engine.call(lambda pause: None)
+
+
+def test_who_was_cancelled_gives_its_place_to_others() -> None:
+    with running(make("ngram"), rows=1, queue=2) as engine:
+        block = threading.Event()
+        job = engine.call(lambda pause: block.wait(20))
+        told: list[Piece] = []
+        make_text = lambda: Continuation(  # noqa: E731
+            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=told.append
+        )
+        first = [make_text(), make_text()]
+        engine.submit(first)
+        for text in first:
+            text.cancel()
+        engine.submit([make_text(), make_text()])
+        assert [piece.finish for piece in told] == ["cancelled", "cancelled"]
+        block.set()
+        assert job.result(20)

@@ -14,8 +14,9 @@ import httpx
 import pytest
 from serving import Running, serving
 
-from lmlab.serve import server as server_module
-from lmlab.serve.guard import Rules, is_loopback
+from lmlab.serve import connections
+from lmlab.serve.errors import APIError
+from lmlab.serve.guard import Guard, Rules, is_loopback
 
 JSON = {"Content-Type": "application/json"}
 
@@ -98,7 +99,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(locked: Running) 
 
 
 def test_half_sent_requests_are_dropped(locked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server_module, "HEADERS_WITHIN", 0.3)
+    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.3)
     host, port = urlsplit(locked.address).hostname, urlsplit(locked.address).port
     began = time.monotonic()
     with socket.create_connection((host, port), timeout=20) as head_only:
@@ -111,6 +112,41 @@ def test_half_sent_requests_are_dropped(locked: Running, monkeypatch: pytest.Mon
         )
         assert no_body.recv(100).startswith(b"HTTP/1.1 408")
     assert time.monotonic() - began < 15
+
+
+def test_a_second_request_that_is_half_sent_is_dropped_too(locked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.3)
+    host, port = urlsplit(locked.address).hostname, urlsplit(locked.address).port
+    with socket.create_connection((host, port), timeout=20) as connection:
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+        assert connection.recv(10000).startswith(b"HTTP/1.1 200")
+        connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127")
+        while told := connection.recv(10000):
+            assert b"HTTP" not in told
+
+
+def test_who_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "READ_WITHIN", 0.2)
+    host, port = urlsplit(server.address).hostname, urlsplit(server.address).port
+    body = json.dumps({"model": "ngram", "prompt": "x" * 10**6}).encode()
+    head = "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    request = (head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
+    count = 12  # of which the answers are more than the machine itself keeps
+    connection = socket.socket()
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    connection.settimeout(60)
+    with connection:
+        connection.connect((host, port))
+        with pytest.raises(ConnectionError):
+            connection.sendall(request * count)
+
+
+def test_addresses_of_ipv6_are_given_with_brackets_or_without() -> None:
+    for name in ("fd00::1", "[fd00::1]"):
+        guard = Guard(lambda *_: None, Rules(hosts=frozenset((name,))))  # type: ignore[arg-type, return-value]
+        guard._check_host({b"host": b"[fd00::1]:8000"})
+        with pytest.raises(APIError, match="not this server's name"):
+            guard._check_host({b"host": b"[fd00::2]:8000"})
 
 
 MALFORMED = [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"prompt": NaN}', b'{"temperature": Infinity}', b"1e999"]

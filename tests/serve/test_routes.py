@@ -141,32 +141,39 @@ def test_who_hangs_up_frees_the_row(models: Any) -> None:
 
 
 def test_too_many_get_429_and_when_to_try_again(models: Any) -> None:
-    with serving({"gpt2": models["gpt2"]}, rows=2, queue=2, tokens=10**6) as server:
-        url, body = f"{server.address}/v1/completions", {"prompt": "the", "logit_bias": {"0": -100}}
+    """The engine is held by a job, so that what is submitted waits however fast texts are written."""
+    with serving({"gpt2": models["gpt2"]}, rows=2, queue=2) as server:
+        url, body = f"{server.address}/v1/completions", {"prompt": "the", "max_tokens": 2}
         engine = server.runs.served["gpt2"].engine
-        stop = threading.Event()
+        held, go_on, statuses = threading.Event(), threading.Event(), []
 
-        def hold() -> None:
-            with httpx.stream("POST", url, json={**body, "max_tokens": 10**6, "stream": True}, timeout=60) as answer:
-                for _ in answer.iter_lines():
-                    if stop.is_set():
-                        return
+        def hold(pause: Any) -> None:
+            held.set()
+            go_on.wait(120)
 
-        holders = [threading.Thread(target=hold) for _ in range(4)]
-        for holder in holders:
-            holder.start()
-        end = time.monotonic() + 30
-        while engine.figures.waiting < 2 and time.monotonic() < end:
+        job = engine.call(hold)
+        assert held.wait(60)
+        askers = [
+            threading.Thread(target=lambda: statuses.append(httpx.post(url, json=body, timeout=120).status_code))
+            for _ in range(2)
+        ]
+        for asker in askers:
+            asker.start()
+        end = time.monotonic() + 60
+        while engine.load < 2 and time.monotonic() < end:
             time.sleep(0.01)
-        answer = httpx.post(url, json=body, timeout=30)
+        assert engine.load == 2
+        answer = httpx.post(url, json=body, timeout=60)
+        go_on.set()
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.json()["error"]["type"] == "rate_limit_error"
-        stop.set()
+        for asker in askers:
+            asker.join(60)
+        assert statuses == [200, 200]
+        job.result(60)
         engine.close()
-        for holder in holders:
-            holder.join(20)
-        assert httpx.post(url, json=body, timeout=30).status_code == 503
+        assert httpx.post(url, json=body, timeout=60).status_code == 503
 
 
 def test_the_same_text_in_company_over_the_network(server: Running) -> None:

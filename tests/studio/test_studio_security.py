@@ -114,6 +114,22 @@ def test_links_that_lead_out_of_the_folder_are_not_followed(client: Any, studio_
         link.unlink()
 
 
+def test_files_of_a_run_that_lead_out_of_it_are_not_read(client: Any, studio_runs: Path) -> None:
+    (studio_runs.parent / "secret.md").write_text(SECRET)
+    run = studio_runs / "linking"
+    run.mkdir()
+    (run / "config.json").write_text('{"kind": "lstm", "model": {}}')
+    (run / "README.md").symlink_to(studio_runs.parent / "secret.md")
+    try:
+        told = client.get("/studio/api/run", params={"run": "linking"})
+        assert told.status_code == 200
+        assert SECRET not in told.text
+    finally:
+        for file in run.iterdir():
+            file.unlink()
+        run.rmdir()
+
+
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil", "10.0.0.1:8080", ""])
 def test_another_host_is_refused(client: Any, host: str) -> None:
     assert client.get("/", headers={"host": host}).status_code == 403

@@ -17,6 +17,7 @@ from lmlab.tokenizers.spellings import (
     END_TEXT,
     END_WORD,
     PADDING,
+    NewWords,
     Spellings,
     spell,
 )
@@ -130,3 +131,16 @@ def test_models_with_a_table_refuse_open_words(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="leaves rare words to their letters"):
         load_class("gpt2").Config.told_by(corpus)
     assert load_class("elmo").Config.told_by(corpus) == {"vocabulary": 4, "unknown": 0}
+
+
+def test_new_words_are_forgotten_when_there_are_too_many() -> None:
+    words = NewWords(room=1000)
+    first = words.number("first")
+    assert words.number("first") == first
+    assert words.word(first) == "first"
+    numbers = [words.number(f"word {number}") for number in range(1000)]
+    assert len(words._words) == len(words._numbers) < 6
+    assert words.words(numbers[-2:]) == ["word 998", "word 999"]
+    with pytest.raises(ValueError, match="forgotten"):
+        words.word(first)
+    assert words.number("first") not in (first, *numbers), "no number is given to another word"

@@ -27,6 +27,8 @@ from lmlab.tokenizers.frames import collate, pad_rows
 Weights = NDArray[np.float32]
 PLACE = "probabilities"
 """What the modules are called through which attention passes its weights."""
+MOST_WEIGHTS = 2**26
+"""Weights of all heads of a text, where the model has no window."""
 MOST_CELLS = 12_000
 """Cells of all heads that a page draws; of larger ones the mean of each layer."""
 
@@ -203,12 +205,23 @@ def read_attention(
     pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
     if network.window is not None and len(pieces) > network.window:
         raise ValueError(f"the text has {len(pieces)} tokens, and the model reads at most {network.window}: shorten it")
+    if network.window is None:
+        _check_size(network, own, len(pieces))
     inputs = {name: part.to(network.device) for name, part in collate([row]).items()}
     inputs["tokens"] = torch.tensor([hide(pieces, masked, model.text_tokenizer)], device=network.device)
     with torch.inference_mode(), watching(network, *own) as seen:
         network(**inputs)
     shown = [model.text_tokenizer.show(piece) for piece in hide(pieces, masked, model.text_tokenizer)]
     return {"self": Attention("self", shown, shown, _stack(seen, own), [not part for part in parts])}
+
+
+def _check_size(network: Any, places: Sequence[str], length: int) -> None:
+    """Refuse a text of which the weights would fill the memory, where no window bounds it."""
+    config = getattr(network, "config", None)
+    maps = max(len(places), getattr(config, "layers", 1)) * getattr(config, "heads", 1)
+    if maps * length**2 > MOST_WEIGHTS:
+        most = math.isqrt(MOST_WEIGHTS // maps)
+        raise ValueError(f"the text has {length} tokens, and attention is shown of at most {most}: shorten it")
 
 
 def hide(pieces: Sequence[int], places: Sequence[int], tokenizer: Any) -> list[int]:

@@ -5,7 +5,10 @@ Each says for every character whether it holds *after* that character has been r
 
 from __future__ import annotations
 
+import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 
 import numpy as np
@@ -68,8 +71,16 @@ def in_if(text: str) -> Marks:
     return matches(r"(?m)^\s*(?:if|elif|while)\b[^:\n]*")(text)
 
 
-def matches(pattern: str) -> Property:
-    """Within what a regular expression finds."""
+FIND = """
+import json, re, sys
+pattern, text = json.load(sys.stdin)
+print(json.dumps([found.span() for found in re.finditer(pattern, text)]))
+"""
+"""What a process of its own runs to look for a pattern, so that it can be ended."""
+
+
+def matches(pattern: str, *, within: float | None = None) -> Property:
+    """Within what a regular expression finds; `within` so many seconds where it is a stranger's, and may take years."""
     try:
         expression = re.compile(pattern)
     except re.error as error:
@@ -77,11 +88,30 @@ def matches(pattern: str) -> Property:
 
     def find(text: str) -> Marks:
         marks = np.zeros(len(text), bool)
-        for found in expression.finditer(text):
-            marks[found.start() : found.end()] = True
+        here = (found.span() for found in expression.finditer(text))
+        for start, end in here if within is None else _find(pattern, text, within):
+            marks[start:end] = True
         return marks
 
     return find
+
+
+def _find(pattern: str, text: str, within: float) -> list[tuple[int, int]]:
+    """Where a pattern is found, by a process that is ended when its time is over."""
+    try:
+        done = subprocess.run(
+            [sys.executable, "-I", "-c", FIND],
+            input=json.dumps([pattern, text]),
+            capture_output=True,
+            text=True,
+            timeout=within,
+            check=True,
+        )
+    except subprocess.TimeoutExpired:
+        raise ValueError(
+            f"{pattern!r} takes longer than {within:g} seconds: leave out repetitions of repetitions, such as (a+)+"
+        ) from None
+    return [(start, end) for start, end in json.loads(done.stdout)]
 
 
 PROPERTIES: dict[str, Property] = {

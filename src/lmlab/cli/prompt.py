@@ -79,7 +79,8 @@ def prompt(
     _print(asked, task, run.name, tuned, None if finetuned is None else finetuned.name)
     if show:
         first = asked.answers[-1]
-        sys.stdout.write(f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.predicted[0]}\n")
+        told = f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.predicted[0]}\n"
+        sys.stdout.write("".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in told))
 
 
 def _numbers(text: str) -> list[int]:

@@ -53,11 +53,15 @@ def studio(
         raise ValueError("the studio needs FastAPI and uvicorn: pip install 'lmlab[serve]'") from None
     import re
     import secrets
+    import signal
     import socket
 
+    from lmlab.serve.connections import make_config
     from lmlab.serve.guard import is_loopback
     from lmlab.studio.app import make_app
     from lmlab.studio.lecture import read_lecture
+    from lmlab.studio.shelf import Shelf
+    from lmlab.studio.works import Works
 
     if not is_loopback(host) and not token:
         raise ValueError(f"host = {host}: others could use the studio; give a --token that they must know")
@@ -66,7 +70,8 @@ def studio(
     if lecture is not None:
         read_lecture(lecture)
     token = token or secrets.token_urlsafe(16)
-    app = make_app(runs, token=token, host=host, names=allow_host or [], talk=lecture, texts=text or [])
+    works = Works(Shelf(runs).folder, text or [])
+    app = make_app(runs, token=token, host=host, names=allow_host or [], talk=lecture, works=works)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -78,5 +83,10 @@ def studio(
     shown = f"[{host}]" if ":" in host else host
     print(f"The studio is open: http://{shown}:{listening.getsockname()[1]}/#token={token}", flush=True)
     print("Ctrl-C ends it.", flush=True)
-    server = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=2))
-    server.run(sockets=[listening])
+    server = uvicorn.Server(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
+    if hasattr(signal, "SIGHUP"):  # the terminal is closed
+        signal.signal(signal.SIGHUP, server.handle_exit)
+    try:
+        server.run(sockets=[listening])
+    finally:
+        works.close()  # also where a second Ctrl-C ended the server at once

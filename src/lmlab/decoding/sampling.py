@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 INFINITY = float("inf")
+COLDEST = 1e-6
+"""The temperature below which the best token is taken: scores divided by less may overflow."""
 
 
 def apply_temperature(logits: Tensor, temperature: float) -> Tensor:
@@ -101,8 +103,8 @@ class Drawing(TypedDict, total=False):
 class Sampling:
     """How tokens are drawn: bias, penalties, temperature, top-k, top-p and min-p, in this order.
 
-    Temperature 0 takes the best token. The repetition penalty sees the prompt, too; those for presence and frequency,
-    as in OpenAI's API, only what has been written.
+    Temperature 0, or next to it, takes the best token. The repetition penalty sees the prompt, too; those for presence
+    and frequency, as in OpenAI's API, only what has been written.
     """
 
     temperature: float = 1.0
@@ -129,6 +131,11 @@ class Sampling:
         biases = all(token >= 0 and not math.isnan(bias) for token, bias in self.logit_bias.items())
         self._check("logit_bias", biases, "a number for each token, by its id; -inf leaves a token out")
         self._check("seed", 0 <= self.seed < 2**63, "between 0 and 2^63 - 1")
+
+    @property
+    def greedy(self) -> bool:
+        """Whether the best token is taken, and nothing drawn."""
+        return self.temperature < COLDEST
 
     def given(self) -> list[str]:
         """The options that are not as they are by default, without the seed."""
@@ -178,8 +185,7 @@ class Sampler:
         if not self._generators:
             self.begin(torch.empty(len(logits), 0, dtype=torch.long, device=logits.device))
         logits = self.lean(logits)
-        greedy = self.sampling.temperature == 0.0
-        chosen = logits.argmax(-1) if greedy else draw(self.shape(logits), self.uniform())
+        chosen = logits.argmax(-1) if self.sampling.greedy else draw(self.shape(logits), self.uniform())
         self.note(chosen)
         return chosen
 
@@ -215,9 +221,7 @@ class Sampler:
             logits = logits.index_add(1, tokens, bias.to(logits.dtype).expand(len(logits), -1))
         if sampling.repetition_penalty != 1.0:
             if self._seen is None:
-                self._seen = torch.zeros_like(logits, dtype=torch.bool)
-                if self._prompt is not None:
-                    self._seen.scatter_(1, self._prompt, True)
+                self._seen = _seen_in(self._prompt, logits)
             logits = penalize(logits, self._seen, sampling.repetition_penalty)
         if sampling.presence_penalty or sampling.frequency_penalty:
             if self._counts is None:
@@ -245,9 +249,9 @@ def draw_each(logits: Tensor, samplers: Sequence[Sampler]) -> list[int]:
         rows.append(sampler.lean(logits[number : number + 1]))
         alike.setdefault((sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p), []).append(number)
     chosen = torch.empty(len(samplers), dtype=torch.long, device=logits.device)
-    for (temperature, *_), numbers in alike.items():
+    for numbers in alike.values():
         scores = torch.cat([rows[number] for number in numbers])
-        if temperature == 0.0:
+        if samplers[numbers[0]].sampling.greedy:
             picked = scores.argmax(-1)
         else:
             uniform = torch.cat([samplers[number].uniform() for number in numbers])
@@ -256,6 +260,14 @@ def draw_each(logits: Tensor, samplers: Sequence[Sampler]) -> list[int]:
     for number, sampler in enumerate(samplers):
         sampler.note(chosen[number : number + 1])
     return [int(token) for token in chosen.tolist()]
+
+
+def _seen_in(prompt: Tensor | None, logits: Tensor) -> Tensor:
+    """Which tokens stand in the prompt [B, T], as [B, V]; new words of an open vocabulary have no score to lower."""
+    seen = torch.zeros(logits.shape[0], logits.shape[1] + 1, dtype=torch.bool, device=logits.device)
+    if prompt is not None:
+        seen.scatter_(1, prompt.to(logits.device).clamp(max=logits.shape[1]), True)
+    return seen[:, :-1].contiguous()
 
 
 def generator_of(seed: int, row: int) -> torch.Generator:

@@ -16,7 +16,6 @@ from lmlab.metrics.answers import AnswerF1, ExactMatch, normal_words
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.intervals import Estimate, estimate
-from lmlab.models.abilities import PredictsNext, require
 from lmlab.progress import ReportProgress
 from lmlab.prompting.items import Item, Items
 from lmlab.prompting.templates import NORMALISATIONS, Template
@@ -64,7 +63,7 @@ def ask(
     `most` items are asked, drawn by the seed. The examples of an item are drawn for it by the seed, never itself, and
     those of fewer shots are the last of those of more.
     """
-    model = require(lm.model, PredictsNext)
+    writer = lm.writer
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)
@@ -82,7 +81,7 @@ def ask(
             with_examples(template, item, items.pool, shots=count, seed=[seed, number])
             for number, item in enumerate(asked)
         ]
-        rule = ChainRule(model, lm.frame)
+        rule = ChainRule(writer.model, writer.frame)
         if template.kind == "choose":
             found.append(_choose(lm, rule, template, asked, prompts, count, batch, tell))
         else:

@@ -147,6 +147,7 @@ def _texts(path: Path) -> Iterable[str]:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return path.read_text(encoding="utf-8-sig").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").split("\n")  # JSON may hold other ends of lines, such as U+2028
+        return lines if lines[-1] else lines[:-1]
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is no UTF-8 text: {error}") from None

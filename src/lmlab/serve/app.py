@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request
+from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -25,8 +26,8 @@ from lmlab.serve.served import Runs
 from lmlab.serve.waiting import GoneError
 
 
-def make_app(runs: Runs, *, rules: Rules, more: Sequence[APIRouter] = ()) -> Guard:
-    """The guarded application; `more` routes stand before ours, so that another page can take the place of `/`."""
+def make_app(runs: Runs, *, rules: Rules) -> Guard:
+    """The guarded application."""
     from lmlab import __version__
 
     @asynccontextmanager
@@ -45,15 +46,18 @@ def make_app(runs: Runs, *, rules: Rules, more: Sequence[APIRouter] = ()) -> Gua
     )
     _answer_errors(app)
     ours = (completions, embeddings, models, roles, tokens, status, playground)
-    for router in (*more, *(make(runs) for make in ours)):
-        app.include_router(router)
+    for make in ours:
+        app.include_router(make(runs))
     return Guard(app, rules)
 
 
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:
-    """End all engines; what is not finished in time is cut off."""
+    """End all engines; what is not finished `within` so many seconds, which all have together, is cut off."""
+    end = time.monotonic() + within
     for served in runs.served.values():
-        served.engine.close(within=within)
+        served.engine.stop()
+    for served in runs.served.values():
+        served.engine.close(within=max(0.0, end - time.monotonic()))
 
 
 def _answer_errors(app: FastAPI) -> None:
@@ -62,6 +66,10 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(APIError)
     async def ours(request: Request, error: APIError) -> Response:
         return JSONResponse(error.body(), error.status, headers=error.headers)
+
+    @app.exception_handler(ValueError)
+    async def mendable(request: Request, error: ValueError) -> Response:
+        return JSONResponse(error_body(str(error), status=400), 400)
 
     @app.exception_handler(GoneError)
     async def gone(request: Request, error: GoneError) -> Response:

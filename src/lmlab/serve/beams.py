@@ -46,10 +46,10 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
     if plan.logprobs is not None or plan.prompt_top is not None:
         every = [*framed, *found.tokens]
         top = max(plan.logprobs or 0, plan.prompt_top or 0)
-        nothing = Prefixes(piece_of(plan.writer.model), room=0)
-        scored = _finish(score_prompt(plan.writer.model, every, top, nothing), pause)
+        nothing, unknown = Prefixes(piece_of(plan.writer.model), room=0), plan.writer.tokenizer.unknown
+        scored = _finish(score_prompt(plan.writer.model, every, top, nothing, unknown), pause)
         if plan.has_boundary(prompt):
-            scored = _finish(score_prompt(plan.writer.model, framed[:1] * 2, top, nothing), pause) + scored
+            scored = _finish(score_prompt(plan.writer.model, framed[:1] * 2, top, nothing, unknown), pause) + scored
         choice.take(Piece(prompt=scored[: len(prompt.ids)]))
     stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
     for number, token in enumerate(found.written):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from lmlab.serve.continuations import Piece
 from lmlab.serve.naming import Offsets
@@ -18,6 +18,49 @@ def logprob(nats: float) -> float:
     return max(-nats, LEAST)
 
 
+class Given(NamedTuple):
+    """What is told of a prompt that was scored, made once for all of its texts."""
+
+    fields: dict[str, list[Any]]
+    logprobs: list[dict[str, Any]]
+
+
+def tell_prompt(plan: Plan, prompt: PromptText, scored: Sequence[Scored]) -> Given:
+    """How probable the tokens of a prompt were, as far as that was asked for."""
+    fields, names, told = _empty(), plan.served.names, []
+    if plan.echo and plan.logprobs is not None:
+        places = _places(plan, prompt)
+        for token, each, place in zip(prompt.ids, scored, places, strict=True):
+            _tell(fields, plan, token, each, place)
+    if plan.prompt_logprobs is not None:
+        for token, each in zip(prompt.ids, scored, strict=False):
+            every = {**dict(each.top[: plan.prompt_logprobs]), token: each.nats}
+            told.append(
+                {str(one): {"logprob": logprob(nats), "decoded_token": names[one]} for one, nats in every.items()}
+            )
+    return Given(fields, told)
+
+
+def _places(plan: Plan, prompt: PromptText) -> list[int]:
+    """Where each token of a prompt begins in its text as it was given, which a tokenizer may have changed."""
+    tokenizer = plan.writer.tokenizer
+    if tokenizer.decode(prompt.ids) != prompt.text:
+        ids, places = tokenizer.encode_places(prompt.text)
+        if ids == prompt.ids:
+            return [start for start, _ in places]
+    offsets = Offsets(tokenizer)
+    return [offsets.add(token) for token in prompt.ids]
+
+
+def _tell(fields: dict[str, list[Any]], plan: Plan, token: int, scored: Scored, place: int) -> None:
+    names = plan.served.names
+    fields["tokens"].append(names[token])
+    fields["token_logprobs"].append(logprob(scored.nats))
+    every = {names[each]: logprob(nats) for each, nats in scored.top[: plan.logprobs or 0]}
+    fields["top_logprobs"].append({**every, names[token]: logprob(scored.nats)})
+    fields["text_offset"].append(place)
+
+
 class Choice:
     """One text of an answer.
 
@@ -25,12 +68,12 @@ class Choice:
     on one entry for each token that was written.
     """
 
-    def __init__(self, plan: Plan, prompt: PromptText, *, scored: list[Scored] | None = None) -> None:
+    def __init__(self, plan: Plan, prompt: PromptText) -> None:
         self.plan, self.prompt = plan, prompt
         self.text, self.finish = "", ""
         self.ids: list[int] = []
         self.total = 0.0
-        self.scored = scored  # of the prompt's tokens
+        self.given: Given | None = None
         self._echoed = not plan.echo
         self._fields: dict[str, list[Any]] = _empty()
         self._offsets = Offsets(
@@ -42,19 +85,19 @@ class Choice:
     def take(self, piece: Piece) -> dict[str, Any]:
         """Add a piece; give what is new, as a choice of a chunk."""
         text, fields = "", _empty()
-        if piece.prompt is not None:
-            self.scored = piece.prompt
+        if piece.prompt is not None and self.given is None:
+            self.given = tell_prompt(self.plan, self.prompt, piece.prompt)
         if not self._echoed and (piece.token is not None or piece.finish or piece.prompt is not None):
             self._echoed = True
             text += self.prompt.text
-            if self.plan.logprobs is not None:
-                self._tell_prompt(fields)
+            if self.plan.logprobs is not None and self.given is not None:
+                fields = {name: list(values) for name, values in self.given.fields.items()}
         if piece.token is not None:
             self.ids.append(piece.token)
             if piece.scored is not None:
                 self.total += piece.scored.nats
                 if self.plan.logprobs is not None:
-                    self._tell(fields, piece.token, piece.scored, self._offsets.add(piece.token), self.plan.logprobs)
+                    _tell(fields, self.plan, piece.token, piece.scored, self._offsets.add(piece.token))
         text += piece.text
         self.text += text
         self.finish = piece.finish
@@ -90,27 +133,7 @@ class Choice:
 
     def prompt_logprobs(self) -> list[dict[str, Any]]:
         """For each token of the prompt its alternatives by id, as vLLM tells them; the first one too."""
-        names, told = self.plan.served.names, []
-        for token, scored in zip(self.prompt.ids, self.scored or [], strict=False):
-            every = {**dict(scored.top[: self.plan.prompt_logprobs]), token: scored.nats}
-            told.append(
-                {str(each): {"logprob": logprob(nats), "decoded_token": names[each]} for each, nats in every.items()}
-            )
-        return told
-
-    def _tell_prompt(self, fields: dict[str, list[Any]]) -> None:
-        offsets = Offsets(self.plan.writer.tokenizer)
-        top = self.plan.logprobs or 0
-        for token, scored in zip(self.prompt.ids, self.scored or [], strict=True):
-            self._tell(fields, token, scored, offsets.add(token), top)
-
-    def _tell(self, fields: dict[str, list[Any]], token: int, scored: Scored, offset: int, top: int) -> None:
-        names = self.plan.served.names
-        fields["tokens"].append(names[token])
-        fields["token_logprobs"].append(logprob(scored.nats))
-        every = {names[each]: logprob(nats) for each, nats in scored.top[:top]}
-        fields["top_logprobs"].append({**every, names[token]: logprob(scored.nats)})
-        fields["text_offset"].append(offset)
+        return [] if self.given is None else self.given.logprobs
 
 
 def best(choices: Sequence[Choice], count: int) -> list[Choice]:

@@ -49,6 +49,8 @@ class Continuation:
     """The same for the tokens of the prompt."""
     scores_first: bool = False
     """Whether the first token of the prompt is the user's own boundary, and is scored, as if after another one."""
+    unknown: int | None = None
+    """The token that stands for words which can be read but not predicted."""
     arrived: float = field(default_factory=time.monotonic)
     cancelled: bool = False
     began: float = 0.0
@@ -60,7 +62,8 @@ class Continuation:
         import torch
 
         self.sampler = Sampler(self.sampling)
-        self.sampler.begin(torch.tensor([list(self.prompt)]), first=self.number)
+        seen = list(self.prompt) if self.sampling.repetition_penalty != 1.0 else []
+        self.sampler.begin(torch.tensor([seen], dtype=torch.long), first=self.number)
         self.stream = TextStream(self.decoder, prompt=list(self.prompt), stop=self.stop)
         self.held = list(self.prompt)  # what the state of a model with a window holds, and the token to be read next
 

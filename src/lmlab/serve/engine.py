@@ -57,6 +57,7 @@ class Engine:
         self._closing = self._cutting = False
         self.ready = threading.Event()
         self.failed: BaseException | None = None
+        self._broken: Exception | None = None  # what a step raised while a job let the texts go on
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -66,6 +67,8 @@ class Engine:
         """Take texts to continue, all or none: an `OverloadedError` where the queue has no room for them."""
         with self._wake:
             self._check_open()
+            if len(self._inbox) + len(texts) > self.queue:
+                self._drop_cancelled()
             if len(self._inbox) + len(texts) > self.queue:
                 raise OverloadedError
             self._inbox.extend(texts)
@@ -86,16 +89,27 @@ class Engine:
             self._wake.notify()
         return future
 
+    def _drop_cancelled(self) -> None:
+        """Give the places of those that were cancelled while they waited to others."""
+        gone = [text for text in self._inbox if text.cancelled]
+        self._inbox = deque(text for text in self._inbox if not text.cancelled)
+        for text in gone:
+            self._finish(text, "cancelled")
+
     @property
     def load(self) -> int:
         """How many texts are being written or wait."""
         return len(self._inbox) + len(self._reading) + len(self._running) + len(self._joining)
 
-    def close(self, *, within: float = 0.0) -> None:
-        """Take nothing more; what is not finished `within` so many seconds is cut off."""
+    def stop(self) -> None:
+        """Take nothing more; what was taken goes on."""
         with self._wake:
             self._closing = True
             self._wake.notify()
+
+    def close(self, *, within: float = 0.0) -> None:
+        """Take nothing more; what is not finished `within` so many seconds is cut off."""
+        self.stop()
         self._thread.join(within)
         with self._wake:
             self._cutting = True
@@ -146,15 +160,30 @@ class Engine:
         if not future.set_running_or_notify_cancel():
             return
         try:
-            future.set_result(function(self._turn))
+            future.set_result(function(self._pause))
         except Exception as error:
             future.set_exception(error)
+        if self._broken is not None:
+            raise self._broken
+
+    def _pause(self) -> None:
+        """Let the texts go on meanwhile; an error of theirs is none of the job's, and ends the engine after it."""
+        if self._broken is None:
+            try:
+                self._turn()
+            except Exception as error:
+                self._broken = error
+        if self._broken is not None:
+            raise ClosedError(f"the engine has failed: {self._broken}")
 
     def _turn(self) -> None:
         """One step: let cancelled texts leave, read some of the prompts, write one token of each text."""
         if self.writer is None:
             return
-        self._leave([number for number, text in enumerate(self._running) if text.cancelled])
+        cancelled = [number for number, text in enumerate(self._running) if text.cancelled]
+        for number in cancelled:
+            self._finish(self._running[number], "cancelled")
+        self._leave(cancelled)
         self._admit()
         self._read()
         if self._joining:
@@ -184,10 +213,10 @@ class Engine:
         """Score the prompt where that is asked for, and read it where something is to be written."""
         assert self.writer is not None
         if text.prompt_top is not None:
-            scored = yield from score_prompt(self.writer, text.prompt, text.prompt_top, self.prefixes)
+            asked = text.prompt_top, self.prefixes, text.unknown
+            scored = yield from score_prompt(self.writer, text.prompt, *asked)
             if text.scores_first:
-                twice = [text.prompt[0]] * 2
-                scored = (yield from score_prompt(self.writer, twice, text.prompt_top, self.prefixes)) + scored
+                scored = (yield from score_prompt(self.writer, [text.prompt[0]] * 2, *asked)) + scored
             text.tell(Piece(prompt=scored))
         if text.tokens == 0:
             return None
@@ -203,17 +232,21 @@ class Engine:
                 self._finish(text, "cancelled")
                 continue
             try:
-                done += next(reading)
-            except StopIteration as end:
+                count, read = _next_of(reading)
+                if count is not None:
+                    done += count
+                    continue
                 self._reading.popleft()
-                if end.value is None:
+                if read is None:
                     self._finish(text, "length")
                 else:
-                    self._write([text], end.value.logits)
-                    self._go_on(text, end.value.state)
+                    self._write([text], read.logits)
+                    self._go_on(text, read.state)
             except Exception as error:  # of this one request, such as a token that the model does not have
-                self._reading.popleft()
-                self._finish(text, "error", str(error))
+                if self._reading and self._reading[0][0] is text:
+                    self._reading.popleft()
+                if not text.finish:
+                    self._finish(text, "error", str(error) or type(error).__name__)
 
     def _go_on(self, text: Continuation, state: State) -> None:
         """Let a text join the others, unless it has ended or its window is full."""
@@ -265,14 +298,10 @@ class Engine:
                 self._count(text)
 
     def _leave(self, gone: Sequence[int]) -> None:
-        """Let some of those that are running leave: the ended and the cancelled."""
+        """Let some of those that are running leave: the ended, the cancelled, and those that read again."""
         if not gone:
             return
         assert self._company is not None
-        for number in gone:
-            text = self._running[number]
-            if text.cancelled and not text.finish:
-                self._finish(text, "cancelled")
         index = self._company.leave(gone)
         self._running = [self._running[number] for number in index]
         self._tokens = [self._tokens[number] for number in index]
@@ -300,3 +329,11 @@ class Engine:
                 text.end(finish, "the server is shutting down" if self.failed is None else str(self.failed))
         for _, future in jobs:
             future.cancel()
+
+
+def _next_of(reading: Generator[int, None, Read | None]) -> tuple[int | None, Read | None]:
+    """How many tokens of a prompt the next piece has; None and what was read, when it is through."""
+    try:
+        return next(reading), None
+    except StopIteration as end:
+        return None, end.value

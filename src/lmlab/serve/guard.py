@@ -108,7 +108,7 @@ class Guard:
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         host = _name_of(headers.get(b"host", b"").decode("latin-1"))
-        if host not in self.rules.hosts:
+        if _bare(host) not in {_bare(name) for name in self.rules.hosts}:
             raise APIError(
                 f"the host {host[:80]!r} is not this server's name; to allow it: lmlab serve … --allow-host NAME",
                 status=403,
@@ -118,7 +118,7 @@ class Guard:
     def _check_token(self, scope: Message, headers: dict[bytes, bytes]) -> None:
         if self.rules.token is None or scope["path"] in OPEN:
             return
-        given = _token_of(headers.get(b"authorization", b""))
+        given = token_of(headers.get(b"authorization", b""))
         if not hmac.compare_digest(given, self.rules.token.encode()):
             raise APIError(
                 "the token is missing or wrong: send the header  Authorization: Bearer TOKEN",
@@ -217,7 +217,12 @@ def _name_of(host: str) -> str:
     return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
 
 
-def _token_of(header: bytes) -> bytes:
+def _bare(host: str) -> str:
+    """An address of IPv6 without its brackets."""
+    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
+
+
+def token_of(header: bytes) -> bytes:
     """The token of an Authorization header: Bearer, or the password of Basic, for which browsers ask by themselves."""
     kind, _, rest = header.partition(b" ")
     if kind.lower() == b"bearer":

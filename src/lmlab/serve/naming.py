@@ -20,7 +20,9 @@ class TokenNames:
         self.tokenizer = tokenizer
 
     def __getitem__(self, token: int) -> str:
-        return self._names[token] if token < len(self._names) else f"token_id:{token}"
+        if token < len(self._names):
+            return self._names[token]
+        return (self.tokenizer.is_open and self.tokenizer.decode([token])) or f"token_id:{token}"
 
     @cached_property
     def _names(self) -> list[str]:

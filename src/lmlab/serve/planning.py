@@ -13,6 +13,9 @@ from lmlab.serve.errors import APIError
 from lmlab.serve.requests import Completion, Prompt
 from lmlab.serve.served import Served
 
+MOST_TOLD = 2**20
+"""Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class PromptText:
@@ -60,11 +63,12 @@ class Plan:
         """The texts to be written, `best_of` for each prompt; `tell` is given the number of the text and its pieces."""
         found = []
         for place, prompt in enumerate(self.prompts):
+            framed = self.framed(prompt)
             for sample in range(self.best_of):
                 number = place * self.best_of + sample
                 found.append(
                     Continuation(
-                        prompt=self.framed(prompt),
+                        prompt=framed,
                         tokens=self.tokens,
                         sampling=self.sampling,
                         decoder=self.writer.tokenizer,
@@ -75,6 +79,7 @@ class Plan:
                         top=0 if self.logprobs is None and self.best_of > self.n else self.logprobs,
                         prompt_top=self.prompt_top if sample == 0 else None,
                         scores_first=self.has_boundary(prompt),
+                        unknown=self.writer.tokenizer.unknown,
                     )
                 )
         return found
@@ -107,6 +112,7 @@ def plan(body: Completion, served: Served) -> Plan:
         )
     if body.use_beam_search and (body.stream or tokens == 0):
         raise APIError("use_beam_search: give max_tokens, and do not stream", param="use_beam_search")
+    _check_told(body, prompts, tokens=tokens, best_of=best_of)
     return Plan(
         served=served,
         writer=writer,
@@ -123,6 +129,22 @@ def plan(body: Completion, served: Served) -> Plan:
         length_penalty=body.length_penalty or 0.0,
         return_ids=bool(body.return_token_ids),
     )
+
+
+def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int, best_of: int) -> None:
+    """Refuse what would fill the memory with log-probabilities, of written tokens and of those that are given back."""
+    read = sum(len(prompt.ids) for prompt in prompts)
+    told = 0
+    if body.logprobs is not None:
+        told += (tokens * len(prompts) + (read if body.echo else 0)) * best_of * (1 + body.logprobs)
+    if body.prompt_logprobs is not None:
+        told += read * best_of * (1 + body.prompt_logprobs)
+    if told > MOST_TOLD:
+        raise APIError(
+            f"{told} log-probabilities: this server tells at most {MOST_TOLD} in an answer; ask for fewer texts, "
+            "tokens or alternatives",
+            param="prompt_logprobs" if body.logprobs is None else "logprobs",
+        )
 
 
 def read_prompts(given: Prompt | None, served: Served, param: str) -> list[PromptText]:
@@ -149,7 +171,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
                 raise APIError(
                     f"{param}: token {unknown[0]} is not in the vocabulary of {served.vocabulary}", param=param
                 )
-            found.append(PromptText(ids=each, text=tokenizer.decode(each)))
+            found.append(PromptText(ids=each, text=decode(each, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -157,6 +179,14 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
                 code="context_length_exceeded",
             )
     return found
+
+
+def decode(ids: Sequence[int], served: Served, param: str) -> str:
+    """The text of tokens; a 400 that names the field where one of them has none."""
+    try:
+        return served.lm.text_tokenizer.decode(ids)
+    except ValueError as error:
+        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:

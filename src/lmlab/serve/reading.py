@@ -99,10 +99,14 @@ class ScoresEvery(Protocol):
 
 
 def score_prompt(
-    model: PredictsNext, tokens: Sequence[int], top: int, prefixes: Prefixes
+    model: PredictsNext, tokens: Sequence[int], top: int, prefixes: Prefixes, unknown: int | None = None
 ) -> Generator[int, None, list[Scored]]:
-    """How probable each token after the first is, as `lmlab score` reckons it: a long text in overlapping windows."""
+    """How probable each token after the first is, as `lmlab score` reckons it: a long text in overlapping windows.
+
+    A word that an open vocabulary reads but cannot predict is as probable as the `unknown` token.
+    """
     scored: list[Scored] = []
+    targets = [unknown if unknown is not None and token >= model.vocabulary else token for token in tokens]
     count, size = len(tokens) - 1, prefixes.piece
     for window in windows(count, model.window or max(count, 1)):
         state: State = None
@@ -115,7 +119,7 @@ def score_prompt(
                 prefixes.keep(tokens[: start + size], Read(last, state))
             skip = max(0, window.first - start)
             if skip < len(ids):
-                scored += surprisals(logits[skip:], tokens[first + skip + 1 : first + len(ids) + 1], top)
+                scored += surprisals(logits[skip:], targets[first + skip + 1 : first + len(ids) + 1], top)
             yield len(ids)
     return scored
 

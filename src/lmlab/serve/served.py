@@ -8,11 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from lmlab.decoding.writing import Writer
 from lmlab.language_model import LanguageModel
-from lmlab.models.abilities import ABILITIES, PredictsNext, ability
+from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError
 from lmlab.serve.naming import TokenNames
+from lmlab.tokenizers.spellings import NEW_WORDS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,6 +41,8 @@ class Served:
     lm: LanguageModel
     engine: Engine
     limits: Limits
+    writing: Writer | None = None
+    """The run as one that continues texts, if it does."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     @cached_property
@@ -50,10 +54,19 @@ class Served:
     def names(self) -> TokenNames:
         return TokenNames(self.lm.text_tokenizer)
 
+    def get_ready(self) -> None:
+        """Wait until the engine takes texts, and make what the first request would wait for."""
+        self.engine.ready.wait()
+        if self.lm.tokenizer is not None:
+            self.names[0]
+
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model knows; an imported one may have more than its tokenizer."""
-        return int(getattr(self.lm.model, "vocabulary", self.lm.text_tokenizer.vocabulary))
+        """How many tokens the model reads; an imported one may have more than its tokenizer, an open one new words."""
+        tokenizer = self.lm.text_tokenizer
+        if tokenizer.is_open:
+            return tokenizer.vocabulary + NEW_WORDS.count
+        return int(getattr(self.lm.model, "vocabulary", tokenizer.vocabulary))
 
     @cached_property
     def boundary_name(self) -> str:
@@ -68,15 +81,15 @@ class Served:
 
         return f"lmlab-{__version__}-{self.lm.text_tokenizer.fingerprint[:12]}"
 
-    def writer(self) -> Any:
+    def writer(self) -> Writer:
         """The role that continues texts; an error that names what the run can do, where it cannot."""
-        if self.engine.writer is None:
+        if self.writing is None:
             raise APIError(
                 f"{self.name} does not continue texts; what it does: {', '.join(self.abilities) or 'nothing'}",
                 param="model",
                 code="unsupported",
             )
-        return self.lm.writer
+        return self.writing
 
     def card(self) -> dict[str, Any]:
         """What /v1/models says of it."""
@@ -93,9 +106,17 @@ class Served:
 
 def serve_run(name: str, lm: LanguageModel, *, limits: Limits) -> Served:
     """A run with an engine of its own, which has begun to get ready."""
-    writer = ability(lm.model, PredictsNext) if lm.tokenizer is not None else None
-    engine = Engine(lm.model, writer=writer, rows=limits.rows, queue=limits.queue)
-    return Served(name=name, lm=lm, engine=engine, limits=limits)
+    writer = _writer_of(lm)
+    engine = Engine(lm.model, writer=None if writer is None else writer.model, rows=limits.rows, queue=limits.queue)
+    return Served(name=name, lm=lm, engine=engine, limits=limits, writing=writer)
+
+
+def _writer_of(lm: LanguageModel) -> Writer | None:
+    """The run as one that continues texts; None where the library refuses that, whatever its reason."""
+    try:
+        return lm.writer
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)

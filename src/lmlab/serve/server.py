@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from lmlab.serve.app import close_runs
+from lmlab.serve.connections import make_config
 from lmlab.serve.guard import Guard
 from lmlab.serve.served import Runs
 
@@ -19,33 +19,6 @@ DRAIN = 8.0
 SWITCH = 0.0005
 """Seconds after which the engine's thread gives way to the web's, ten times sooner than is usual: small models keep the
 interpreter busy, and every message would wait for its turn."""
-HEADERS_WITHIN = 10.0
-"""Seconds in which the head of a request must be there, from the first moment of a connection."""
-
-
-class PatientProtocol(H11Protocol):
-    """HTTP/1.1 that does not wait for ever for the head of a first request."""
-
-    _waiting: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._waiting = self.loop.call_later(HEADERS_WITHIN, self._give_up)
-
-    def handle_events(self) -> None:
-        super().handle_events()
-        if self.cycle is not None and self._waiting is not None:
-            self._waiting.cancel()
-            self._waiting = None
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        if self._waiting is not None:
-            self._waiting.cancel()
-        super().connection_lost(exc)
-
-    def _give_up(self) -> None:
-        if self.cycle is None and not self.transport.is_closing():
-            self.transport.close()
 
 
 class Server(uvicorn.Server):
@@ -60,7 +33,7 @@ class Server(uvicorn.Server):
     async def startup(self, sockets: Any = None) -> None:
         sys.setswitchinterval(SWITCH)
         for served in self.runs.served.values():
-            await asyncio.to_thread(served.engine.ready.wait)
+            await asyncio.to_thread(served.get_ready)
         await super().startup(sockets)
         if self.started and self.servers and self.servers[0].sockets:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -75,18 +48,4 @@ class Server(uvicorn.Server):
 
 def make_server(app: Guard, runs: Runs, *, host: str, port: int, drain: float = DRAIN) -> Server:
     """A server that is ready to run; texts in the writing have `drain` seconds when it is told to stop."""
-    config = uvicorn.Config(
-        app,
-        host=host,
-        port=port,
-        http=PatientProtocol,
-        ws="none",
-        log_level="warning",
-        access_log=False,
-        server_header=False,
-        timeout_keep_alive=30,
-        timeout_graceful_shutdown=1,
-        backlog=2048,
-        h11_max_incomplete_event_size=32768,
-    )
-    return Server(config, runs, drain=drain)
+    return Server(make_config(app, host=host, port=port), runs, drain=drain)

@@ -70,14 +70,16 @@ def make_app(
     names: Sequence[str] = (),
     talk: Path | None = None,
     texts: Sequence[Path] = (),
+    works: Works | None = None,
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
     The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
-    are further ones under which it may be asked, `talk` is the file of a lecture.
+    are further ones under which it may be asked, `talk` is the file of a lecture. Who gives `works` can close them
+    however the server ends.
     """
     shelf, guarded = Shelf(folder), not is_loopback(host)
-    works = Works(shelf.folder, texts)
+    works = works or Works(shelf.folder, texts)
     seen = threading.Event()
 
     @asynccontextmanager

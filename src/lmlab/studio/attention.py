@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from threading import Lock
 from typing import TYPE_CHECKING, Annotated, Any
+from weakref import ref
 
 from fastapi import APIRouter
 from pydantic import Field
@@ -16,9 +17,14 @@ from lmlab.studio.shelf import Shelf
 
 if TYPE_CHECKING:
     from lmlab.analysis.attention import Attention
+    from lmlab.language_model import LanguageModel
 
 KEPT = 4
 """Passes that are remembered: with a token masked and without, of the text before and of this one."""
+
+
+ROOM = 2**28
+"""Bytes of weights that are remembered, but for the last pass."""
 
 
 class Asked(Config):
@@ -43,26 +49,31 @@ class Passes:
     """The last few passes, so that going from layer to layer reads the text once."""
 
     def __init__(self, shelf: Shelf) -> None:
-        self.shelf, self._kept, self._lock = shelf, OrderedDict[str, "dict[str, Attention]"](), Lock()
+        self.shelf, self._lock = shelf, Lock()
+        self._kept: OrderedDict[str, tuple[ref[LanguageModel], dict[str, Attention]]] = OrderedDict()
 
     def read(self, asked: Asked) -> dict[str, Attention]:
         """The attention of a text, by kind."""
         from lmlab.analysis.attention import read_attention
 
         with self.shelf.using(asked.run) as model:
-            key = f"{id(model)} {asked.model_dump_json(include=set(Asked.model_fields))}"
+            key = asked.model_dump_json(include=set(Asked.model_fields))
             with self._lock:
-                if key in self._kept:
+                if key in self._kept and self._kept[key][0]() is model:  # not one that was trained further since
                     self._kept.move_to_end(key)
-                    return self._kept[key]
+                    return self._kept[key][1]
             if not asked.text.strip():
                 raise ValueError("the text is empty: write something to look at")
             found = read_attention(model, asked.text, target=asked.target, masked=asked.masked)
             with self._lock:
-                self._kept[key] = found
-                while len(self._kept) > KEPT:
+                self._kept[key] = ref(model), found
+                self._kept.move_to_end(key)
+                while len(self._kept) > 1 and (len(self._kept) > KEPT or self._size() > ROOM):
                     self._kept.popitem(last=False)
             return found
+
+    def _size(self) -> int:
+        return sum(each.weights.nbytes for _, found in self._kept.values() for each in found.values())
 
 
 def make_router(shelf: Shelf) -> APIRouter:

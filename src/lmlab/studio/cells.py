@@ -61,6 +61,10 @@ class Firing(NamedTuple):
     outside: float
 
 
+PATTERN_WITHIN = 10.0
+"""Seconds that a regular expression may take."""
+
+
 def make_router(shelf: Shelf) -> APIRouter:
     router = APIRouter()
 
@@ -92,8 +96,9 @@ def make_router(shelf: Shelf) -> APIRouter:
 
         if asked.property == "pattern" and not asked.pattern:
             raise ValueError("pattern is empty: write a regular expression, for instance \\d+")
-        wanted = matches(asked.pattern) if asked.property == "pattern" else find_property(asked.property)
-        name = asked.pattern if asked.property == "pattern" else asked.property
+        named = asked.property != "pattern"
+        wanted = find_property(asked.property) if named else matches(asked.pattern, within=PATTERN_WITHIN)
+        name = asked.property if named else asked.pattern
         text = asked.text or held_out_text(shelf.find(asked.run))
         with shelf.using(asked.run) as model:
             pass

@@ -17,7 +17,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from lmlab.studio.answers import answer, plain
-from lmlab.studio.shelf import Shelf, parse_lines
+from lmlab.studio.shelf import Shelf, open_inside, parse_lines
 from lmlab.units import read_speed, training_seconds
 
 EVERY = 1.0
@@ -36,7 +36,7 @@ class Tail:
     def more(self) -> tuple[list[dict[str, Any]], bool]:
         """The points of the lines that are new, and whether all before them is void: the first time, or a new file."""
         try:
-            with open(self.path, "rb") as file:
+            with open_inside(self.path) as file:
                 stat = os.fstat(file.fileno())
                 again = stat.st_size < self.place or self.inode != stat.st_ino
                 if again:

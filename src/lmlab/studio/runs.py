@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from lmlab.studio.answers import answer
-from lmlab.studio.shelf import Shelf, describe, read
+from lmlab.studio.shelf import Shelf, describe, open_inside, read
 
 LONGEST_CARD = 60_000
 """Characters of a model card that are shown."""
@@ -32,7 +32,8 @@ def make_router(shelf: Shelf) -> APIRouter:
 
 def _card(path: Path) -> str:
     try:
-        return (path / "README.md").read_text(encoding="utf-8", errors="replace")[:LONGEST_CARD]
+        with open_inside(path / "README.md") as file:
+            return file.read(4 * LONGEST_CARD).decode("utf-8", "replace")[:LONGEST_CARD]
     except OSError:
         return ""
 

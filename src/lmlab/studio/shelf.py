@@ -10,12 +10,13 @@ from __future__ import annotations
 import json
 import os
 import platform
+import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lmlab.models import LINEAGE
 from lmlab.names import suggest
@@ -27,6 +28,8 @@ DEEPEST = 5
 """Folders between the studio's and a run's."""
 INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
 """What lies in a run and is none of its own."""
+LARGEST = 2**24
+"""Bytes of a JSON file; what is larger is no table."""
 MOST_OPEN = 12
 """Models that are kept in memory; the one that was not used for longest goes first."""
 
@@ -46,6 +49,7 @@ class Shelf:
         if not self.folder.is_dir():
             raise ValueError(f"{folder} is not a folder; name one that holds runs, for instance: lmlab studio runs")
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
 
     def paths(self) -> dict[str, Path]:
@@ -94,14 +98,18 @@ class Shelf:
         weights = path / "model.safetensors"
         if not weights.is_file():
             raise ValueError(f"{name} has no weights yet: it is being trained, or was stopped before it saved any")
-        stat = weights.stat()
-        stamp = stat.st_mtime_ns, stat.st_size
+        now = weights.stat()
+        stamp = now.st_mtime_ns, now.st_size
         with self._lock:
+            loading = self._loading.setdefault(name, threading.Lock())
+        with loading:  # others may go on with other runs meanwhile
             held = self._opened.get(name)
             if held is None or held.stamp != stamp:
                 from lmlab.language_model import load
 
-                held = self._opened[name] = _Opened(load(path), stamp)
+                held = _Opened(load(path), stamp)
+        with self._lock:
+            self._opened[name] = held
             self._opened.move_to_end(name)
             while len(self._opened) > MOST_OPEN:
                 self._opened.popitem(last=False)
@@ -115,10 +123,20 @@ def _is_run(path: Path) -> bool:
 def read(path: Path) -> dict[str, Any]:
     """A JSON file that is a table; an empty one where it is none."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        with open_inside(path) as file:
+            found = json.loads(file.read(LARGEST))
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def open_inside(path: Path) -> BinaryIO:
+    """A file of a run; an OSError where it is a link, which may lead out of the folder, or a pipe, which may hang."""
+    number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
+    if not stat.S_ISREG(os.fstat(number).st_mode):
+        os.close(number)
+        raise OSError(f"{path} is no regular file")
+    return os.fdopen(number, "rb")
 
 
 def describe(name: str, path: Path) -> dict[str, Any]:
@@ -177,7 +195,7 @@ def _best(path: Path) -> float | None:
 
 def _tail(path: Path, size: int = 65536) -> list[dict[str, Any]]:
     try:
-        with open(path, "rb") as file:
+        with open_inside(path) as file:
             file.seek(0, os.SEEK_END)
             start = max(0, file.tell() - size)
             file.seek(start)

@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.serve.errors import APIError
+from lmlab.serve.guard import token_of
 from lmlab.studio.answers import answer
 from lmlab.studio.works import TRAINED, Wanted, Works
 
@@ -26,8 +27,8 @@ def make_router(works: Works, *, token: str | None) -> APIRouter:
     router = APIRouter()
 
     def knows(authorization: Annotated[str, Header()] = "") -> None:
-        given = authorization.removeprefix("Bearer ").strip()
-        if token is not None and not hmac.compare_digest(given.encode(), token.encode()):
+        given = token_of(authorization.encode("latin-1", "replace"))
+        if token is not None and not hmac.compare_digest(given, token.encode()):
             raise APIError(
                 "this needs the token: open the address that lmlab studio printed in the terminal",
                 status=401,

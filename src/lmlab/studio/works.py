@@ -85,7 +85,7 @@ class Work:
         self.said = tempfile.TemporaryFile()  # noqa: SIM115 (held as long as the work)
         environment = {**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"}
         self.process = subprocess.Popen(
-            [sys.executable, "-m", *self.command],
+            [sys.executable, "-P", "-m", *self.command],  # -P: what lies in this folder is never imported
             stdin=subprocess.DEVNULL,
             stdout=self.said,
             stderr=subprocess.STDOUT,
@@ -162,7 +162,7 @@ class Works:
         return [work.about() for work in reversed(self._works)]
 
     def close(self) -> None:
-        """Stop what is running, and wait until it has saved."""
+        """Stop what is running, and wait until it has saved; a second time does nothing."""
         for work in self._works:
             work.stop()
         for work in self._works:

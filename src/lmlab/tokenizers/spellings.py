@@ -7,6 +7,7 @@ are those of ELMo (Peters et al. 2018), of which a text begins and ends with a w
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from threading import Lock
 from typing import TYPE_CHECKING
@@ -40,32 +41,48 @@ def spell(words: Iterable[bytes | int], *, letters: int = MOST_LETTERS) -> Lette
 
 
 class NewWords:
-    """Words that no file has, numbered as they are met: the same word has the same number as long as a process lives.
+    """Words that no file has, numbered as they are met: a word has the same number as long as it is remembered.
 
     So texts of users are ids like all others, on their way to a model that asks for the letters. What is kept on disk
-    holds no such number.
+    holds no such number. Only so many words are remembered as there is `room` for: of those met longest ago the numbers
+    are given to no other word, and are an error from then on.
     """
 
-    def __init__(self) -> None:
-        self._numbers: dict[str, int] = {}
-        self._words: list[str] = []
+    def __init__(self, *, room: int = 2**27) -> None:
+        self.room, self.count = room, 0  # bytes, about; how many numbers were given
+        self._numbers: OrderedDict[str, int] = OrderedDict()  # the one met longest ago first
+        self._words: dict[int, str] = {}
+        self._size = 0
         self._lock = Lock()
 
     def number(self, word: str) -> int:
-        found = self._numbers.get(word)
-        if found is not None:
-            return found
         with self._lock:
-            if word not in self._numbers:
-                self._words.append(word)
-                self._numbers[word] = len(self._words) - 1
-            return self._numbers[word]
+            found = self._numbers.get(word)
+            if found is not None:
+                self._numbers.move_to_end(word)
+                return found
+            number, self.count = self.count, self.count + 1
+            self._numbers[word], self._words[number] = number, word
+            self._size += _size_of(word)
+            while self._size > self.room and len(self._numbers) > 1:
+                old, forgotten = self._numbers.popitem(last=False)
+                del self._words[forgotten]
+                self._size -= _size_of(old)
+            return number
 
     def word(self, number: int) -> str:
-        return self._words[number]
+        found = self._words.get(number)
+        if found is None:
+            raise ValueError(f"new word {number} is not known, or forgotten after many others: give the text again")
+        return found
 
     def words(self, numbers: Sequence[int]) -> list[str]:
-        return [self._words[number] for number in numbers]
+        return [self.word(number) for number in numbers]
+
+
+def _size_of(word: str) -> int:
+    """The bytes that a word takes, with its places in both tables, roughly."""
+    return len(word.encode(errors="replace")) + 200
 
 
 NEW_WORDS = NewWords()

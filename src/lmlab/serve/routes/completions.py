@@ -11,13 +11,13 @@ from typing import Any
 
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.beams import search
-from lmlab.serve.choices import Choice, best
+from lmlab.serve.choices import Choice, Given, best, tell_prompt
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError
 from lmlab.serve.planning import Plan, plan
-from lmlab.serve.reading import Scored
 from lmlab.serve.requests import Completion, LenientCompletion
 from lmlab.serve.served import Runs
 from lmlab.serve.waiting import call, refusing, unless_gone
@@ -29,7 +29,7 @@ def completions(runs: Runs) -> APIRouter:
 
     async def complete(request: Request, body: Completion) -> Any:
         served = runs.find(body.model)
-        todo = plan(body, served)
+        todo = await asyncio.to_thread(plan, body, served)
         head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -39,14 +39,15 @@ def completions(runs: Runs) -> APIRouter:
         }
         if todo.beams is not None:
             choices, usage = await call(served, request, lambda pause: search(todo, pause))
-            return JSONResponse({**head, "choices": choices, "usage": usage})
-        texts, pieces = _submit(todo)
+            return await asyncio.to_thread(JSONResponse, {**head, "choices": choices, "usage": usage})
+        texts, pieces = await _submit(todo)
         if body.stream:
             usage_too = body.stream_options is not None and body.stream_options.include_usage
             events = _stream(todo, texts, pieces, head, usage_too=usage_too)
-            return StreamingResponse(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+            return Events(events, texts)
         try:
-            return JSONResponse({**head, **await unless_gone(request, _whole(todo, texts, pieces))})
+            told = await unless_gone(request, _whole(todo, texts, pieces))
+            return await asyncio.to_thread(JSONResponse, {**head, **told})
         finally:
             _cancel(texts)
 
@@ -57,23 +58,45 @@ def completions(runs: Runs) -> APIRouter:
 
 
 Pieces = asyncio.Queue[tuple[int, Piece]]
+BACKLOG = 2**15
+"""Pieces that may wait for a client who reads more slowly than they are written; its texts are then cancelled."""
 
 
-def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
+class Events(StreamingResponse):
+    """A stream of events whose texts are cancelled when it ends, also where its client was gone before it began."""
+
+    def __init__(self, events: AsyncIterator[str], texts: list[Continuation]) -> None:
+        super().__init__(events, media_type="text/event-stream", headers={"X-Accel-Buffering": "no"})
+        self.texts = texts
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            _cancel(self.texts)
+
+
+async def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
     """Give the texts to the engine; their pieces come in the queue."""
     pieces: Pieces = asyncio.Queue()
-    texts = todo.continuations(_telling(pieces))
+    texts: list[Continuation] = []
+    texts += await asyncio.to_thread(todo.continuations, _telling(pieces, texts))
     with refusing(todo.served):
         todo.served.engine.submit(texts)
     return texts, pieces
 
 
-def _telling(pieces: Pieces) -> Callable[[int, Piece], None]:
+def _telling(pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece], None]:
     loop = asyncio.get_running_loop()
+
+    def put(told: tuple[int, Piece]) -> None:
+        pieces.put_nowait(told)
+        if pieces.qsize() == BACKLOG:
+            _cancel(texts)
 
     def tell(number: int, piece: Piece) -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(pieces.put_nowait, (number, piece))
+            loop.call_soon_threadsafe(put, (number, piece))
 
     return tell
 
@@ -92,31 +115,33 @@ def _cancel(texts: list[Continuation]) -> None:
         text.cancel()
 
 
-async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[tuple[int, Piece, list[Scored] | None]]:
-    """The pieces with the number of their text and the scores of its prompt, for which the others of it wait."""
-    scored: dict[int, list[Scored]] = {}
+async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[tuple[int, Piece, Given | None]]:
+    """The pieces with the number of their text and what is told of its prompt, for which the others of it wait."""
+    given: dict[int, Given] = {}
     waiting: dict[int, list[tuple[int, Piece]]] = {}
     while left:
         number, piece = await pieces.get()
         if piece.error:
             raise APIError(piece.error, status=503 if piece.finish == "cancelled" else 500)
+        if piece.finish == "cancelled":
+            raise APIError(f"the stream is read too slowly: {BACKLOG} pieces wait to be sent", status=503)
         prompt = number // todo.best_of
         ready = [(number, piece)]
         if piece.prompt is not None:
-            scored[prompt] = piece.prompt
+            given[prompt] = await asyncio.to_thread(tell_prompt, todo, todo.prompts[prompt], piece.prompt)
             ready += waiting.pop(prompt, [])
-        elif todo.prompt_top is not None and prompt not in scored:
+        elif todo.prompt_top is not None and prompt not in given:
             waiting.setdefault(prompt, []).append((number, piece))
             continue
         for each, told in ready:
             left -= bool(told.finish)
-            yield each, told, scored.get(prompt)
+            yield each, told, given.get(prompt)
 
 
 async def _whole(todo: Plan, texts: list[Continuation], pieces: Pieces) -> dict[str, Any]:
-    choices = _choices(todo)
-    async for number, piece, scored in _in_order(todo, len(texts), pieces):
-        choices[number].scored = scored
+    choices = await asyncio.to_thread(_choices, todo)
+    async for number, piece, given in _in_order(todo, len(texts), pieces):
+        choices[number].given = given
         choices[number].take(piece)
     answers, written = [], sum(len(choice.ids) for choice in choices)
     for place in range(len(todo.prompts)):
@@ -129,10 +154,10 @@ async def _stream(
     todo: Plan, texts: list[Continuation], pieces: Pieces, head: dict[str, Any], *, usage_too: bool
 ) -> AsyncIterator[str]:
     """Server-sent events: a chunk for each token, the usage if asked for, and [DONE]; or an error."""
-    choices, rest = _choices(todo), {"usage": None} if usage_too else {}
+    choices, rest = await asyncio.to_thread(_choices, todo), {"usage": None} if usage_too else {}
     try:
-        async for number, piece, scored in _in_order(todo, len(texts), pieces):
-            choices[number].scored = scored
+        async for number, piece, given in _in_order(todo, len(texts), pieces):
+            choices[number].given = given
             delta = choices[number].take(piece)
             if piece.prompt is not None and todo.prompt_logprobs is not None:
                 delta["prompt_logprobs"] = choices[number].prompt_logprobs()
@@ -143,8 +168,6 @@ async def _stream(
         yield "data: [DONE]\n\n"
     except APIError as error:
         yield _event(error.body())
-    finally:
-        _cancel(texts)
 
 
 def _event(content: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 from collections.abc import Callable
 from dataclasses import replace
@@ -28,7 +29,7 @@ def embeddings(runs: Runs) -> APIRouter:
         served = runs.find(body.model)
         if ability(served.lm.model, GivesVectors) is None:
             raise APIError(f"{served.name} has no vectors; what it does: {', '.join(served.abilities)}", param="model")
-        texts = read_prompts(body.input, served, "input")
+        texts = await asyncio.to_thread(read_prompts, body.input, served, "input")
         vectors = await call(served, request, lambda pause: _read(served, texts, body, pause))
         if body.dimensions is not None:
             if body.dimensions > vectors.shape[1]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -44,7 +44,11 @@ def roles(runs: Runs) -> APIRouter:
             )
             for each in items
         ]
-        found = await call(served, request, lambda pause: predictor.predict(examples))
+        found = await call(
+            served,
+            request,
+            lambda pause: replace(predictor, progress=lambda done, total: pause()).predict(examples),
+        )
         data = [{"index": number, **_prediction(each)} for number, each in enumerate(found)]
         return {"object": "list", "model": served.name, "task": predictor.task.name, "data": data}
 

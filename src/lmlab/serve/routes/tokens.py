@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from lmlab.serve.errors import APIError
+from lmlab.serve.planning import decode
 from lmlab.serve.requests import Detokenize, Tokenize
 from lmlab.serve.served import Runs, Served
 
@@ -16,7 +17,7 @@ def tokens(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     @router.post("/tokenize", summary="The tokens of a text")
-    async def tokenize(body: Tokenize) -> dict[str, Any]:
+    def tokenize(body: Tokenize) -> dict[str, Any]:
         served = runs.find(body.model)
         ids = _encode(served, body.prompt)
         if body.add_special_tokens:
@@ -24,11 +25,11 @@ def tokens(runs: Runs) -> APIRouter:
         return {"tokens": ids, "count": len(ids), "max_model_len": served.card()["max_model_len"]}
 
     @router.post("/detokenize", summary="The text of tokens")
-    async def detokenize(body: Detokenize) -> dict[str, Any]:
+    def detokenize(body: Detokenize) -> dict[str, Any]:
         served = runs.find(body.model)
         if any(token >= served.vocabulary for token in body.tokens):
             raise APIError(f"tokens: all must be below the vocabulary of {served.vocabulary}", param="tokens")
-        return {"prompt": served.lm.text_tokenizer.decode(body.tokens)}
+        return {"prompt": decode(body.tokens, served, "tokens")}
 
     @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
     async def info(model: str | None = None) -> dict[str, Any]:

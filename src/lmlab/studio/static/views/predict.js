@@ -15,7 +15,8 @@ const draws = {
   },
   spans: (page, data, state) => {
     const { span, value, probability } = data.prediction;
-    const pieces = span ? [state.second.slice(0, span[0]), state.second.slice(...span), state.second.slice(span[1])] : [state.second];
+    const letters = [...state.second], cut = (from, to) => letters.slice(from, to).join(""); // as Python counts them
+    const pieces = span ? [cut(0, span[0]), cut(...span), cut(span[1])] : [state.second];
     return { pictures: [h("p", {}, "Answer: ", h("b", {}, value || "there is none in the context"), probability !== null && ` (${percent(probability)})`), h("p", {}, pieces.map((each, at) => at === 1 ? h("mark", {}, each) : each))], tables: [table("Answers", ["answer", "score"], Object.entries(data.prediction.scores))] };
   },
 };

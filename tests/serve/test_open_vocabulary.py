@@ -1,0 +1,105 @@
+"""Runs that are served by what the library says of them: those that read letters, both ways, or backwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+import torch
+from serving import Running, serving
+
+from lmlab.language_model import LanguageModel
+from lmlab.models import load_class
+from lmlab.prompting import ask, find_template
+from lmlab.prompting.items import Item, Items
+from lmlab.tokenizers import train
+from lmlab.tokenizers.spellings import Spellings
+from standins import TEXT, random_model
+
+SETTINGS: dict[str, Any] = {"width": 8, "cells": 12, "layers": 1, "filters": [[1, 4], [2, 4]], "highways": 1}
+
+
+def reads_letters(kind: str) -> LanguageModel:
+    tokenizer = train("spelled:20", [TEXT])
+    torch.manual_seed(0)
+    cls = load_class(kind)
+    told = {"vocabulary": tokenizer.predicted, "letters": 50, "unknown": tokenizer.unknown}
+    model = cls(cls.Config(**SETTINGS, **told)).eval()
+    model.spell_by(Spellings(tokenizer))
+    return LanguageModel(model=model, tokenizer=tokenizer)
+
+
+def reads_backwards() -> LanguageModel:
+    lm = random_model("lstm", train("bytes", [TEXT]), width=8, layers=1)
+    return replace(lm, own_frame=replace(lm.frame, backwards=("tokens",)))
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[Running]:
+    kinds = {"lm-1b": reads_letters("lm-1b"), "elmo": reads_letters("elmo"), "backwards": reads_backwards()}
+    with serving({**kinds, "none": replace(kinds["backwards"], tokenizer=None, own_frame=None)}) as running:
+        yield running
+
+
+def post(server: Running, path: str, **body: Any) -> httpx.Response:
+    return httpx.post(server.address + path, json=body, timeout=60)
+
+
+@pytest.mark.parametrize("kind", ["lm-1b", "elmo"])
+def test_words_that_nobody_has_seen(served: Running, kind: str) -> None:
+    prompt = "the zyxwv sat on a qwrtp"
+    asked = {"model": kind, "prompt": prompt, "max_tokens": 4, "temperature": 0, "repetition_penalty": 1.3}
+    answer = post(served, "/v1/completions", **asked)
+    assert answer.status_code == 200, answer.text
+    expected = served.lm(kind).generate(prompt, tokens=4, temperature=0.0, repetition_penalty=1.3)
+    assert answer.json()["choices"][0]["text"] == expected
+    echoed = post(served, "/v1/completions", model=kind, prompt=prompt, max_tokens=0, echo=True, logprobs=1)
+    assert echoed.status_code == 200, echoed.text
+    fields = echoed.json()["choices"][0]["logprobs"]
+    assert fields["tokens"][1].strip() == "zyxwv"
+    writer = served.lm(kind).writer
+    (ids,) = [writer.frame.row(a=writer.tokenizer.encode(prompt))["tokens"]]
+    with torch.inference_mode():
+        own, _ = writer.model.score(torch.tensor([ids[:-1]]), torch.tensor([ids[1:]]), writer.model.start(1))
+    assert fields["token_logprobs"] == pytest.approx((-own[0]).tolist(), abs=1e-5)
+    tokens = post(served, "/tokenize", model=kind, prompt=prompt).json()["tokens"]
+    again = post(served, "/v1/completions", **{**asked, "prompt": tokens})
+    assert again.json()["choices"][0]["text"] == expected
+    assert post(served, "/detokenize", model=kind, tokens=tokens).json()["prompt"].strip() == prompt
+    assert post(served, "/detokenize", model=kind, tokens=[10**8]).status_code == 400
+
+
+def test_who_reads_backwards_or_no_text_does_not_write(served: Running) -> None:
+    for kind in ("backwards", "none"):
+        answer = post(served, "/v1/completions", model=kind, prompt="the")
+        assert answer.status_code == 400, answer.text
+        assert answer.json()["error"]["code"] == "unsupported"
+
+
+def test_a_run_without_a_tokenizer_says_so(served: Running) -> None:
+    answers = [
+        post(served, "/tokenize", model="none", prompt="the"),
+        post(served, "/detokenize", model="none", tokens=[1]),
+        post(served, "/v1/embeddings", model="none", input="the"),
+        httpx.get(f"{served.address}/tokenizer_info", params={"model": "none"}),
+    ]
+    for answer in answers:
+        assert answer.status_code == 400, answer.text
+        assert "no tokenizer" in answer.json()["error"]["message"]
+
+
+def test_offsets_count_the_text_as_it_was_given(served: Running) -> None:
+    prompt = "the   cat \n  sat"  # spaces that no token holds
+    answer = post(served, "/v1/completions", model="lm-1b", prompt=prompt, max_tokens=0, echo=True, logprobs=0)
+    (choice,) = answer.json()["choices"]
+    assert choice["text"] == prompt
+    assert choice["logprobs"]["text_offset"] == [0, 6, 10, 13]
+
+
+def test_who_reads_backwards_is_not_asked() -> None:
+    items = [Item({"a": "the cat"}, ("good", "bad"), 0), Item({"a": "a dog"}, ("good", "bad"), 1)]
+    with pytest.raises(ValueError, match="reads backwards"):
+        ask(reads_backwards(), find_template("sentiment"), Items(items, items))
