@@ -146,7 +146,7 @@ class XLNet(EncoderModel):
         """A memory of nothing."""
         width = self.config.width if self.training else 2 * self.config.width
         nothing = self.embedding.weight.new_empty(batch_size, 0, width)
-        return Memory((nothing,) * self.config.layers, projected=not self.training)
+        return Memory((nothing,) * self.config.layers, projected=not self.training, longest=self.memory)
 
     def forward(
         self,
@@ -228,7 +228,8 @@ class XLNet(EncoderModel):
             collect.append(x)
         count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
         distances = None if self.training else asking.distances
-        return x, Memory(tuple(memories), not self.training, distances, count)
+        is_apart = state is not None and state.is_apart
+        return x, Memory(tuple(memories), not self.training, distances, count, self.memory, is_apart)
 
     def _asking(
         self,
