@@ -49,6 +49,7 @@ from lmlab.training.learner import Learner
 from lmlab.training.loop import choose_device, plan_steps, train
 from lmlab.training.progress import Progress
 from lmlab.training.resume import RunDirectory
+from lmlab.training.weight_average import check_average
 from lmlab.units import main_unit
 
 PROGRESS = "progress.json"
@@ -230,6 +231,7 @@ class Training:
         """The loader of the training text, and what evaluates on the validation text."""
         model, objective, corpus = self.learner.model, self.learner.objective, self.corpus
         order, seed = self.settings.order, self.settings.seed
+        check_average(self.settings, validated=corpus.valid is not None)
         streams = order in ("streams", "varied") or (order == "auto" and model.carries)
 
         def load(part: Any) -> Loader:
