@@ -232,7 +232,7 @@ class Training:
         model, objective, corpus = self.learner.model, self.learner.objective, self.corpus
         order, seed = self.settings.order, self.settings.seed
         check_average(self.settings, validated=corpus.valid is not None)
-        streams = order in ("streams", "varied") or (order == "auto" and model.carries)
+        streams = self.settings.streams(carries=model.carries)
 
         def load(part: Any) -> Loader:
             loader = objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams)
@@ -246,6 +246,7 @@ class Training:
                 self.learner,
                 corpus.valid,
                 window=window,
+                streams=streams,
                 tokens=self.settings.evaluation_tokens,
                 more=self._more_metrics(recipe),
             )
@@ -336,15 +337,17 @@ def training_window(model: Model, wanted: int | None) -> int:
 
 
 def validation(
-    learner: Learner, split: Any, *, window: int, tokens: int, more: dict[str, Any] | None = None
+    learner: Learner, split: Any, *, window: int, streams: bool, tokens: int, more: dict[str, Any] | None = None
 ) -> Evaluate:
     """A function that gives the learner's loss and metrics on the same part of a split each time."""
     if parts := split.parts():
         each = max(1, tokens // len(parts))
-        validators = {name: validation(learner, part, window=window, tokens=each) for name, part in parts.items()}
+        validators = {
+            name: validation(learner, part, window=window, streams=streams, tokens=each) for name, part in parts.items()
+        }
         return partial(evaluate_parts, validators)
     batch = max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
-    loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=learner.model.carries)
+    loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=streams)
     units = loader.units_per_step
     most = max(1, int(tokens // units[main_unit(units)]))
     return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})

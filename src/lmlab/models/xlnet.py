@@ -158,7 +158,10 @@ class XLNet(EncoderModel):
         state: State = None,
         collect: list[Tensor] | None = None,
     ) -> Output:
-        """The content stream, every token seeing all others: what tasks read. After a `state`, the memory too."""
+        """The content stream, every token seeing all others: what tasks read. After a `state`, the memory, too.
+
+        The memory is given unless there is padding, which it would remember.
+        """
         length = tokens.shape[1]
         real = _real(tokens, lengths)
         sees = None if real is None else real[:, None].expand(-1, length, -1)
@@ -173,7 +176,7 @@ class XLNet(EncoderModel):
                 collect[:] = [each.masked_fill(~real[..., None], 0) for each in collect]
                 hidden = collect[-1]
             hidden = hidden if at is None else choose(hidden, at)
-        return Output(hidden, None if state is None else memory)
+        return Output(hidden, memory if real is None else None)
 
     def run(
         self,
