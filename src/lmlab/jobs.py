@@ -38,7 +38,6 @@ from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
-from lmlab.objectives.objective import Objective
 from lmlab.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.allocator import keep_buffers
@@ -305,7 +304,7 @@ class Training:
                     self.settings,
                     planned=self.planned,
                     evaluate=self.evaluate,
-                    bytes_per_token=likelihood_bytes(self.learner.objective, self.corpus),
+                    bytes_per_token=likelihood_bytes(self.learner, self.corpus),
                     keeper=keeper,
                     on_log=on_log,
                     on_begin=begin,
@@ -353,9 +352,13 @@ def validation(
     return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})
 
 
-def likelihood_bytes(objective: Objective, corpus: Corpus) -> tuple[float, float] | None:
-    """Bytes per predicted token of the training and the validation text, where the loss is the likelihood of it."""
-    if not objective.likelihood:
+def likelihood_bytes(learner: Learner, corpus: Corpus) -> tuple[float, float] | None:
+    """Bytes per predicted token of the training and the validation text, where the loss is the likelihood of it.
+
+    That of a model which sees ahead when it reads a text at once is none: `lmlab score` reads token by token.
+    """
+    objective = learner.objective
+    if not objective.likelihood or getattr(ability(learner.model, PredictsNext), "sees_ahead", False):
         return None
     valid = corpus.valid or corpus.train
     return corpus.train.bytes_per_token(), valid.bytes_per_token(text_alone=objective.separates)
