@@ -33,7 +33,7 @@ def test_systems_by_name_and_by_what_they_predict() -> None:
     assert {"ngram", "lstm", "gpt2", "transformer-xl"} <= set(left_to_right)
     assert choose_systems("masked") == MASKED
     assert {"bert", "roberta", "albert", "electra"} <= set(MASKED)
-    assert not set(left_to_right) & set(MASKED)
+    assert set(left_to_right) & set(MASKED) == {"xlnet"}, "it predicts both, and is ranked under each question"
     assert choose_systems("masked, gpt2") == [*MASKED, "gpt2"]
     assert set(choose_systems("all,masked")) == set(COMPARED)
     with pytest.raises(ValueError, match="unknown model 'lsmt'; did you mean 'lstm'"):
@@ -98,7 +98,7 @@ def test_too_little_test_text_says_how_much_is_needed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("system", [name for name in COMPARED if name != "ngram"])
-@pytest.mark.parametrize("target", [60_000, 2_000_000])
+@pytest.mark.parametrize("target", [57_000, 2_000_000])
 def test_widths_are_matched_within_five_percent(system: str, target: int) -> None:
     cls = load_class(system)
     size = "tiny" if target < 1e6 else "small"

@@ -13,6 +13,15 @@ from lmlab.layers.cache import Slot
 from lmlab.layers.positions import rows_from
 
 
+def check_pairs(head_width: int) -> None:
+    """A ValueError where the components of a head do not come in pairs."""
+    if head_width % 2:
+        raise ValueError(
+            f"a head of width {head_width} cannot be turned in pairs; choose a width that is an even multiple of the "
+            f"heads"
+        )
+
+
 class Rotary(nn.Module):
     """(x₁, x₂) -> (x₁ cos mθᵢ − x₂ sin mθᵢ, x₂ cos mθᵢ + x₁ sin mθᵢ) with θᵢ = base^(−2i/d), equation 34.
 
@@ -25,11 +34,7 @@ class Rotary(nn.Module):
 
     def __init__(self, window: int, head_width: int, *, base: float = 10000.0) -> None:
         super().__init__()
-        if head_width % 2:
-            raise ValueError(
-                f"a head of width {head_width} cannot be turned in pairs; choose a width that is an even multiple of "
-                f"the heads"
-            )
+        check_pairs(head_width)
         frequencies = base ** (-torch.arange(0, head_width, 2) / head_width)
         angles = torch.arange(window)[:, None] * frequencies
         self.register_buffer("table", torch.cat((angles.cos(), angles.sin()), 1), persistent=False)  # [window, d]

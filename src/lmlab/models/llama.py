@@ -19,7 +19,7 @@ from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.grouped_attention import GroupedAttention, check_groups
 from lmlab.layers.rms_norm import RMSNorm
-from lmlab.layers.rotary import Rotary
+from lmlab.layers.rotary import Rotary, check_pairs
 from lmlab.layers.softmax import Softmax
 from lmlab.models.gpt import initialise
 from lmlab.models.model import ModelConfig
@@ -27,7 +27,9 @@ from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 
 
 def _divides_heads(groups: int, info: ValidationInfo) -> int:
-    check_groups(info.data.get("heads", groups), groups)
+    if {"width", "heads"} <= info.data.keys():
+        check_groups(info.data["heads"], groups)
+        check_pairs(info.data["width"] // info.data["heads"])
     return groups
 
 

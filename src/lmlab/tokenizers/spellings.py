@@ -12,11 +12,11 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from lmlab.tokenizers.tokenizer import Tokenizer
 
 BEGIN_TEXT, END_TEXT, BEGIN_WORD, END_WORD, PADDING = range(256, 261)
@@ -75,6 +75,8 @@ class Spellings:
     """The letters of every token of a tokenizer, whatever its kind, and of words that are new to it."""
 
     def __init__(self, tokenizer: Tokenizer, *, letters: int = MOST_LETTERS) -> None:
+        import torch  # here, because tokenizers are used where nothing so heavy is
+
         self.count, self.letters = tokenizer.vocabulary, letters
         self.table = torch.from_numpy(spell(_texts(tokenizer), letters=letters))  # [V, letters]
 
@@ -84,7 +86,7 @@ class Spellings:
         new = (tokens >= self.count).nonzero()[:, 0].cpu()
         if len(new):
             words = NEW_WORDS.words((tokens.cpu()[new] - self.count).tolist())
-            known[new] = torch.from_numpy(spell([word.encode() for word in words], letters=self.letters))
+            known[new] = self.table.new_tensor(spell([word.encode() for word in words], letters=self.letters))
         return known.to(tokens.device).long()
 
 
