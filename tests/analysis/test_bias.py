@@ -45,6 +45,19 @@ def test_odds_are_means_over_templates() -> None:
     assert "Blodgett" in found._repr_html_()
 
 
+def test_bars_and_their_intervals_are_against_one_mean() -> None:
+    torch.manual_seed(0)
+    lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
+    words = {"thing": ["mat", "log"], "other": ["mat"]}  # one of the words has more templates
+    given = Templates("x", ("cat", "dog"), ["the {group} sat on the {thing}", "a {other} and a {group}"], words)
+    found = measure_bias(lm, given)
+    assert sum(each.relative for each in found.words) == pytest.approx(0, abs=1e-9)
+    (bars,) = found.figures()
+    bar = next(each for each in bars.bars if each.name == "mat")
+    assert bar.low < bar.value < bar.high
+    assert bar.value - bar.low == pytest.approx(bar.high - bar.value)
+
+
 def test_templates_are_checked(tmp_path: Path) -> None:
     assert read_templates().groups == ("she", "he")
     file = tmp_path / "mine.toml"

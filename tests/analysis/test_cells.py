@@ -10,6 +10,7 @@ from lmlab.analysis.cell_search import rank_cells, search_cells
 from lmlab.analysis.cells import CellText, Part, Read, cell_parts, read_cells
 from lmlab.analysis.layer_mix import SEGMENT
 from lmlab.analysis.properties import find_property, in_brackets, in_quotes, late_in_line, matches
+from lmlab.checkpoint import teach_letters
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
 from lmlab.layers.watching import watching
 from lmlab.metrics.auc import areas
@@ -20,7 +21,7 @@ from tolerances import rounding
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 
 
-@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm"])
+@pytest.mark.parametrize("kind", ["rnn", "gru", "lstm", "awd-lstm"])
 def test_the_watched_pass_is_the_fused_one(kind: str) -> None:
     torch.manual_seed(0)
     lm = random_model(kind, train("words", [TEXT]), width=12, hidden=12, layers=2)
@@ -62,6 +63,33 @@ def test_long_texts_carry_their_state_from_segment_to_segment() -> None:
     (values,) = read.activations.values()
     assert values.shape == (len(read.tokens), 6)
     assert np.allclose(values, layers[1][0, 1:].numpy(), atol=rounding(terms=6, depth=40, growth=8))
+
+
+def test_xlnet_reads_both_ways_in_pieces() -> None:
+    torch.manual_seed(0)
+    lm = random_model("xlnet", train("characters", [TEXT]), width=8, heads=2, layers=1, inner=12, memory=4)
+    read = read_cells(lm, TEXT[: SEGMENT + 30])
+    later = read_cells(lm, TEXT[SEGMENT - 1 : SEGMENT + 30])  # the first piece has the boundary, too
+    (values,), (alone,) = read.activations.values(), later.activations.values()
+    assert np.allclose(values[SEGMENT - 1 :], alone, atol=1e-5)
+    assert not np.allclose(alone[0], next(iter(read_cells(lm, TEXT[SEGMENT - 1]).activations.values()))[0], atol=1e-3)
+
+
+def test_elmo_shows_the_cells_from_left_to_right_of_words_that_it_spells() -> None:
+    torch.manual_seed(0)
+    tokenizer = train("spelled:6", [TEXT])
+    shape = {"vocabulary": tokenizer.predicted, "width": 6, "cells": 9, "filters": [[2, 6]], "letter_width": 4}
+    lm = random_model("elmo", tokenizer, **shape)
+    teach_letters(lm.model, tokenizer)
+    read = read_cells(lm, "the quokka sat on the wombat", parts=["hidden"])
+    assert read.tokens == ["the", "quokka", "sat", "on", "the", "wombat"]
+    assert [part.place for part in read.activations] == [f"recurrent.0.layers.{n}.inside.hidden" for n in range(2)]
+    layers: list[torch.Tensor] = []
+    row = lm.frame.row(a=tokenizer.encode("the quokka sat on the wombat"))["tokens"]
+    with torch.no_grad():
+        lm.model(torch.tensor([row]), collect=layers)
+    tolerance = rounding(terms=9, depth=20, growth=8)
+    assert np.allclose(read.activations[next(iter(read.activations))], layers[1][0, 1:-1, :6], atol=tolerance)
 
 
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "transformer-xl"])
@@ -127,14 +155,20 @@ def test_a_planted_cell_is_found_and_judged_on_the_other_half() -> None:
     marks = in_quotes(text)
     values = generator.normal(size=(800, 30)).astype(np.float32)
     values[:, 17] = -3 * marks + generator.normal(size=800)
-    values[:400, 5] = 9 * marks[:400]  # it follows the property only where it is searched
+    values[400:, 5] = 9 * marks[400:]  # it follows the property only where it is judged
     read = Read(text, list(text), [(i, i + 1) for i in range(800)], {Part(1, "cell", "x"): values})
-    found = rank_cells(read, marks, name="quotes")
+    found = rank_cells(read, marks, name="quotes", top=30)
     best = found.found[0]
     assert (best.layer, best.part, best.unit, best.sign) == (1, "cell", 17, -1)
     assert best.held_out == pytest.approx(areas(-values[400:, 17:18], marks[400:])[0])
     assert best.held_out > 0.95
-    assert next(cell for cell in found.found if cell.unit == 5).held_out < 0.6
+    assert [cell.searched for cell in found.found] == sorted((cell.searched for cell in found.found), reverse=True)
+    assert 5 in [cell.unit for cell in found.found if abs(cell.held_out - 0.5) == 0.5]  # perfect there, and not first
+    values[:400, 5] = 9 * marks[:400]
+    values[400:, 5] = generator.normal(size=400)  # perfect where it is searched, chance where it is judged
+    first = rank_cells(read, marks, name="quotes").found[0]
+    assert (first.unit, first.searched) == (5, 1.0)
+    assert first.held_out < 0.6
     assert "".join(piece for piece, _ in found.excerpt) == text[400:]
 
 

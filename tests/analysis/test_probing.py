@@ -13,6 +13,7 @@ import torch
 from lmlab.analysis.probe import Examples, accuracy_counts, description_length, fit
 from lmlab.analysis.probing import _read, probe
 from lmlab.analysis.probing_sets import SETS, Item, Question, ask, ask_sentences
+from lmlab.checkpoint import teach_letters
 from lmlab.data.reading.treebank import read_treebank
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
@@ -129,6 +130,32 @@ def test_vectors_are_means_over_pieces_and_pairs_are_joined() -> None:
     pair = _read(lm, [Item(words, [Question((0, 1), "b")])])
     the = vectors.vectors[:3].mean(0)
     assert np.allclose(pair.layers[1][0], np.concatenate([the, expected, the * expected]), atol=1e-5)
+
+
+def test_the_twin_reads_letters_too() -> None:
+    tokenizer = train("spelled:6", [TEXT])
+    shape = {"vocabulary": tokenizer.predicted, "width": 6, "cells": 9, "filters": [[2, 6]], "letter_width": 4}
+    lm = random_model("lm-1b", tokenizer, **shape)
+    teach_letters(lm.model, tokenizer)
+    found = probe(lm, items(20, 0), items(10, 1), control=False)
+    assert found.layers[0].random is not None
+    assert found.layers[0].random > 0.5  # its vectors differ from word to word
+
+
+def test_classes_that_were_never_learnt_cannot_judge() -> None:
+    lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
+    asked = ask_sentences(["the cat sat", "a dog ran"], ["a", "b"])
+    with pytest.raises(ValueError, match=r"none of the 2 answers to judge by is of the classes .*\(a, b\)"):
+        probe(lm, asked, ask_sentences(["the cat sat", "a dog ran"], ["c", "d"]), twin=False)
+
+
+def test_fitting_leaves_the_common_generator_alone() -> None:
+    x, y = torch.randn(40, 3), torch.arange(40) % 2
+    before = torch.random.get_rng_state()
+    first, second = (fit(Examples(x, y), classes=2, kind="mlp", seed=3) for _ in range(2))
+    description_length(Examples(x, y), classes=2)
+    assert torch.equal(torch.random.get_rng_state(), before)
+    assert torch.equal(first.log_probabilities(x), second.log_probabilities(x))
 
 
 def test_sentences_have_no_types_and_no_control() -> None:

@@ -34,7 +34,29 @@ def test_vectors_are_those_of_embed_also_around_a_far_word() -> None:
 def test_neighbours_by_hand() -> None:
     known = torch.tensor([[1.0, 0.0], [0.0, 1.0], [5.0, 0.5]])
     assert nearest_senses(torch.tensor([[2.0, 0.02], [0.1, 3.0]]), known, ["a", "b", "c"]) == ["a", "b"]
-    assert nearest_senses(known, known, ["a", "b", "c"], alone=True) == ["c", "c", "a"]
+    others = ~torch.eye(3, dtype=torch.bool)
+    assert nearest_senses(known, known, ["a", "b", "c"], apart=others) == ["c", "c", "a"]
+    others[0] = False
+    assert nearest_senses(known, known, ["a", "b", "c"], apart=others) == [None, "c", "a"]
+
+
+def test_another_occurrence_in_the_same_sentence_does_not_judge() -> None:
+    torch.manual_seed(0)
+    lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
+    same = [Occurrence(["cat", "cat"], place, "a") for place in (0, 1)]
+    found = read_senses_of(lm, "cat", [*same, Occurrence(["the", "cat"], 1, "b")])
+    assert [each.accuracy for each in found.layers] == [0.0, 0.0]  # of either a sense nothing but the other is near
+    assert read_senses_of(lm, "cat", [*same, *same]).layers[0].accuracy is None
+
+
+def test_words_without_pieces_are_left_out() -> None:
+    lm = random_model(
+        "bert", train("wordpiece:120", [TEXT]).with_roles(["cls", "sep", "mask", "pad"]), width=8, heads=2
+    )
+    nothing = "\u200b"  # the normaliser leaves nothing of it
+    found = read_senses_of(lm, "cat", [*[Occurrence(["the", "cat"], 1)] * 3, Occurrence(["the", nothing], 1)])
+    assert (len(found.points), found.left_out) == (3, 1)
+    assert "1 occurrences left out" in found.notes()[-1]
 
 
 def test_components_are_those_of_scikit_learn() -> None:

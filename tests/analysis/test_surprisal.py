@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lmlab.analysis.surprisal import compare_surprisals, read_surprisals
+from lmlab.checkpoint import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 
@@ -32,6 +33,17 @@ def test_words_sum_to_the_text(spec: str) -> None:
         assert math.fsum(word.bits for word in each.words) == pytest.approx(alone.bits, rel=1e-5)
         assert [token.bits for token in each.tokens] == pytest.approx([bits for _, bits in alone.surprisals], rel=1e-4)
     assert found.bits == pytest.approx(lm.score(TEXTS).bits, rel=1e-5)
+
+
+def test_words_that_the_file_does_not_have_keep_their_letters() -> None:
+    tokenizer = train("spelled:6", [TEXT])
+    shape = {"vocabulary": tokenizer.predicted, "width": 6, "cells": 9, "filters": [[2, 6]], "letter_width": 4}
+    torch.manual_seed(0)
+    lm = random_model("lm-1b", tokenizer, **shape)
+    teach_letters(lm.model, tokenizer)
+    (found,) = read_surprisals(lm, "the quokka sat\non a wombat").texts
+    assert [token.token for token in found.tokens] == ["the", "quokka", "sat", "<eos>", "on", "a", "wombat"]
+    assert math.fsum(word.bits for word in found.words) == pytest.approx(lm.score("the quokka sat\non a wombat").bits)
 
 
 def test_a_word_is_the_sum_of_its_letters_and_the_space_before_it() -> None:

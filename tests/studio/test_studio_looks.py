@@ -71,7 +71,8 @@ def test_the_selection_is_counted_in_characters(client: Any) -> None:
 def test_units_that_follow_a_pattern_are_judged_on_held_out_text(client: Any) -> None:
     text = "".join(f"word {n} (see {n}) and more text here. " for n in range(60))
     found = ask(client, "cells/follow", run=WEIRD, property="pattern", pattern=r"\(.*?\)", text=text)
-    assert found["cells"][0]["held_out"] >= found["cells"][-1]["held_out"]
+    searched = [each["searched"] for each in found["cells"]]
+    assert searched == sorted(searched, reverse=True)  # what judges has no part in the order
     assert {figure["kind"] for figure in found["shown"]["figures"]} == {"ColouredText", "Bars"}
 
 

@@ -165,6 +165,19 @@ def test_a_run_of_every_task(task: str, seeds: int, tmp_path: Path) -> None:
     assert ("How well each type is found" in checker.text) == (task == "tagging")
 
 
+def test_a_notebook_shows_the_scores() -> None:
+    results = [make_result("tagging", how="baseline", name="majority", value=None)]
+    results += [make_result("tagging", how="full", seed=seed, value=0.7 - 0.1 * seed) for seed in range(2)]
+    checker = Checker()
+    shown = make_study("run", "tagging", results)._repr_html_()
+    checker.feed(shown)
+    assert not checker.open
+    assert EVIL not in shown
+    assert checker.seen.count("tr") == 3  # the head, the baseline, and both seeds in one
+    assert "65.0" in checker.text
+    assert "nan" not in checker.text
+
+
 def test_mistakes_come_surest_first_and_say_what_is_true(tmp_path: Path) -> None:
     write_lines(tmp_path, "spans")
     facts = gather_facts(make_study("run", "spans", [make_result("spans")]), tmp_path)["evidence"]

@@ -15,6 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from lmlab.analysis.minimal_pairs import HasScorer
@@ -84,7 +85,7 @@ class Bias(Viewed):
     @property
     def mean(self) -> float:
         """The preference over all words."""
-        return math.fsum(word.odds for word in self.words) / len(self.words)
+        return fmean(word.odds for word in self.words)
 
     def lead(self) -> str:
         most, least = self.words[0], self.words[-1]
@@ -132,11 +133,9 @@ def measure_bias(
     by_word: dict[str, list[float]] = {}
     for word, first, second in sentences:
         by_word.setdefault(word, []).append(bits[first] - bits[second])
-    overall = math.fsum(map(math.fsum, by_word.values())) / len(sentences)
-    found = []
-    for word, odds in by_word.items():
-        value, low, high = mean_interval(odds)
-        found.append(WordOdds(word, value, low, high, value - overall, len(odds)))
+    estimates = {word: mean_interval(odds) for word, odds in by_word.items()}
+    overall = fmean(each.value for each in estimates.values())  # of words: some may be in more templates than others
+    found = [WordOdds(word, *each, each.value - overall, len(by_word[word])) for word, each in estimates.items()]
     return Bias(given.name, given.groups, sorted(found, key=lambda each: -each.odds), score.pseudo)
 
 

@@ -52,7 +52,7 @@ class Crows(Viewed):
 
     def notes(self) -> list[str]:
         how = "by the words that both have, each given all others, as the authors do" if self.pseudo else "as a whole"
-        return [CROWS_LIMITS, f"sentences are compared {how}", LIMITS]
+        return [CROWS_LIMITS, f"sentences are compared {how}", "published: Nangia et al. 2020, table 2", LIMITS]
 
     def table(self) -> Table:
         rows: list[tuple[object, ...]] = [("all", *self.whole, self.pairs), *self.groups]

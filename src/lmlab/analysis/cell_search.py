@@ -1,7 +1,7 @@
 """The cells that best tell a property of places in a text, found on one part of it and judged on another.
 
 Of thousands of units some follow anything by chance, so those that do best on the first half are judged by their area
-under the ROC curve on the second half, which had no part in choosing them.
+under the ROC curve on the second half. That half has no part in choosing them, nor in which of them is named first.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FoundCell(NamedTuple):
 
 @dataclass(frozen=True)
 class CellSearch(Viewed):
-    """Units that tell a property, best on held-out text first."""
+    """Units that tell a property, best where they were searched first."""
 
     name: str
     found: list[FoundCell]
@@ -47,7 +47,7 @@ class CellSearch(Viewed):
     tokens: tuple[int, int]
     share: float
     excerpt: list[tuple[str, float]]
-    """The best unit over the beginning of the held-out text, −1 … 1: above zero it says that the property holds."""
+    """The first unit over the beginning of the held-out text, −1 … 1: above zero it says that the property holds."""
     title: str = field(default="Cells that tell a property", init=False)
 
     def lead(self) -> str:
@@ -59,8 +59,8 @@ class CellSearch(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            f"chosen on {self.tokens[0]:,} tokens, judged on {self.tokens[1]:,} others, of which {self.share:.0%} have "
-            f"the property; 0.5 is chance, 1 is perfect"
+            f"chosen and ranked on {self.tokens[0]:,} tokens, judged on {self.tokens[1]:,} others, of which "
+            f"{self.share:.0%} have the property; 0.5 is chance, 1 is perfect"
         ]
 
     def table(self) -> Table:
@@ -70,7 +70,7 @@ class CellSearch(Viewed):
     def figures(self) -> list[Figure]:
         bars = [Bar(f"layer {each.layer} {each.part} {each.unit}", each.held_out) for each in self.found]
         return [
-            ColouredText("The best unit over held-out text", self.excerpt, 1.0, unit="+.2f"),
+            ColouredText("The first unit over held-out text", self.excerpt, 1.0, unit="+.2f"),
             Bars("Area under the ROC curve on held-out text", bars, unit=".3f", least=0.5, most=1.0),
         ]
 
@@ -105,16 +105,15 @@ def rank_cells(read: Read, marks: Marks, *, name: str = "", top: int = TOP) -> C
                 f"{name or 'the property'} holds at {int(side.sum())} of {len(side)} tokens of half of the text: at "
                 f"least {FEWEST} must have it, and {FEWEST} must not; give a longer text, or another property"
             )
-    chosen: list[tuple[float, FoundCell]] = []
+    chosen: list[FoundCell] = []
     for part, values in read.activations.items():
         searched = areas(values[:half], labels[:half])
         for unit in np.argsort(-np.abs(searched - 0.5), kind="stable")[:top].tolist():
             sign = 1 if searched[unit] >= 0.5 else -1
             held_out = float(areas(sign * values[half:, unit : unit + 1], labels[half:])[0])
             cell = FoundCell(part.layer, part.name, unit, sign, float(0.5 + abs(searched[unit] - 0.5)), held_out)
-            chosen.append((cell.searched, cell))
-    kept = [cell for _, cell in sorted(chosen, key=lambda each: -each[0])[:top]]
-    found = sorted(kept, key=lambda cell: -cell.held_out)
+            chosen.append(cell)
+    found = sorted(chosen, key=lambda cell: -cell.searched)[:top]
     best = found[0]
     values = next(v for p, v in read.activations.items() if (p.layer, p.name) == (best.layer, best.part))
     first = values[:half, best.unit]

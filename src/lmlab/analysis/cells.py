@@ -6,9 +6,10 @@ their activations in colour. Shapes: T tokens, C units of a part.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -19,8 +20,9 @@ from lmlab.analysis.layer_mix import SEGMENT
 from lmlab.analysis.view import Viewed
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.recurrent import Layer
+from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import watching
-from lmlab.models.abilities import PredictsNext, ability
+from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import ColouredText, Figure
 from lmlab.pages.inspection import Table
@@ -42,8 +44,9 @@ def cell_parts(model: nn.Module) -> list[Part]:
     """All parts of a model that can be looked at, first layer first."""
     found: list[Part] = []
     recurrent = feeding = 0
+    packed = {each for module in model.modules() if isinstance(module, RecurrentEncoder) for each in module.modules()}
     for place, module in model.named_modules():
-        if isinstance(module, Layer) and ".layers." in f".{place}":
+        if isinstance(module, Layer) and module not in packed:  # layers over packed texts are not unrolled
             found += [Part(recurrent, name, f"{place}.inside.{name}") for name in module.PARTS]
             recurrent += 1
         elif isinstance(module, FeedForward):
@@ -59,8 +62,8 @@ def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
         parts = []  # an encoder reads packed texts, a decoder writes: neither reads a text alone
     if not parts:
         raise ValueError(
-            f"{type(model).__name__} has no cells or neurons to look at; take a run of rnn, gru or lstm, or a "
-            f"Transformer that reads one text"
+            f"{type(model).__name__} has no cells or neurons to look at; take a run of rnn, gru, lstm or awd-lstm, or "
+            f"a Transformer that reads one text"
         )
     names = list(dict.fromkeys(part.name for part in parts))
     if unknown := [name for name in wanted if name not in names]:
@@ -82,54 +85,54 @@ class Read(NamedTuple):
 def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     """The activations of a LanguageModel's units while it reads a text, at each of its tokens.
 
-    What carries a state reads a text of any length; a model with a window reads it in pieces that each begin anew.
+    What carries a state reads a text of any length, and of ELMo that is the direction from left to right; a model with
+    a window, or one that reads both ways (XLNet) or backwards, reads it in pieces that each begin anew.
     """
     network, tokenizer = model.model, model.text_tokenizer
     chosen = choose_parts(network, parts)
-    encoding = tokenizer.engine.encode(text, add_special_tokens=False)
-    if not encoding.ids:
+    ids, offsets = tokenizer.encode_places(text)
+    if not ids:
         raise ValueError("there is no token in the text to read")
     places = list(dict.fromkeys(part.place for part in chosen))
     seen: dict[str, list[Tensor]] = {place: [] for place in places}
-    for inputs, kept in _segments(model, encoding.ids):
+    for run, kept in _segments(model, ids):
         with watching(network, *places) as found:
-            state = inputs.pop("carry")(inputs)
-        del state
+            run()
         for place in places:
-            seen[place].append(torch.cat(found[place], dim=1)[0, kept].float().cpu())
+            seen[place] += [torch.cat(values, dim=1)[0, kept].float().cpu() for values in [found[place]] if values]
     values: dict[Part, Activations] = {}
     for part in chosen:
+        if not seen[part.place]:  # ELMo's other direction
+            continue
         value = torch.cat(seen[part.place])
         if part.name == NEURONS:
             value = network.get_submodule(part.place.rpartition(".")[0]).activation(value)
         values[part] = value.numpy()
-    shown = [tokenizer.show(token) for token in encoding.ids]
-    return Read(text, shown, encoding.offsets, values)
+    return Read(text, [tokenizer.show(token) for token in ids], offsets, values)
 
 
-def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[dict[str, Any], slice]]:
-    """Inputs of the passes over a text, with what runs each (`carry`), and the places of the text's tokens in them."""
+def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[Callable[[], object], list[int]]]:
+    """What runs each of the passes over a text, and the places of the text's tokens in it."""
     network, frame = model.model, model.frame
-    reader = ability(network, PredictsNext)
-    if network.window is None and reader is not None:
-        (boundary,) = frame.row()["tokens"]
-        stream, state = torch.tensor([[boundary, *ids]], device=network.device), reader.start(1)
+    both = ability(network, PredictsBothWays)
+    reader: Any = network if both is None else both.directions()[0]
+    if isinstance(reader, PredictsNext) and reader.window is None and not frame.backwards:
+        first, *_ = frame.row()["tokens"]
+        stream, state = torch.tensor([[first, *ids]], device=network.device), reader.start(1)
         for number, segment in enumerate(torch.split(stream, SEGMENT, dim=1)):
 
-            def carry(inputs: dict[str, Any]) -> Any:
+            def carry(segment: Tensor = segment) -> None:
                 nonlocal state
-                state = network(inputs["tokens"], state=state).state
-                return state
+                state = cast(Any, reader)(segment, state=state).state
 
-            yield {"tokens": segment, "carry": carry}, slice(1 if number == 0 else 0, None)
+            yield carry, list(range(1 if number == 0 else 0, segment.shape[1]))
         return
     room = (network.window or SEGMENT) - frame.overhead("tokens", "a")
     for start in range(0, len(ids), room):
         (row,) = frame.rows([{"a": list(ids[start : start + room])}])
         tokens = torch.tensor([row.inputs["tokens"].pieces], device=network.device)
-        first = row.inputs["tokens"].parts.index("a")
-        piece = slice(first, first + len(ids[start : start + room]))
-        yield {"tokens": tokens, "carry": lambda inputs: network(inputs["tokens"])}, piece
+        places = row.inputs["tokens"].places("a")
+        yield partial(network, tokens), [places[i] for i in range(len(places))]
 
 
 @dataclass(frozen=True)

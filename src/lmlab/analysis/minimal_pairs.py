@@ -191,8 +191,7 @@ def judge(
     ]
     offsets: dict[str, list[Span]] = {}
     if how == "critical":
-        encodings = scorer.tokenizer.engine.encode_batch(texts, add_special_tokens=False)
-        offsets = {text: encoding.offsets for text, encoding in zip(texts, encodings, strict=True)}
+        offsets = {text: scorer.tokenizer.encode_places(text)[1] for text in texts}
     judged = []
     for pair, spans in zip(given, regions, strict=True):
         good, bad = (

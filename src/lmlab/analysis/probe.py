@@ -6,8 +6,6 @@ Shapes: N examples, D width, K classes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import pairwise
 from typing import Literal, NamedTuple, get_args
 
@@ -18,6 +16,7 @@ from torch import Tensor, nn
 ProbeKind = Literal["linear", "mlp"]
 KINDS: tuple[ProbeKind, ...] = get_args(ProbeKind)
 HIDDEN = 64
+EPOCHS, BATCH = 12, 128
 PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
 """Of the data, after which the code is learnt anew (Voita & Titov 2020, section 3.2)."""
 
@@ -43,29 +42,33 @@ class Fitted(NamedTuple):
         return scores.log_softmax(-1)
 
 
-@contextmanager
-def seeded(seed: int) -> Iterator[None]:
-    """Random numbers of a seed inside, and those of outside as if nothing had been."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        yield
-
-
 def fit(examples: Examples, *, classes: int, kind: ProbeKind = "linear", decay: float = 1e-3, seed: int = 0) -> Fitted:
     """A linear probe at its optimum (it is convex), or one with a hidden layer of 64 ReLUs, of the given examples."""
     x, y = examples
     mean, spread = x.mean(0), x.std(0, unbiased=False).clamp_min(1e-4)
     x = (x - mean) / spread
-    with seeded(seed), torch.enable_grad():
-        network: nn.Module = nn.Linear(x.shape[1], classes)
+    generator = torch.Generator().manual_seed(seed)  # its own: several threads may fit at once
+    network: nn.Module
+    with torch.enable_grad():
         if kind == "mlp":
-            network = nn.Sequential(nn.Linear(x.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, classes))
-            _descend(network, x, y, decay=decay)
+            parts = _linear(x.shape[1], HIDDEN, generator), nn.ReLU(), _linear(HIDDEN, classes, generator)
+            network = nn.Sequential(*parts)
+            _descend(network, x, y, decay=decay, generator=generator)
         else:
-            nn.init.zeros_(network.weight)  # type: ignore[arg-type]
-            nn.init.zeros_(network.bias)  # type: ignore[arg-type]
+            network = _linear(x.shape[1], classes)
             _minimise(network, x, y, decay=decay)
     return Fitted(network.eval(), mean, spread)
+
+
+def _linear(width: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
+    """A linear layer of zeros, or with the weights that torch would draw."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, width, outputs)  # type: ignore[no-untyped-call]
+    for parameter in (layer.weight, layer.bias):
+        if generator is None:
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=generator)
+    return layer
 
 
 def _minimise(network: nn.Module, x: Tensor, y: Tensor, *, decay: float) -> None:
@@ -81,10 +84,10 @@ def _minimise(network: nn.Module, x: Tensor, y: Tensor, *, decay: float) -> None
     optimizer.step(closure)  # type: ignore[no-untyped-call]
 
 
-def _descend(network: nn.Module, x: Tensor, y: Tensor, *, decay: float, epochs: int = 12, batch: int = 128) -> None:
+def _descend(network: nn.Module, x: Tensor, y: Tensor, *, decay: float, generator: torch.Generator) -> None:
     optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=decay)
-    for _ in range(epochs):
-        for rows in torch.split(torch.randperm(len(x)), batch):
+    for _ in range(EPOCHS):
+        for rows in torch.split(torch.randperm(len(x), generator=generator), BATCH):
             optimizer.zero_grad()
             F.cross_entropy(network(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
@@ -100,8 +103,7 @@ def description_length(examples: Examples, *, classes: int, kind: ProbeKind = "l
 
     The first portion is sent by the uniform code, each later one by a probe fitted to all before it.
     """
-    with seeded(seed):
-        order = torch.randperm(len(examples.labels))
+    order = torch.randperm(len(examples.labels), generator=torch.Generator().manual_seed(seed))
     x, y = examples.vectors[order], examples.labels[order]
     sizes = {max(classes, round(portion * len(y))) for portion in PORTIONS}
     ends = sorted({size for size in sizes if size < len(y)} | {len(y)})

@@ -7,6 +7,7 @@ and beside a twin of the model with random weights, whose vectors know the words
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -15,22 +16,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmlab.analysis.layer_mix import read_layers
-from lmlab.analysis.probe import KINDS, Examples, ProbeKind, accuracy_counts, description_length, fit, seeded
+from lmlab.analysis.probe import KINDS, Examples, ProbeKind, accuracy_counts, description_length, fit
 from lmlab.analysis.probing_sets import Item
 from lmlab.analysis.view import Viewed
-from lmlab.layers.selection import Selection
+from lmlab.analysis.word_vectors import layer_widths, read_sentences
 from lmlab.metrics.intervals import wilson
-from lmlab.models.model import Model
+from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Figure, Lines
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import pad_rows
-from lmlab.tokenizers.words import read_words
+from lmlab.tokenizers.spellings import Spellings
 
-EVERY = Selection("concat", slice(None))
-AT_ONCE = 32
-"""Sentences read at once."""
+_SEEDING = threading.Lock()
 
 
 class LayerProbe(NamedTuple):
@@ -125,17 +122,23 @@ def probe(
         raise ValueError(f"probe {kind!r} is not known; allowed: {', '.join(KINDS)}")
     read, judged = _read(model, train), _read(model, test)
     classes = sorted({answer.label for answer in read.answers})
-    if len(classes) < 2 or not judged.answers:
+    if len(classes) < 2:
         raise ValueError(
             f"{len(read.answers)} answers of {len(classes)} classes to learn: at least two classes are needed"
         )
     number = {label: place for place, label in enumerate(classes)}
     kept = [i for i, answer in enumerate(judged.answers) if answer.label in number]
+    if not kept:
+        raise ValueError(
+            f"none of the {len(judged.answers)} answers to judge by is of the classes that are learnt "
+            f"({', '.join(classes[:5])}{', …' if len(classes) > 5 else ''}): give both parts the same kind of labels"
+        )
     left_out = read.left_out + judged.left_out + len(judged.answers) - len(kept)
     judged = judged._replace(answers=[judged.answers[i] for i in kept], layers=[each[kept] for each in judged.layers])
     truth = [torch.tensor([number[answer.label] for answer in part.answers]) for part in (read, judged)]
     guesses = [_control(read, judged, truth[0], seed)] if control and read.answers[0].type is not None else []
-    random = [_read(_twin(model, seed), train), _read(_twin(model, seed), test)] if twin else []
+    untaught = _twin(model, seed) if twin else None
+    random = [_read(untaught, part) for part in (train, test)] if twin else []
     found = []
     for layer, (x, z) in enumerate(zip(read.layers, judged.layers, strict=True)):
         right = _judge(x, truth[0], z, truth[1], classes=len(classes), kind=how, seed=seed)
@@ -174,51 +177,27 @@ class Features(NamedTuple):
     left_out: int
 
 
-@torch.no_grad()
 def _read(model: Any, items: Sequence[Item]) -> Features:
     """Vectors of words are the means over their pieces; of a pair a, b it is [a; b; a∘b]; of a sentence the mean."""
-    network, frame = model.model, model.frame
-    tokenizer = model.source_tokenizer or model.text_tokenizer
-    if not isinstance(network, Model):
-        model.embedder.read([])  # says what is missing
-        raise ValueError(f"{type(network).__name__} has no layers to probe: take a neural model")
     widths = layer_widths(model)
-    room = None if network.window is None else network.window - frame.overhead(frame.reads, "a")
     found: list[list[Tensor]] = [[] for _ in widths]
     answers: list[Answer] = []
     left_out = 0
-    for first in range(0, len(items), AT_ONCE):
-        group = items[first : first + AT_ONCE]
-        texts = [read_words(item.words, tokenizer) for item in group]
-        rows = [row.inputs[frame.reads] for row in frame.rows([{"a": text.pieces[:room]} for text in texts])]
-        tokens, lengths = pad_rows([row.pieces for row in rows], device=network.device)
-        mixed = read_layers(network, tokens, lengths, EVERY).float().cpu()  # [B, T, ΣD]
-        for item, text, row, vectors in zip(group, texts, rows, mixed, strict=True):
-            places = row.places("a")
-            pieces = vectors[[places[i] for i in range(len(places))]]
-            words = torch.tensor([-1 if word is None else word for word in text.words[: len(pieces)]])
-            for question in item.questions:
-                chosen = [pieces[words == place] for place in question.places] or [pieces]
-                if any(not len(each) for each in chosen):
-                    left_out += 1
-                    continue
-                means = [each.mean(0).split(widths) for each in chosen]
-                for layer, each in enumerate(zip(*means, strict=True)):
-                    joined = each[0] if len(each) == 1 else torch.cat([*each, each[0] * each[1]])
-                    found[layer].append(joined)
-                kind = " ".join(item.words[place].lower() for place in question.places[:1]) or None
-                answers.append(Answer(question.label, kind))
+    for item, sentence in zip(items, read_sentences(model, [item.words for item in items]), strict=True):
+        for question in item.questions:
+            read = [sentence.of(place) for place in question.places or [None]]
+            chosen = [each for each in read if each is not None]
+            if len(chosen) < len(read):
+                left_out += 1
+                continue
+            for layer, each in enumerate(zip(*(torch.split(mean, widths) for mean in chosen), strict=True)):
+                joined = each[0] if len(each) == 1 else torch.cat([*each, each[0] * each[1]])
+                found[layer].append(joined)
+            kind = " ".join(item.words[place].lower() for place in question.places[:1]) or None
+            answers.append(Answer(question.label, kind))
     if not answers:
         raise ValueError("no question is left to ask: the set is empty, or lies beyond the model's window")
     return Features([torch.stack(each) for each in found], answers, left_out)
-
-
-def layer_widths(model: Any) -> list[int]:
-    """How wide the vectors of each layer are."""
-    network, frame = model.model, model.frame
-    (row,) = frame.rows([{"a": [0]}])
-    tokens, lengths = pad_rows([row.inputs[frame.reads].pieces], device=network.device)
-    return [layer.shape[-1] for layer in network.layers(**{frame.reads: tokens}, lengths=lengths)]
 
 
 def _control(read: Features, judged: Features, truth: Tensor, seed: int) -> tuple[Tensor, Tensor]:
@@ -233,11 +212,17 @@ def _control(read: Features, judged: Features, truth: Tensor, seed: int) -> tupl
 
 
 def _twin(model: Any, seed: int) -> Any:
-    """The same model with random weights."""
+    """The same model with random weights, which knows the letters of the same words.
+
+    Models draw from the one generator that all threads have, so only one of them is made at a time.
+    """
     network = model.model
-    with seeded(seed):
-        fresh = type(network)(network.config).to(network.device).eval()
-    return replace(model, model=fresh, own_predictor=None)
+    with _SEEDING, torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        fresh = type(network)(network.config)
+    if isinstance(fresh, ReadsLetters):
+        fresh.spell_by(Spellings(model.text_tokenizer, letters=network.config.letters))
+    return replace(model, model=fresh.to(network.device).eval(), own_predictor=None)
 
 
 def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> int:

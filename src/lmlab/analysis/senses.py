@@ -6,6 +6,7 @@ is the nearest occurrence in other sentences one of the same sense? Shapes: N oc
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,17 +16,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmlab.analysis.layer_mix import read_layers
-from lmlab.analysis.probing import AT_ONCE, EVERY, layer_widths
 from lmlab.analysis.view import Viewed
+from lmlab.analysis.word_vectors import AT_ONCE, layer_widths, read_sentences
 from lmlab.data.reading.senses import Occurrence
 from lmlab.metrics.intervals import wilson
-from lmlab.models.model import Model
 from lmlab.pages.figures import Dot, Figure, Lines, Scatter
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress
-from lmlab.tokenizers.frames import pad_rows
-from lmlab.tokenizers.words import read_words
 
 Projection = Literal["pca", "tsne"]
 PROJECTIONS: tuple[Projection, ...] = get_args(Projection)
@@ -63,6 +60,8 @@ class Senses(Viewed):
     points: list[Point]
     counts: dict[str, int]
     majority: float | None = None
+    left_out: int = 0
+    """Occurrences whose word has no piece in the tokenizer."""
     title: str = field(default="Senses of a word", init=False)
 
     def lead(self) -> str:
@@ -76,7 +75,10 @@ class Senses(Viewed):
         )
 
     def notes(self) -> list[str]:
-        return ["distances in the picture are those of the projection; the figures are of cosines in all dimensions"]
+        told = ["distances in the picture are those of the projection; the figures are of cosines in all dimensions"]
+        if self.left_out:
+            told.append(f"{self.left_out:,} occurrences left out: the tokenizer has no piece for the word")
+        return told
 
     def table(self) -> Table:
         return Table(("layer", "accuracy", "low", "high", "by sense"), self.layers, ("d", ".1%", ".1%", ".1%", ".1%"))
@@ -104,11 +106,16 @@ def read_senses_of(
 ) -> Senses:
     """Draw the occurrences of a word by a LanguageModel's vectors, and judge them by others `against` which they lie.
 
-    Without senses nothing is judged. Without others each is judged by the rest.
+    Without senses nothing is judged. Without others each is judged by the rest. Only occurrences in other sentences
+    judge, and what has no piece in the tokenizer is left out.
     """
     how = next((each for each in PROJECTIONS if each == projection), None)
     if how is None:
         raise ValueError(f"projection {projection!r} is not known; allowed: {', '.join(PROJECTIONS)}")
+    given = len(occurrences) + len(against)
+    tokenizer = model.source_tokenizer or model.text_tokenizer
+    readable = {each: bool(tokenizer.encode(each)) for each in {o.words[o.place] for o in (*occurrences, *against)}}
+    occurrences, against = ([o for o in part if readable[o.words[o.place]]] for part in (occurrences, against))
     if len(occurrences) < 3:
         raise ValueError(f"{len(occurrences)} occurrences of {word!r}: at least 3 are needed for a picture")
     total = len(occurrences) + len(against)
@@ -120,15 +127,13 @@ def read_senses_of(
     layer %= len(own)
     senses = [each.sense for each in occurrences]
     known = [each.sense for each in against] if against else senses
-    judged = [
-        _judge(number, a, senses, b, known, alone=not against)
-        for number, (a, b) in enumerate(zip(own, other, strict=True))
-    ]
+    apart = _in_other_sentences(occurrences, against or occurrences)
+    judged = [_judge(number, a, senses, b, known, apart) for number, (a, b) in enumerate(zip(own, other, strict=True))]
     majority = Counter(senses).most_common(1)[0][1] / len(senses) if all(senses) else None
     some = range(len(occurrences))[:MOST_POINTS]
     places = project(own[layer][list(some)], how, seed=seed)
     points = [Point(float(places[i, 0]), float(places[i, 1]), senses[i], _told(occurrences[i])) for i in some]
-    return Senses(word, judged, layer, how, points, dict(Counter(senses)), majority)
+    return Senses(word, judged, layer, how, points, dict(Counter(senses)), majority, given - total)
 
 
 def _told(occurrence: Occurrence) -> str:
@@ -136,7 +141,6 @@ def _told(occurrence: Occurrence) -> str:
     return " ".join([*words[max(0, place - 6) : place], f"[{words[place]}]", *words[place + 1 : place + 7]])
 
 
-@torch.inference_mode()
 def occurrence_vectors(
     model: Any,
     occurrences: Sequence[Occurrence],
@@ -149,50 +153,57 @@ def occurrence_vectors(
 
     Of a sentence that the model cannot hold, the pieces around the word are read.
     """
-    network, frame = model.model, model.frame
-    tokenizer = model.source_tokenizer or model.text_tokenizer
-    if not isinstance(network, Model):
-        model.embedder.read([[]])  # says what is missing
     widths = layer_widths(model)
-    room = None if network.window is None else network.window - frame.overhead(frame.reads, "a")
     found: list[Tensor] = []
-    for first in range(0, len(occurrences), AT_ONCE):
-        documents, spans = [], []
-        for occurrence in occurrences[first : first + AT_ONCE]:
-            text = read_words(occurrence.words, tokenizer)
-            pieces = [i for i, word in enumerate(text.words) if word == occurrence.place]
-            start = 0 if room is None else max(0, min(pieces[0] - room // 2, len(text.pieces) - room))
-            end = None if room is None else start + room
-            documents.append({"a": text.pieces[start:end]})
-            spans.append([i - start for i in pieces if end is None or i < end])
-        rows = [row.inputs[frame.reads] for row in frame.rows(documents)]
-        tokens, lengths = pad_rows([row.pieces for row in rows], device=network.device)
-        mixed = read_layers(network, tokens, lengths, EVERY).float().cpu()
-        for row, vectors, span in zip(rows, mixed, spans, strict=True):
-            places = row.places("a")
-            found.append(vectors[[places[i] for i in span]].mean(0))
-        if progress is not None:
+    around = [each.place for each in occurrences]
+    for place, sentence in zip(
+        around, read_sentences(model, [each.words for each in occurrences], around=around), strict=True
+    ):
+        vector = sentence.of(place)
+        assert vector is not None  # `read_words` gives every word a piece
+        found.append(vector)
+        if progress is not None and (len(found) % AT_ONCE == 0 or len(found) == len(occurrences)):
             progress(done + len(found), total or len(occurrences))
     return list(torch.split(torch.stack(found), widths, dim=1))
 
 
-def nearest_senses(vectors: Tensor, known: Tensor, senses: Sequence[str], *, alone: bool = False) -> list[str]:
-    """The sense of the nearest known vector by cosine; `alone`: the vectors are the known ones, each without itself."""
+def nearest_senses(
+    vectors: Tensor, known: Tensor, senses: Sequence[str], *, apart: Tensor | None = None
+) -> list[str | None]:
+    """The sense of the nearest known vector by cosine, of those that are `apart` [N, M]; None where none is."""
     a, b = (torch.nn.functional.normalize(each, dim=1) for each in (vectors, known))
     similar = a @ b.T
-    if alone:
-        similar.fill_diagonal_(-2.0)
-    return [senses[i] for i in similar.argmax(1).tolist()]
+    if apart is not None:
+        similar = similar.masked_fill(~apart, -math.inf)
+    best = similar.max(1)
+    return [
+        senses[i] if value > -math.inf else None
+        for i, value in zip(best.indices.tolist(), best.values.tolist(), strict=True)
+    ]
+
+
+def _in_other_sentences(occurrences: Sequence[Occurrence], others: Sequence[Occurrence]) -> Tensor:
+    """[N, M]: whether two occurrences are in different sentences."""
+    numbers: dict[tuple[str, ...], int] = {}
+    first, second = (
+        torch.tensor([numbers.setdefault(tuple(each.words), len(numbers)) for each in part])
+        for part in (occurrences, others)
+    )
+    return first[:, None] != second
 
 
 def _judge(
-    layer: int, vectors: Tensor, senses: Sequence[str], known: Tensor, known_senses: Sequence[str], *, alone: bool
+    layer: int, vectors: Tensor, senses: Sequence[str], known: Tensor, known_senses: Sequence[str], apart: Tensor
 ) -> LayerSenses:
-    if not all(senses) or not all(known_senses):
+    guessed = nearest_senses(vectors, known, known_senses, apart=apart)
+    judged = [(a == b, b) for a, b in zip(guessed, senses, strict=True) if a is not None]
+    if not judged or not all(senses) or not all(known_senses):
         return LayerSenses(layer, None, None, None, None)
-    guessed = nearest_senses(vectors, known, known_senses, alone=alone)
-    right = np.array([a == b for a, b in zip(guessed, senses, strict=True)])
-    each = [float(right[np.array([s == sense for s in senses])].mean()) for sense in dict.fromkeys(senses)]
+    right = np.array([each for each, _ in judged])
+    each = [
+        float(np.mean([right for right, own in judged if own == sense]))
+        for sense in dict.fromkeys(s for _, s in judged)
+    ]
     return LayerSenses(layer, *wilson(int(right.sum()), len(right)), float(np.mean(each)))
 
 

@@ -186,13 +186,13 @@ def read_surprisals(
     given = [texts] if isinstance(texts, str) else list(texts)
     scorer = model.scorer
     score = scorer.score(given, batch=batch, progress=progress)
-    encodings = scorer.tokenizer.engine.encode_batch(given, add_special_tokens=False)
     found = []
-    for text, encoding, nats in zip(given, encodings, score.token_nats, strict=True):
-        words = _assign(find_words(text, encoding.offsets))
+    for text, nats in zip(given, score.token_nats, strict=True):
+        ids, offsets = scorer.tokenizer.encode_places(text)
+        words = _assign(find_words(text, offsets))
         tokens = [
             Token(scorer.tokenizer.show(token), start, end, word, float(value) / math.log(2))
-            for token, (start, end), word, value in zip(encoding.ids, encoding.offsets, words, nats, strict=True)
+            for token, (start, end), word, value in zip(ids, offsets, words, nats, strict=True)
         ]
         found.append(TextSurprisals(text, tokens, _gather(text, tokens)))
     return Surprisals(found, run=run, pseudo=score.pseudo, by_token=by_token)

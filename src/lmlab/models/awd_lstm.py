@@ -122,7 +122,8 @@ class AWDLSTM(NextTokenModel):
         seen, ends = [h], []
         for number, (layer, before) in enumerate(zip(self.stack(), state, strict=True)):
             x = self.hidden_dropout(h) if number else h
-            h, end = (layer.run if self.config.kernel == "fused" else layer.unroll)(x, before)  # [B, T, H]
+            fused = self.config.kernel == "fused" and not layer.watched
+            h, end = (layer.run if fused else layer.unroll)(x, before)  # [B, T, H]
             seen.append(h)
             ends.append(end)
         if collect is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from html import escape
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal
@@ -21,7 +22,7 @@ from lmlab.own_files import TRIALS
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.planning import labels_of, measures_of
-from lmlab.transfer.results import Result, score_predictions
+from lmlab.transfer.results import Result, rows_of, score_predictions
 from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan
 
 Kind = Literal["run", "curve", "layers", "comparison"]
@@ -61,6 +62,20 @@ class Study(Config):
     def write(self, folder: Path) -> None:
         """Write `scores.json`."""
         write_json(folder / SCORES, self.model_dump())
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the scores, with the baselines beside them."""
+        from lmlab.pages.inspection import Table, to_html_table
+        from lmlab.pages.scores import tell_measure, tell_range, tell_score, tell_way
+
+        told = []
+        for row in (each.model_dump() for each in rows_of(self.results)):
+            score = row["values"][self.metric]
+            told.append((tell_way(row), row["examples"], tell_score(score["value"]), tell_range(score) or "–"))
+        columns = ("way", "examples", f"{tell_measure(self.metric)} (times 100)", "95% interval")
+        table = to_html_table(Table(columns, told, ("", ",d", "", "")))
+        title = f"{self.task}: {self.data}, {self.counts.get('train', 0):,} examples for training"
+        return f"<div class='lmlab-view'><b>{escape(title)}</b>{table}</div>"
 
 
 def measure_baselines(

@@ -49,7 +49,8 @@ def cells(
       lmlab inspect cells runs/lstm --text "He said: (nothing)." --layer 1 --unit 17 --part forget_gate -o unit.html
 
     A search ranks all units on the first half of the text and judges the best by their area under the ROC curve (AUC)
-    on the second half: 0.5 is chance, 1 is perfect. The text should be one that the run was not trained on.
+    on the second half: 0.5 is chance, 1 is perfect; the order is that of the first half. The text should be one that
+    the run was not trained on.
     """
     from lmlab.analysis.cell_search import search_cells
     from lmlab.analysis.cells import CellText, choose_parts, read_cells

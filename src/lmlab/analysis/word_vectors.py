@@ -1,0 +1,72 @@
+"""From words to the vectors of every layer, which probes and senses read. Shapes: T pieces, ΣD widths of all layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from lmlab.analysis.layer_mix import read_layers
+from lmlab.layers.selection import Selection
+from lmlab.models.model import Model
+from lmlab.tokenizers.frames import pad_rows
+from lmlab.tokenizers.words import read_words
+
+EVERY = Selection("concat", slice(None))
+AT_ONCE = 32
+"""Sentences read at once."""
+
+
+class Sentence(NamedTuple):
+    """The vectors [T, ΣD] of the pieces that were read, all layers beside each other, and the word that each is in."""
+
+    vectors: Tensor
+    words: Tensor
+    """[T], −1 at white space."""
+
+    def of(self, place: int | None = None) -> Tensor | None:
+        """The mean over the pieces of a word [ΣD], or over all; None where none was read."""
+        chosen = self.vectors if place is None else self.vectors[self.words == place]
+        return chosen.mean(0) if len(chosen) else None
+
+
+@torch.no_grad()
+def read_sentences(
+    model: Any, sentences: Sequence[Sequence[str]], *, around: Sequence[int] | None = None
+) -> Iterator[Sentence]:
+    """Sentences of words as a LanguageModel reads them, several at once.
+
+    Of a sentence that it cannot hold, the first pieces are read, or those `around` a word of each.
+    """
+    network, frame = model.model, model.frame
+    tokenizer = model.source_tokenizer or model.text_tokenizer
+    room = None if network.window is None else network.window - frame.overhead(frame.reads, "a")
+    for first in range(0, len(sentences), AT_ONCE):
+        documents, numbers = [], []
+        for number, sentence in enumerate(sentences[first : first + AT_ONCE], first):
+            text = read_words(sentence, tokenizer)
+            start = 0
+            if room is not None and around is not None:
+                start = max(0, min(text.words.index(around[number]) - room // 2, len(text.pieces) - room))
+            end = None if room is None else start + room
+            documents.append({"a": text.pieces[start:end]})
+            numbers.append(torch.tensor([-1 if word is None else word for word in text.words[start:end]]))
+        rows = [row.inputs[frame.reads] for row in frame.rows(documents)]
+        tokens, lengths = pad_rows([row.pieces for row in rows], device=network.device)
+        mixed = read_layers(network, tokens, lengths, EVERY).float().cpu()  # [B, T, ΣD]
+        for row, vectors, words in zip(rows, mixed, numbers, strict=True):
+            places = row.places("a")
+            yield Sentence(vectors[[places[i] for i in range(len(places))]], words)
+
+
+def layer_widths(model: Any) -> list[int]:
+    """How wide the vectors of each layer are; a ValueError where a model has no layers."""
+    network, frame = model.model, model.frame
+    if not isinstance(network, Model):
+        model.embedder.read([])  # says what is missing
+        raise ValueError(f"{type(network).__name__} has no layers to look at: take a neural model")
+    (row,) = frame.rows([{"a": [0]}])
+    tokens, lengths = pad_rows([row.inputs[frame.reads].pieces], device=network.device)
+    return [layer.shape[-1] for layer in network.layers(**{frame.reads: tokens}, lengths=lengths)]
