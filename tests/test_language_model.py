@@ -216,6 +216,16 @@ def test_different_tokenizers_do_not_mix(make_run):
         lmlab.load(make_run("ngram", "characters")).mix([lmlab.load(make_run("lstm", "bytes"))])
 
 
+def test_what_reads_backwards_mixes_only_with_its_like(make_run):
+    lm = lmlab.load(make_run("lstm", "characters"))
+    backwards = replace(lm, own_frame=replace(lm.frame, backwards=("tokens",)))
+    with pytest.raises(ValueError, match="other frames"):
+        lm.mix([backwards])
+    mixed = backwards.mix([backwards])
+    assert mixed.score("the dog").nats == pytest.approx(backwards.score("the dog").nats, rel=1e-5)
+    assert mixed.score("the dog").nats != pytest.approx(lm.score("the dog").nats, rel=1e-3)
+
+
 @pytest.mark.parametrize("text", ["", [], ["", ""]])
 def test_no_text_has_no_score(make_run, text):
     with pytest.raises(ValueError, match="no text to score"):

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lmlab.models import LINEAGE, load_class
-from lmlab.recipe import make_recipe
+from lmlab.recipe import Record, make_recipe, read_groups, write_recipe
 
 TUNED = [name for name in LINEAGE if load_class(name).TUNED_WIDTH is not None]
 
@@ -79,3 +81,26 @@ def test_translators_keep_their_rate() -> None:
     for size in ("tiny", "big"):
         values = {"data": {"pairs": ["pairs.tsv"]}, "model": {"kind": "transformer", "size": size}}
         assert make_recipe(values).train.rate == load_class("transformer").TRAINING["rate"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "begun", "changed"),
+    [
+        ("electra", {"parts": "generator", "generator": 1.0}, {"parts": "both", "generator": 0.5}),
+        ("gpt2", {"dropout": 0.0}, {"dropout": 0.3}),
+        ("gpt2", {}, {}),
+    ],
+)
+def test_a_run_that_began_with_another_is_made_again(
+    kind: str, begun: dict[str, Any], changed: dict[str, Any], tmp_path: Path
+) -> None:
+    cls = load_class(kind)
+    model = cls.Config(**{"vocabulary": 100, **cls.SIZES["tiny"], **begun})
+    origin, made = tmp_path / "origin", tmp_path / "made"
+    origin.mkdir()
+    made.mkdir()
+    (origin / "config.json").write_text(json.dumps({"kind": kind, "model": model.model_dump()}))
+    recipe = make_recipe({"data": {"text": ["builtin"]}, "model": {"kind": kind, **changed}, "origin": str(origin)})
+    write_recipe(made, Record(recipe, None, None))
+    assert read_groups(made / "recipe.json")["model"] == {"kind": kind, **changed}
+    assert make_recipe(read_groups(made / "recipe.json")) == recipe

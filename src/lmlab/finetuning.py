@@ -28,6 +28,7 @@ from lmlab.tokenizers.word_vectors import read_word_vectors
 from lmlab.training.costs import Cost, Meter
 from lmlab.training.loop import plan_steps
 from lmlab.training.progress import Progress
+from lmlab.training.weight_average import check_average
 
 
 class InterruptedReadingError(Exception):
@@ -70,6 +71,7 @@ class FineTuning(Training):
             raise ValueError(f"train.watch = {self.settings.watch!r}{suggest(self.settings.watch, names)}")
         if self.settings.watch != "loss" and not self.items[1]:
             raise ValueError(f"train.watch = {self.settings.watch!r} needs validation examples; hold some out")
+        check_average(self.settings, validated=bool(self.items[1]))
         self.planned = plan_steps(self.learner, self.loader, self.settings)
 
     def _use(self, items: Sequence[Sequence[Item]]) -> None:

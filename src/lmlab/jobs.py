@@ -38,7 +38,6 @@ from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
-from lmlab.objectives.objective import Objective
 from lmlab.recipe import Recipe
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.allocator import keep_buffers
@@ -49,6 +48,7 @@ from lmlab.training.learner import Learner
 from lmlab.training.loop import choose_device, plan_steps, train
 from lmlab.training.progress import Progress
 from lmlab.training.resume import RunDirectory
+from lmlab.training.weight_average import check_average
 from lmlab.units import main_unit
 
 PROGRESS = "progress.json"
@@ -230,7 +230,8 @@ class Training:
         """The loader of the training text, and what evaluates on the validation text."""
         model, objective, corpus = self.learner.model, self.learner.objective, self.corpus
         order, seed = self.settings.order, self.settings.seed
-        streams = order in ("streams", "varied") or (order == "auto" and model.carries)
+        check_average(self.settings, validated=corpus.valid is not None)
+        streams = self.settings.streams(carries=model.carries)
 
         def load(part: Any) -> Loader:
             loader = objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams)
@@ -244,6 +245,7 @@ class Training:
                 self.learner,
                 corpus.valid,
                 window=window,
+                streams=streams,
                 tokens=self.settings.evaluation_tokens,
                 more=self._more_metrics(recipe),
             )
@@ -302,7 +304,7 @@ class Training:
                     self.settings,
                     planned=self.planned,
                     evaluate=self.evaluate,
-                    bytes_per_token=likelihood_bytes(self.learner.objective, self.corpus),
+                    bytes_per_token=likelihood_bytes(self.learner, self.corpus),
                     keeper=keeper,
                     on_log=on_log,
                     on_begin=begin,
@@ -334,23 +336,29 @@ def training_window(model: Model, wanted: int | None) -> int:
 
 
 def validation(
-    learner: Learner, split: Any, *, window: int, tokens: int, more: dict[str, Any] | None = None
+    learner: Learner, split: Any, *, window: int, streams: bool, tokens: int, more: dict[str, Any] | None = None
 ) -> Evaluate:
     """A function that gives the learner's loss and metrics on the same part of a split each time."""
     if parts := split.parts():
         each = max(1, tokens // len(parts))
-        validators = {name: validation(learner, part, window=window, tokens=each) for name, part in parts.items()}
+        validators = {
+            name: validation(learner, part, window=window, streams=streams, tokens=each) for name, part in parts.items()
+        }
         return partial(evaluate_parts, validators)
     batch = max(1, min(VALIDATION_ROWS, (split.size + 1) // (2 * window)))
-    loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=learner.model.carries)
+    loader = learner.objective.loader(split, batch=batch, window=window, seed=0, streams=streams)
     units = loader.units_per_step
     most = max(1, int(tokens // units[main_unit(units)]))
     return Validator(learner, loader, min(most, max(1, int(loader.steps_per_epoch))), more or {})
 
 
-def likelihood_bytes(objective: Objective, corpus: Corpus) -> tuple[float, float] | None:
-    """Bytes per predicted token of the training and the validation text, where the loss is the likelihood of it."""
-    if not objective.likelihood:
+def likelihood_bytes(learner: Learner, corpus: Corpus) -> tuple[float, float] | None:
+    """Bytes per predicted token of the training and the validation text, where the loss is the likelihood of it.
+
+    That of a model which sees ahead when it reads a text at once is none: `lmlab score` reads token by token.
+    """
+    objective = learner.objective
+    if not objective.likelihood or getattr(ability(learner.model, PredictsNext), "sees_ahead", False):
         return None
     valid = corpus.valid or corpus.train
     return corpus.train.bytes_per_token(), valid.bytes_per_token(text_alone=objective.separates)

@@ -304,7 +304,7 @@ class LanguageModel:
         return self.aligner.align(check_texts("source", source), targets, layer=layer, head=head, batch=batch)
 
     def mix(self, others: Sequence[LanguageModel], *, weights: Sequence[float] | None = None) -> LanguageModel:
-        """A linear mixture with other models of the very same tokenizer; `weights` in order, this one's first."""
+        """A linear mixture with other models of the same tokenizer and frame; `weights` in order, this one's first."""
         for other in others:
             if self.text_tokenizer.fingerprint != other.text_tokenizer.fingerprint:
                 raise ValueError(
@@ -312,7 +312,13 @@ class LanguageModel:
                     f"train both with the same tokenizer.json"
                 )
         parts = [require(each.model, PredictsNext) for each in (self, *others)]
-        return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer)
+        for other in others:
+            if self.frame != other.frame:
+                raise ValueError(
+                    f"{other.path or other} cannot be mixed with {self.path or self}: they read a text in other frames "
+                    f"(one backwards, or with other special tokens around it); mix models that read alike"
+                )
+        return LanguageModel(model=Mixture(parts, weights=weights), tokenizer=self.tokenizer, own_frame=self.frame)
 
     def learn_mixture(
         self, text: str | Sequence[str], *, batch: int = 16, progress: ReportProgress | None = None

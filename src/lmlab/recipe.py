@@ -222,7 +222,10 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
 
 
 def read_groups(path: Path) -> dict[str, Any]:
-    """The settings in the `recipe.json` of a run as groups, as they are in a TOML file: to make the run again."""
+    """The settings in the `recipe.json` of a run as groups, as they are in a TOML file: to make the run again.
+
+    Of a run that began with another, those of the model are the ones that differ from the other's.
+    """
     values = upgrade(read_json(path))
     if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
         raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
@@ -230,11 +233,11 @@ def read_groups(path: Path) -> dict[str, Any]:
     own = ("data", "objective", "train") if origin else ("data", "tokenizer", "objective", "train")
     groups = {name: dict(values[name]) for name in own}
     groups["data"].pop("given", None)
-    return {
-        **groups,
-        "model": {"kind": values["kind"]} if origin else {"kind": values["kind"], **values["model"]},
-        **origin,
-    }
+    model = dict(values["model"])
+    if origin and (inherited := Path(origin["origin"]) / "config.json").is_file():
+        before = read_json(inherited)["model"]
+        model = {name: value for name, value in model.items() if name not in before or value != before[name]}
+    return {**groups, "model": {"kind": values["kind"], **model}, **origin}
 
 
 def write_recipe(run: Path, record: Record) -> None:

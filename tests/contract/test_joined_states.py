@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 from lineage_models import PREDICT_NEXT, make, reader, tokens
 
-from lmlab.models.states import join_states, reorder_state
+from lmlab.models.states import join_states, keep_apart, reorder_state
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in PREDICT_NEXT),
@@ -26,9 +27,14 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
+def as_it_is(state: Any) -> Any:
+    return state
+
+
+@pytest.mark.parametrize("keep", [as_it_is, keep_apart])
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))
 @torch.no_grad()
-def test_texts_join_and_leave(name: str, settings: dict[str, Any]) -> None:
+def test_texts_join_and_leave(name: str, settings: dict[str, Any], keep: Callable[[Any], Any]) -> None:
     torch.set_num_threads(1)
     model = reader(name, **settings)
     texts = [tokens(20, seed=seed) for seed in range(4)]
@@ -47,12 +53,12 @@ def test_texts_join_and_leave(name: str, settings: dict[str, Any]) -> None:
             torch.testing.assert_close(scores, alone[0], atol=1e-4, rtol=1e-4)
         return state
 
-    state = join_states([begin(row) for row in range(3)])
+    state = join_states([keep(begin(row)) for row in range(3)])
     for more in (1, 1, 2, 1):
         state = step([0, 1, 2], state, more)
     state = reorder_state(state, torch.tensor([0, 1]))
     state = step([0, 1], state)
-    state = join_states([state, begin(3)])
+    state = join_states([state, keep(begin(3))])
     for _ in range(3):
         state = step([0, 1, 3], state)
     state = reorder_state(state, torch.tensor([2, 0]))

@@ -115,8 +115,11 @@ def test_score_has_the_definitions():
 
 
 def test_score_as_json_is_valid_even_when_a_text_is_impossible():
-    score = Score(nats=math.inf, tokens=3, words=0, bytes=5, lossy=True)
+    both = {"forward": math.inf, "backward": 3.0}
+    score = Score(nats=math.inf, tokens=3, words=0, bytes=5, lossy=True, directions=both)
     parsed = json.loads(json.dumps(score.as_dict(), allow_nan=False))
+    assert parsed.pop("forward") == {"nats": None, "perplexity": None}
+    assert parsed.pop("backward")["nats"] == 3.0
     assert parsed["bits_per_byte"] is None
     assert parsed["perplexity"] is None
     assert list(parsed)[:8] == [

@@ -274,3 +274,15 @@ def test_vectors_of_padded_texts_are_those_of_each_alone() -> None:
     both = read_layers(model, text, lengths, select_layers("last"))
     alone = read_layers(model, text[1:, :4], lengths[1:], select_layers("last"))
     torch.testing.assert_close(both[1:, :4], alone, rtol=1e-4, atol=1e-5)
+
+
+@torch.no_grad()
+def test_what_tasks_read_remembers_the_text_before() -> None:
+    model = make()
+    before, text = tokens(1, 5), tokens(1, 4)
+    memory = model(before).state
+    known = model(text, state=memory).hidden
+    again = model(text, state=model(before, state=model.start(1)).state).hidden
+    torch.testing.assert_close(known, again)
+    assert not torch.allclose(known, model(text).hidden, atol=1e-3)
+    assert model(tokens(2, 5), lengths=torch.tensor([5, 3])).state is None, "padding is not remembered"

@@ -106,6 +106,19 @@ def test_nothing_is_drawn_on_the_way(kind: str) -> None:
     assert torch.get_rng_state().equal(before)
 
 
+def test_numbers_of_new_words_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """New words have numbers by the order in which a process meets them; only their letters count."""
+    tokenizer = toy_tokenizer()
+    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, how="frozen")
+    item, first = task.items(EXAMPLES["classification"])[0], tokenizer.vocabulary
+
+    def key(number: int, word: str) -> str:
+        monkeypatch.setattr(type(tokenizer), "new_words", lambda _, ids: [word for each in ids if each >= first])
+        return features._key(task, [replace(item, parts={"a": [3, first + number, 4]})], "w")
+
+    assert key(0, "unicorn") == key(7, "unicorn") != key(0, "dragon")
+
+
 def test_where_a_text_ends_matters() -> None:
     """The same tokens, cut in other places, are other items."""
     tokenizer = toy_tokenizer()

@@ -21,7 +21,7 @@ from lmlab.run import resume, start
 from lmlab.tasks.language_states import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_bytes import spell, spell_rows
-from lmlab.transfer.bodies import fold, is_body, plan_body, words_of, write_vocabulary
+from lmlab.transfer.bodies import fold, folding_engine, is_body, plan_body, words_of, write_vocabulary
 from lmlab.transfer.finetune import finetune, open_data
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged
@@ -97,6 +97,13 @@ def test_the_states_stand_where_the_papers_put_them(place: str) -> None:
     assert torch.equal(model.layers(tokens=words, spellings=spellings, states=states)[-1], found)
 
 
+def test_vectors_without_what_comes_with_words_are_refused() -> None:
+    words = torch.zeros(1, 2, dtype=torch.long)
+    with pytest.raises(ValueError, match=r"reads words with their spellings and states, which only its task gives"):
+        make(states=3).layers(tokens=words)
+    assert make(characters="none").layers(tokens=words)[-1].shape[:2] == (1, 2)
+
+
 def test_layers_of_states_are_mixed() -> None:
     model = make(states=3, state_layers=4)
     with torch.no_grad():
@@ -160,6 +167,8 @@ def test_the_vocabulary_folds_words(place: Path) -> None:
     known = tokenizer.engine.get_vocab()
     assert all((word in known) == (words.count(word) >= 2) for word in words)
     assert fold("Boeing-747") == "boeing-000"
+    for odd in ("ΟΔΟΣ", "İzmir", "STRASSE", "ẞ"):  # the engine lowers letter by letter: no ς at the end of a word
+        assert folding_engine([fold(odd)]).encode(odd).ids == [folding_engine([fold(odd)]).token_to_id(fold(odd))]
     some = next(word for word in words if word in known)
     assert tokenizer.engine.encode(some.upper(), add_special_tokens=False).ids == [known[some]]
 
@@ -242,6 +251,12 @@ def test_a_word_is_its_last_piece_ahead_and_its_first_backwards(place: Path) -> 
         places = ends - 1 if last else np.array(firsts)
         assert len(ids) > len(words), "some word has several pieces"
         np.testing.assert_allclose(found[:, 0], hidden[places].numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_word_that_was_cut_is_its_last_piece_that_was_read(place: Path) -> None:
+    for name, expected in (("ahead", {0: 2}), ("back", {0: 1})):
+        reader = Reader.load(place / name, layers="last")
+        assert reader._places_of_words([0, 0, 0, 1], {0: 1, 1: 2}) == expected, "the second word has no place: zeros"
 
 
 def test_company_does_not_change_states(place: Path) -> None:

@@ -137,6 +137,13 @@ def test_the_auxiliary_loss_needs_a_model_that_learns(tokenizer: Tokenizer) -> N
         task.needs(task.config)
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "xlnet", "elmo"])
+def test_segments_are_for_what_carries_its_state_from_left_to_right(kind: str, tokenizer: Tokenizer) -> None:
+    task = toy_task("classification", load_class(kind), tokenizer=tokenizer, segment=2)
+    with pytest.raises(ValueError, match=r"objective\.segment = 2 .*reads it as a whole: leave it out"):
+        task.heads(toy_model(kind, tokenizer))
+
+
 @pytest.mark.parametrize("kind", ["gpt2", "bert", "bart"])
 def test_both_orders_are_added(kind: str, tokenizer: Tokenizer) -> None:
     """The score of (a, b) is that of (b, a): the head reads the sum of both vectors."""

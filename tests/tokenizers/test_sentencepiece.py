@@ -77,7 +77,7 @@ def test_vocabularies_of_every_kind(kind: str, options: dict[str, Any], tmp_path
 
 
 def test_what_is_no_model_is_refused(tmp_path: Path) -> None:
-    for content in (b"", b"nothing of the kind", b"\x0a\xff\xff\xff\xff\x0f", bytes(range(256))):
+    for content in (b"", b"nothing of the kind", b"\x0a\xff\xff\xff\xff\x0f", bytes(range(256)), b"\x0a\x02\x18\x01"):
         path = tmp_path / "bad.model"
         path.write_bytes(content)
         with pytest.raises(ValueError, match="is not a SentencePiece model"):

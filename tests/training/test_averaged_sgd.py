@@ -23,7 +23,7 @@ from lmlab.training.loop import train
 from lmlab.training.optimizers import learning_rate
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
-from lmlab.training.weight_average import stands_still
+from lmlab.training.weight_average import check_average, stands_still
 
 
 def test_the_slanted_triangle_is_that_of_the_paper() -> None:
@@ -42,6 +42,18 @@ def test_averaging_begins_as_the_authors_say() -> None:
     assert stands_still(5.0, [3.0, 2.0, 2.0], validations=2)
     assert not stands_still(2.5, [3.0, 2.0, 2.0], validations=2)
     assert stands_still(2.5, [3.0, 2.0, 2.2, 2.3], validations=2)
+    losses = [3.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
+    begun = [stands_still(loss, losses[:place], validations=5) for place, loss in enumerate(losses)]
+    assert begun == [False] * 6 + [True] * 2
+
+
+def test_only_what_sgd_finds_and_validation_watches_is_averaged() -> None:
+    check_average(TrainConfig(optimizer="sgd", average=5), validated=True)
+    check_average(TrainConfig(), validated=False)
+    with pytest.raises(ValueError, match=r"train.optimizer is 'adamw': set train.optimizer=sgd"):
+        check_average(TrainConfig(average=5), validated=True)
+    with pytest.raises(ValueError, match=r"train.average = 5 begins where validation stands still: hold some"):
+        check_average(TrainConfig(optimizer="sgd", average=5), validated=False)
 
 
 def learner_and_loader(kind: type[Any] = Streams) -> tuple[Learner, Any]:

@@ -245,6 +245,21 @@ def test_metrics_are_computed_over_the_whole() -> None:
     assert abs(whole.value() - sum(each) / 2) > 1, "BLEU of a text is no mean over sentences"
 
 
+def test_what_sees_ahead_while_it_learns_tells_no_bits_per_byte(tmp_path: Path) -> None:
+    text = tmp_path / "lines.txt"
+    text.write_text("".join(f"number {i % 17} and {i % 5}\n" for i in range(100)))
+    for attends in ("chunk", "bucket"):
+        chosen = make_recipe(
+            {
+                "data": {"text": str(text)},
+                "tokenizer": {"spec": "bytes"},
+                "model": {"kind": "reformer", "size": "tiny", "attends": attends, "window": 32},
+                "train": {"budget": "1steps", "batch": 2},
+            }
+        )
+        assert (start(chosen, tmp_path / attends).bits_per_byte is None) == (attends == "chunk")
+
+
 def test_bits_per_byte_of_training_is_that_of_score(tmp_path: Path) -> None:
     """What separates documents is predicted, but is no text: it counts neither in score nor in training."""
     import lmlab

@@ -8,7 +8,7 @@ token but those of the first window has at least half a window of context.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -108,10 +108,14 @@ class Score:
             "unknown": self.unknown,
             "pseudo": self.pseudo,
         }
-        found: dict[str, Any] = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        found: dict[str, Any] = _finite(numbers)
         each = {name: self.in_direction(name) for name in self.directions}
-        found |= {name: {"nats": one.nats, "perplexity": one.perplexity} for name, one in each.items()}
+        found |= {name: _finite({"nats": one.nats, "perplexity": one.perplexity}) for name, one in each.items()}
         return {**found, "approximation": self.approximation} if self.approximation else found
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
 
 
 def add_scores(scores: Sequence[Score]) -> Score:

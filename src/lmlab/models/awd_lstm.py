@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 from typing import Any, ClassVar, cast
 
-import torch
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -27,7 +26,7 @@ from lmlab.layers.weight_drop import EmbeddingDropout, WeightDroppedLSTM
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.rnn import RNN
-from lmlab.models.states import map_state
+from lmlab.models.states import restart_rows
 
 
 class AWDLSTMConfig(TokenModelConfig):
@@ -117,9 +116,8 @@ class AWDLSTM(NextTokenModel):
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
-        elif self.training and self.config.restart > 0:  # else it would see the start of a text once in an epoch
-            kept = torch.rand(len(tokens), 1, device=self.device) >= self.config.restart
-            state = map_state(lambda tensor: tensor * kept, state)
+        elif self.training and self.config.restart > 0:
+            state = restart_rows(state, share=self.config.restart)
         h = self.input_dropout(self.embedding_dropout(tokens, self.embedding))  # [B, T, D]
         seen, ends = [h], []
         for number, (layer, before) in enumerate(zip(self.stack(), state, strict=True)):

@@ -29,13 +29,13 @@ from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
 from lmlab.models.lm_1b import (
     SpelledConfig,
-    forget,
     make_output,
     make_recurrent_layers,
     make_token_layer,
     predictable,
 )
 from lmlab.models.model import Model, Output, by_depth
+from lmlab.models.states import restart_rows
 
 
 class ElmoConfig(SpelledConfig):
@@ -144,7 +144,7 @@ class Elmo(Model):
         if state is None:
             state = stack.start(len(x))
         elif self.training and self.config.restart > 0:
-            state = forget(state, len(x), self.config.restart, self.device)
+            state = restart_rows(state, share=self.config.restart)
         seen: list[Tensor] = []
         h, state = stack(x, state, collect=seen)
         return h, state, seen

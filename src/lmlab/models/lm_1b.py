@@ -14,7 +14,6 @@ from __future__ import annotations
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -24,7 +23,7 @@ from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, Stac
 from lmlab.layers.softmax import SampledSoftmax, Softmax
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.states import map_state
+from lmlab.models.states import restart_rows
 
 Filters = Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=2, max_length=2)]
 
@@ -135,12 +134,6 @@ def predictable(targets: Tensor, config: SpelledConfig) -> Tensor:
     return targets.where(targets < config.vocabulary, config.unknown)
 
 
-def forget(state: State, rows: int, share: float, device: torch.device) -> State:
-    """The state with a share of its rows back at the start, as all that is later scored or embedded begins there."""
-    kept = torch.rand(rows, 1, device=device) >= share
-    return map_state(lambda tensor: tensor * kept, state)
-
-
 class LM1B(NextTokenModel):
     """Character CNN, LSTMs with projections, sampled softmax."""
 
@@ -206,7 +199,7 @@ class LM1B(NextTokenModel):
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
-            state = forget(state, len(tokens), self.config.restart, self.device)
+            state = restart_rows(state, share=self.config.restart)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         h, state = self.recurrent(x, state, collect=collect)
         return Output(self.dropout(h), state)

@@ -12,10 +12,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, cast
+from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
-import torch.nn.functional as F
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
@@ -34,6 +33,7 @@ from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched
 from lmlab.models.abilities import State
 from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
+from lmlab.models.reformer_states import Reading, Text, with_room
 
 
 def _listed(value: Any) -> Any:
@@ -132,57 +132,6 @@ class ReformerConfig(TokenModelConfig):
     @property
     def each_head(self) -> int:
         return self.head_width if self.head_width is not None else self.width // self.heads
-
-
-class Reading(NamedTuple):
-    """What is kept of B texts: keys and values of every layer, and where each token stands in its buckets."""
-
-    cache: KeyValueCache
-    places: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, room]
-    counts: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, n + 1]: how many tokens a bucket has
-
-    def select(self, index: Tensor) -> Reading:
-        """The state whose text i is text index[i] of this one."""
-        places, counts = (tuple(each.index_select(0, index) for each in kept) for kept in (self.places, self.counts))
-        return Reading(self.cache.select(index), places, counts)
-
-    def join(self, others: Sequence[Reading]) -> Reading:
-        """All texts of this state and of others of the same model."""
-        cache = self.cache.join([other.cache for other in others])
-        room = cache.layers[0].shape[3]
-        every = (self, *others)
-        places = tuple(
-            torch.cat([_with_room(each, room) for each in layer])
-            for layer in zip(*(s.places for s in every), strict=True)
-        )
-        counts = tuple(torch.cat(layer) for layer in zip(*(s.counts for s in every), strict=True))
-        return Reading(cache, places, counts)
-
-
-class Text(NamedTuple):
-    """The tokens themselves, where attention is to chunks: these change with each token, so all is read again."""
-
-    tokens: Tensor  # [B, S]
-    lengths: Tensor  # [B]
-
-    def extend(self, tokens: Tensor) -> Text:
-        lengths = self.lengths + tokens.shape[1]
-        room = F.pad(self.tokens, (0, tokens.shape[1]))
-        places = self.lengths[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
-        return Text(room.scatter(1, places, tokens)[:, : int(lengths.max())], lengths)
-
-    def select(self, index: Tensor) -> Text:
-        return Text(self.tokens[index], self.lengths[index])
-
-    def join(self, others: Sequence[Text]) -> Text:
-        texts = [self, *others]
-        most = max(text.tokens.shape[1] for text in texts)
-        padded = [F.pad(text.tokens, (0, most - text.tokens.shape[1])) for text in texts]
-        return Text(torch.cat(padded), torch.cat([text.lengths for text in texts]))
-
-
-def _with_room(places: Tensor, room: int) -> Tensor:
-    return F.pad(places, (0, max(0, room - places.shape[3])))[..., :room]
 
 
 class Block(nn.Module):
@@ -376,7 +325,7 @@ class Reformer(NextTokenModel):
         """The state after so many tokens, and what each layer needs to write them."""
         cache, slots = state.cache.advance(more, window=self.config.window)
         room = cache.layers[0].shape[3]
-        places = tuple(_with_room(each, room) for each in state.places)
+        places = tuple(with_room(each, room) for each in state.places)
         hashed = iter(zip(places, state.counts, strict=True))
         mine: list[Slot | BucketSlot | None] = [
             BucketSlot(slot, *next(hashed)) if kind == "lsh" else slot

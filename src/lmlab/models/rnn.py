@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Literal
 
-import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
@@ -21,7 +20,7 @@ from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.states import map_state
+from lmlab.models.states import restart_rows
 
 
 class RNNConfig(TokenModelConfig):
@@ -125,19 +124,10 @@ class RNN(NextTokenModel):
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
-            state = self.forget(state, len(tokens))
+            state = restart_rows(state, share=self.config.restart)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         h, state = self.recurrent(x, state, collect=collect)
         return Output(self.projection(self.dropout(h)), state)
-
-    def forget(self, state: State, batch_size: int) -> State:
-        """The state with some rows back at the start.
-
-        Carried states alone would show the model the start of a text once in an epoch, yet all that it is later asked
-        to score or continue begins there.
-        """
-        kept = torch.rand(batch_size, 1, device=self.device) >= self.config.restart
-        return map_state(lambda tensor: tensor * kept, state)
 
     def start(self, batch_size: int, **inputs: Any) -> State:
         return self.recurrent.start(batch_size)

@@ -36,6 +36,22 @@ def detach_state(state: State) -> State:
     return map_state(Tensor.detach, state)
 
 
+def restart_rows(state: State, *, share: float) -> State:
+    """The state with a share of its rows, drawn at random, back at the start: zeros.
+
+    Carried states alone would show a model the start of a text once in an epoch, yet all that it is later asked to
+    score or continue begins there.
+    """
+    kept: list[Tensor] = []
+
+    def cut(tensor: Tensor) -> Tensor:
+        if not kept:
+            kept.append(torch.rand(len(tensor), 1, device=tensor.device) >= share)
+        return tensor * kept[0]
+
+    return map_state(cut, state)
+
+
 def reorder_state(state: State, index: Tensor) -> State:
     """The state whose row i is the given state's row index[i]: how beams change places."""
     if isinstance(state, Decoding):

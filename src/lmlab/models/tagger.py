@@ -140,6 +140,16 @@ class Tagger(EncoderModel):
             collect += seen
         return Output(h if at is None else choose(h, at))
 
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        """As of any model, but only of words with all that comes with them: vectors without it would mean nothing."""
+        needed = {"spellings": self.characters is not None, "states": self.config.states > 0}
+        if missing := [name for name, needs in needed.items() if needs and inputs.get(name) is None]:
+            raise ValueError(
+                f"this tagger reads words with their {' and '.join(missing)}, which only its task gives: use what it "
+                "says (lmlab predict), or take the vectors of a language model"
+            )
+        return super().layers(**inputs)
+
     def _letters(self, spellings: Tensor | None, words: Tensor) -> Tensor:
         assert self.characters is not None
         if spellings is None:

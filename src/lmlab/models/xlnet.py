@@ -146,7 +146,7 @@ class XLNet(EncoderModel):
         """A memory of nothing."""
         width = self.config.width if self.training else 2 * self.config.width
         nothing = self.embedding.weight.new_empty(batch_size, 0, width)
-        return Memory((nothing,) * self.config.layers, projected=not self.training)
+        return Memory((nothing,) * self.config.layers, projected=not self.training, longest=self.memory)
 
     def forward(
         self,
@@ -158,7 +158,10 @@ class XLNet(EncoderModel):
         state: State = None,
         collect: list[Tensor] | None = None,
     ) -> Output:
-        """The content stream, every token seeing all others: what tasks read. After a `state`, the memory too."""
+        """The content stream, every token seeing all others: what tasks read. After a `state`, the memory, too.
+
+        The memory is given unless there is padding, which it would remember.
+        """
         length = tokens.shape[1]
         real = _real(tokens, lengths)
         sees = None if real is None else real[:, None].expand(-1, length, -1)
@@ -173,7 +176,7 @@ class XLNet(EncoderModel):
                 collect[:] = [each.masked_fill(~real[..., None], 0) for each in collect]
                 hidden = collect[-1]
             hidden = hidden if at is None else choose(hidden, at)
-        return Output(hidden, None if state is None else memory)
+        return Output(hidden, memory if real is None else None)
 
     def run(
         self,
@@ -228,7 +231,8 @@ class XLNet(EncoderModel):
             collect.append(x)
         count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
         distances = None if self.training else asking.distances
-        return x, Memory(tuple(memories), not self.training, distances, count)
+        is_apart = state is not None and state.is_apart
+        return x, Memory(tuple(memories), not self.training, distances, count, self.memory, is_apart)
 
     def _asking(
         self,

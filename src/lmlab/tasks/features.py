@@ -63,8 +63,9 @@ def _key(task: Task, items: Sequence[Item], weights: str) -> str:
         for name, part in item.parts.items():
             for ids in part if isinstance(part, list) and part and not isinstance(part[0], int) else [part]:
                 digest.update(f"{name} {len(ids)} ".encode())
-                digest.update(np.asarray(ids, np.uint32).tobytes())
-                digest.update(" ".join(task.tokenizer.new_words(ids)).encode())  # their numbers say nothing elsewhere
+                kept = np.minimum(np.asarray(ids, np.int64), task.tokenizer.vocabulary)  # all new words alike …
+                digest.update(kept.astype(np.uint32).tobytes())
+                digest.update(" ".join(task.tokenizer.new_words(ids)).encode())  # … but by their letters
         digest.update(np.asarray(list((item.places or {}).values()), np.int64).tobytes())
         digest.update(b"\n")
     return digest.hexdigest()

@@ -2,6 +2,7 @@
 
 Any run can be the language model. Its own pieces are aligned with words: of a model that reads from left to right a
 word is its last piece, where it has been read as a whole; of one that reads backwards its first; of an encoder, too.
+A word that has no piece has zeros.
 Shapes: K words, L layers, F width, of all language models side by side.
 """
 
@@ -11,7 +12,7 @@ import hashlib
 import json
 import math
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -23,7 +24,7 @@ from numpy.typing import NDArray
 
 from lmlab.checkpoint import MODEL, digest_weights, load_frame, load_model, write_folder, write_json
 from lmlab.data.corpora.cache import cache_folder
-from lmlab.models.abilities import PredictsNext, ability
+from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.tasks.features import make_room
@@ -71,22 +72,23 @@ class Reader:
         vectors = torch.stack(same, dim=2).float().cpu().numpy()  # [B, T, L, F]
         by_part = []
         for number, (row, text) in enumerate(zip(rows, pieces, strict=True)):
-            places = row.inputs[self.frame.reads].places("a")
-            chosen = [places.get(piece, 0) for piece in self._pieces_of_words(text.words, len(parts[number]))]
-            by_part.append(vectors[number, chosen])
+            places = self._places_of_words(text.words, row.inputs[self.frame.reads].places("a"))
+            states = np.zeros((len(parts[number]), *vectors.shape[2:]), np.float32)
+            states[list(places)] = vectors[number, list(places.values())]
+            by_part.append(states)
         ends = np.cumsum([len(list(self._parts(words))) for words in sentences])[:-1]
         empty = np.zeros((0, *vectors.shape[2:]), np.float32)
         groups = np.split(np.arange(len(by_part)), ends)
         return [np.concatenate([empty, *(by_part[number] for number in group)]) for group in groups]
 
-    def _pieces_of_words(self, words: Sequence[int | None], count: int) -> list[int]:
-        """The number of the piece at which each word has been read."""
-        last = ability(self.model, PredictsNext) is not None and self.frame.reads not in self.frame.backwards
+    def _places_of_words(self, words: Sequence[int | None], places: Mapping[int, int]) -> dict[int, int]:
+        """The place in the row at which each word has been read, by the places of pieces; a word may have none."""
+        last = isinstance(self.model, PredictsNext) and self.frame.reads not in self.frame.backwards
         found: dict[int, int] = {}
         for piece, word in enumerate(words):
-            if word is not None and (last or word not in found):
-                found[word] = piece
-        return [found.get(word, 0) for word in range(count)]
+            if word is not None and piece in places and (last or word not in found):
+                found[word] = places[piece]
+        return found
 
     def _parts(self, words: Sequence[str]) -> Iterator[Sequence[str]]:
         """A sentence, in several parts where it does not fit into the window."""
@@ -163,7 +165,7 @@ def with_states(
 ) -> list[Item]:
     """Items with the states of their words, computed now or found in the cache by a hash of all they depend on."""
     words = [item.words or () for item in items]
-    digest = hashlib.sha256(f"1 {language.layers}".encode())
+    digest = hashlib.sha256(f"2 {language.layers}".encode())
     for source in language.folders:
         digest.update(str(digest_weights(Path(source))).encode())
     for sentence in words:
@@ -173,6 +175,7 @@ def with_states(
         folder.parent.mkdir(parents=True, exist_ok=True)
         write_folder(folder, lambda new: _compute(language, words, new, progress))
         make_room(folder.parent, keep=folder)
+    folder.touch()
     index = json.loads((folder / "index.json").read_text())
     states = np.memmap(folder / "states.f32", np.float32, "r", shape=tuple(index["shape"]))
     ends = np.cumsum([0, *map(len, words)])

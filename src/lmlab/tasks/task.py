@@ -283,7 +283,7 @@ class Task:
     def _last_layer(self, model: Model, inputs: Mapping[str, Tensor], at: Tensor | None) -> Tensor:
         """The vectors of the last layer [B, T, D], or [B, K, D] at places; of long texts, segment by segment."""
         segment = self.config.segment
-        if segment is None or not model.carries or inputs["tokens"].shape[1] <= segment:
+        if segment is None or inputs["tokens"].shape[1] <= segment:
             return model.vectors(**inputs, at=at)
         vectors = read_in_segments(model, inputs["tokens"], segment=segment)
         return vectors if at is None else choose(vectors, at)
@@ -308,6 +308,11 @@ class Task:
             raise ValueError(
                 f"objective.auxiliary = {self.config.auxiliary:g} predicts each next token from the vector before it, "
                 f"but those of {type(model).__name__} know what follows: leave it out, or take a left-to-right model"
+            )
+        if self.config.segment is not None and not (model.carries and isinstance(model, PredictsNext)):
+            raise ValueError(
+                f"objective.segment = {self.config.segment} reads a text in segments, each after the state of those "
+                f"before it, but {type(model).__name__} reads it as a whole: leave it out, or take a recurrent model"
             )
         layers, width = self.vector_shape(model)
         mix: dict[str, nn.Module] = {}

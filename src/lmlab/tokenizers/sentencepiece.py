@@ -45,7 +45,7 @@ def read_model(path: Path) -> Vocabulary:
         pieces = [_piece(value) for number, value in parts if number == 1]
         trainer = dict(_fields(next((value for number, value in parts if number == 2), b"")))
         normalizer = dict(_fields(next((value for number, value in parts if number == 3), b"")))
-    except (IndexError, struct.error, UnicodeDecodeError, TypeError, AttributeError, ValueError):
+    except (LookupError, struct.error, UnicodeDecodeError, TypeError, AttributeError, ValueError):
         raise ValueError(f"{path} is not a SentencePiece model: its content cannot be read") from None
     kind = trainer.get(3, UNIGRAM)
     if not pieces or kind not in (UNIGRAM, BPE):

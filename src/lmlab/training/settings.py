@@ -107,6 +107,10 @@ class TrainConfig(Config):
     )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 
+    def streams(self, *, carries: bool) -> bool:
+        """Whether text is read in contiguous streams, in training and validation, by what does or does not carry."""
+        return self.order in ("streams", "varied") or (self.order == "auto" and carries)
+
     @field_validator("budget")
     @classmethod
     def _budget_is_understood(cls, text: str) -> str:

@@ -50,7 +50,7 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     peak = matrix_rate(device)
     rows = affordable_rows(design, wanted=config.batch, peak=peak, memory=machine_memory(device), moments=moments)
     objective, text = made_up_lesson(model, design, tokens=max(TEXT, 4 * rows * design.window), seed=config.seed)
-    streams = config.order == "streams" or (config.order == "auto" and model.carries)
+    streams = config.streams(carries=model.carries)
     loader = objective.loader(text, batch=rows, window=design.window, seed=config.seed, streams=streams)
     learner = Learner(model, objective)
     warm = train(learner, loader, config.model_copy(update={"budget": "2steps"}))
@@ -59,9 +59,7 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     cost = Cost(*progress.cost)
     units = loader.units_per_step
     counted = units.get("targets", units["tokens"]) / units["tokens"]
-    held_out = objective.loader(
-        text, batch=min(rows, VALIDATION_ROWS), window=design.window, seed=0, streams=model.carries
-    )
+    held_out = objective.loader(text, batch=min(rows, VALIDATION_ROWS), window=design.window, seed=0, streams=streams)
     speed = Speed(
         machine=machine_name(device),
         tokens_per_second=counted * progress.tokens / progress.seconds,

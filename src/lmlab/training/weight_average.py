@@ -13,12 +13,25 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from lmlab.training.settings import TrainConfig
+
 COUNT = "average.count"
+
+
+def check_average(config: TrainConfig, *, validated: bool) -> None:
+    """A ValueError where weights are to be averaged that no SGD finds, or that no validation watches."""
+    if config.average is not None and config.optimizer != "sgd":
+        raise ValueError(
+            f"train.average = {config.average} is the mean of the weights of plain SGD, and train.optimizer is "
+            f"{config.optimizer!r}: set train.optimizer=sgd, or leave train.average out"
+        )
+    if config.average is not None and not validated:
+        raise ValueError(f"train.average = {config.average} begins where validation stands still: hold some data out")
 
 
 def stands_still(loss: float, before: Sequence[float], *, validations: int) -> bool:
     """Whether a validation loss is above the best of those that are at least so many validations old."""
-    old = before[: len(before) - validations]
+    old = before[: max(0, len(before) - validations)]
     return bool(old) and loss > min(old)
 
 

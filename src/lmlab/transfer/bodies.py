@@ -33,6 +33,8 @@ EPOCHS = 15
 LEAST_STEPS = 600
 """Small sets are read more often."""
 LONGEST_WORD = 25
+FOLDING = [normalizers.Lowercase(), normalizers.Replace(hf.Regex("[0-9]"), "0")]
+"""How the words of a body are written in its vocabulary."""
 LEAST_SEEN = 2
 """How often a training word must be seen, so that what is unknown is learnt, too."""
 
@@ -116,8 +118,8 @@ def words_of(labelled: Labelled) -> set[str]:
 
 
 def fold(word: str) -> str:
-    """A word as the vocabulary has it: in lower case, with all digits as 0."""
-    return "".join("0" if letter in "0123456789" else letter for letter in word.lower())
+    """A word as the vocabulary has it, by the very steps of its engine: in lower case, with all digits as 0."""
+    return str(normalizers.Sequence(FOLDING).normalize_str(word))
 
 
 def write_vocabulary(labelled: Labelled, vectors: WordVectors | None = None) -> Path:
@@ -139,6 +141,5 @@ def write_vocabulary(labelled: Labelled, vectors: WordVectors | None = None) -> 
 def folding_engine(words: list[str]) -> hf.Tokenizer:
     """Words between white space, looked up as `fold` writes them."""
     engine = word_engine(words)
-    digits = normalizers.Replace(hf.Regex("[0-9]"), "0")
-    engine.normalizer = normalizers.Sequence([engine.normalizer, normalizers.Lowercase(), digits])
+    engine.normalizer = normalizers.Sequence([engine.normalizer, *FOLDING])
     return engine

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -31,6 +31,19 @@ class Loader(Protocol):
 
     def plan(self, total_steps: int | None) -> None:
         """Told before training how many batches there will be; None where only the clock can tell."""
+
+
+@runtime_checkable
+class ScalesRate(Protocol):
+    """A loader whose batches differ in size, so that the steps made of them do, too."""
+
+    def rate_share(self, step: int) -> float:
+        """What the learning rate of batch `step` is multiplied by."""
+
+
+def rate_share(loader: Loader, step: int) -> float:
+    """What the learning rate of a batch is multiplied by: 1 where all are alike."""
+    return loader.rate_share(step) if isinstance(loader, ScalesRate) else 1.0
 
 
 def mean_units(mixture: Sequence[tuple[float, Loader]]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.batches.loaders import Loader, mean_units
+from lmlab.data.batches.loaders import Loader, mean_units, rate_share
 
 ROUND = 256
 """Batches after which every language has had its share, to within one batch; a multiple of it with more languages."""
@@ -55,6 +55,10 @@ class Mixed:
         """True also where the language changes: a state that was carried is of another language."""
         language, number = self._place(step)
         return step == 0 or self._place(step - 1)[0] != language or self.loaders[language].restarts(number)
+
+    def rate_share(self, step: int) -> float:
+        language, number = self._place(step)
+        return rate_share(self.loaders[language], number)
 
     def language(self, step: int) -> str:
         """The language of batch `step`."""

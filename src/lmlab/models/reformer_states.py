@@ -1,0 +1,64 @@
+"""What a Reformer remembers of the texts that it has read: buckets beside keys and values, or the texts themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from lmlab.layers.cache import KeyValueCache
+
+
+class Reading(NamedTuple):
+    """What is kept of B texts: keys and values of every layer, and where each token stands in its buckets."""
+
+    cache: KeyValueCache
+    places: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, room]
+    counts: tuple[Tensor, ...]  # of each LSH layer, [B, H, R, n + 1]: how many tokens a bucket has
+
+    def select(self, index: Tensor) -> Reading:
+        """The state whose text i is text index[i] of this one."""
+        places, counts = (tuple(each.index_select(0, index) for each in kept) for kept in (self.places, self.counts))
+        return Reading(self.cache.select(index), places, counts)
+
+    def join(self, others: Sequence[Reading]) -> Reading:
+        """All texts of this state and of others of the same model."""
+        cache = self.cache.join([other.cache for other in others])
+        room = cache.layers[0].shape[3]
+        every = (self, *others)
+        places = tuple(
+            torch.cat([with_room(each, room) for each in layer])
+            for layer in zip(*(s.places for s in every), strict=True)
+        )
+        counts = tuple(torch.cat(layer) for layer in zip(*(s.counts for s in every), strict=True))
+        return Reading(cache, places, counts)
+
+
+class Text(NamedTuple):
+    """The tokens themselves, where attention is to chunks: these change with each token, so all is read again."""
+
+    tokens: Tensor  # [B, S]
+    lengths: Tensor  # [B]
+
+    def extend(self, tokens: Tensor) -> Text:
+        lengths = self.lengths + tokens.shape[1]
+        room = F.pad(self.tokens, (0, tokens.shape[1]))
+        places = self.lengths[:, None] + torch.arange(tokens.shape[1], device=tokens.device)
+        return Text(room.scatter(1, places, tokens)[:, : int(lengths.max())], lengths)
+
+    def select(self, index: Tensor) -> Text:
+        return Text(self.tokens[index], self.lengths[index])
+
+    def join(self, others: Sequence[Text]) -> Text:
+        texts = [self, *others]
+        most = max(text.tokens.shape[1] for text in texts)
+        padded = [F.pad(text.tokens, (0, most - text.tokens.shape[1])) for text in texts]
+        return Text(torch.cat(padded), torch.cat([text.lengths for text in texts]))
+
+
+def with_room(places: Tensor, room: int) -> Tensor:
+    """Places [B, H, R, …] of so many tokens; new ones are 0."""
+    return F.pad(places, (0, max(0, room - places.shape[3])))[..., :room]
