@@ -165,3 +165,9 @@ def test_what_was_found_tells_itself() -> None:
     assert "66.7% of 3 pairs" in shown
     assert "<svg" in shown
     assert found.table().rows[0][4] == 3
+
+
+def test_a_short_line_is_named(tmp_path: Path) -> None:
+    (tmp_path / "pairs.tsv").write_text("good\tbad\nThe cat\n", encoding="utf-8")
+    with pytest.raises(ValueError, match=r"pairs.tsv, line 2: 1 columns where the header has 2"):
+        read_pairs(tmp_path / "pairs.tsv")

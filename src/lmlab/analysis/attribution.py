@@ -39,10 +39,9 @@ class Attribution(Viewed):
 
     def lead(self) -> str:
         best = max(range(len(self.values)), key=lambda i: self.values[i])
-        return (
-            f"“{self.target.strip()}” has a probability of {self.probability:.2%}; most of what speaks for it is "
-            f"“{self.tokens[best].strip()}” ({self.values[best]:+.3f})."
-        )
+        most = f"most of what speaks for it is “{self.tokens[best].strip()}” ({self.values[best]:+.3f})"
+        told = most if self.values[best] > 0 else "to first order no token speaks for it"
+        return f"“{self.target.strip()}” has a probability of {self.probability:.2%}; {told}."
 
     def notes(self) -> list[str]:
         return ["gradient × input: to first order only; tokens that share what they say share the credit by chance"]
@@ -90,6 +89,8 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
             at = torch.tensor([[place]], device=network.device)
             scores = filler.logits(filler.read(tokens=tokens, at=at)[:, 0])[0]
         chosen = int(scores.argmax()) if target is None else _token(tokenizer, target)
+        if chosen >= len(scores):
+            raise ValueError(f"target = {target!r} is read by its letters, but is no word that the model predicts")
         nats = scores.log_softmax(-1)[chosen]
         x = seen[embedding][-1]
         (gradient,) = torch.autograd.grad(nats, x)

@@ -212,5 +212,6 @@ def require(model: object, kind: type[A]) -> A:
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
     told = DESCRIPTIONS[wanted.name]
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
-    uses = f"use it with {', '.join(dict.fromkeys(each.uses for each in able))}, or " if able else ""
+    verbs = dict.fromkeys(verb for each in able for verb in each.uses.replace(" and ", ", ").split(", "))
+    uses = f"use it with {', '.join(verbs)}, or " if able else ""
     raise ValueError(f"{type(model).__name__} {is_a}cannot {told.verb}: {uses}train {wanted.systems}")

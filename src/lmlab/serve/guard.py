@@ -110,7 +110,7 @@ class Guard:
         host = _name_of(headers.get(b"host", b"").decode("latin-1"))
         if _bare(host) not in {_bare(name) for name in self.rules.hosts}:
             raise APIError(
-                f"the host {host[:80]!r} is not this server's name; to allow it: lmlab serve … --allow-host NAME",
+                f"the host {host[:80]!r} is not this server's name; to allow it, start with --allow-host NAME",
                 status=403,
                 code="host_not_allowed",
             )

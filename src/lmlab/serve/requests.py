@@ -116,7 +116,9 @@ class Predict(Request):
     """POST /v1/predict."""
 
     model: Name = None
-    input: Annotated[list[PredictItem], Field(min_length=1, max_length=MOST_TEXTS)] | PredictItem
+    input: (
+        StrictStr | PredictItem | Annotated[list[StrictStr | PredictItem], Field(min_length=1, max_length=MOST_TEXTS)]
+    )
 
 
 class Translate(Request):

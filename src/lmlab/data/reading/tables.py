@@ -58,13 +58,14 @@ class Table(NamedTuple):
         return even, len(self.rows) - len(kept)
 
     def check_even(self) -> Table:
-        """This table; a ValueError names the first row that has more or fewer cells than the first one."""
-        width = len(self.rows[0])
+        """This table; a ValueError names a row that has more or fewer cells than the header, or the first row."""
+        width = self.width if self.rows else 0
+        first = "the header" if self.names is not None else f"line {self.lines[0] if self.lines else 1}"
         for row, line in zip(self.rows, self.lines, strict=True):
             if len(row) != width:
                 sign = "tab" if self.kind == "TSV" else "comma"
                 raise ValueError(
-                    f"{self.source}, line {line}: {len(row)} columns where line {self.lines[0]} has {width} "
+                    f"{self.source}, line {line}: {len(row)} columns where {first} has {width} "
                     f"({shorten(' | '.join(map(str, row)))}); a {sign} inside a text must go, or the text be quoted"
                 )
         return self

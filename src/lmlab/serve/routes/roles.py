@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request
 
 from lmlab.data.reading.examples import Example
 from lmlab.serve.errors import APIError
-from lmlab.serve.requests import Fill, Predict, Translate
+from lmlab.serve.requests import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
 
@@ -35,7 +35,8 @@ def roles(runs: Runs) -> APIRouter:
     async def predict(request: Request, body: Predict) -> dict[str, Any]:
         served = runs.find(body.model)
         predictor = _role(served, "predictor")
-        items = body.input if isinstance(body.input, list) else [body.input]
+        given = body.input if isinstance(body.input, list) else [body.input]
+        items = [PredictItem(text=each) if isinstance(each, str) else each for each in given]
         examples = [
             Example(
                 tuple(each.text) if isinstance(each.text, list) else each.text,
