@@ -72,3 +72,14 @@ def test_what_is_shown_is_the_whole_text() -> None:
         assert "".join(piece for piece, _ in shown.pieces) == TEXTS[1]
     hostile = read_surprisals(model("characters"), "<script>alert(1)</script> the")._repr_html_()
     assert "<script" not in hostile
+
+
+def test_unknown_words_are_told() -> None:
+    """Their bits are those of the unknown token, so that a comparison with a run that reads them would mislead."""
+    torch.manual_seed(0)
+    closed, bytewise = train("words", [TEXT]), train("bytes", [TEXT])
+    one, other = (random_model("gpt2", each, width=16, heads=2, layers=1, window=64) for each in (closed, bytewise))
+    first, second = (read_surprisals(lm, "the Quaoar sat", run=run) for lm, run in ((one, "words"), (other, "bytes")))
+    assert "1 unknown token:" in first.notes()[0]
+    assert second.notes() == []
+    assert [note.split(":")[0] for note in compare_surprisals(first, second).notes()] == ["words"]

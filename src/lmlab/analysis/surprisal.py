@@ -62,6 +62,10 @@ class Surprisals(Viewed):
     pseudo: bool = False
     by_token: bool = False
     """Whether table and picture show tokens."""
+    unknown: int = 0
+    """Tokens that stand for what the vocabulary lacks: cheap, whatever they stand for."""
+    both_ways: bool = False
+    """Whether each token's surprisal is the mean of two directions."""
     title: str = field(default="Surprisal", init=False)
 
     @property
@@ -75,10 +79,19 @@ class Surprisals(Viewed):
         return f"{self.bits:,.1f} bits over {words:,} words{each}{f' ({self.run})' if self.run else ''}."
 
     def notes(self) -> list[str]:
-        said = [
-            "masked model: each token given all others, before and after it; not comparable with left-to-right bits"
-        ]
-        return said if self.pseudo else []
+        said = []
+        if self.pseudo:
+            said.append(
+                "masked model: each token given all others, before and after it; not comparable with left-to-right bits"
+            )
+        if self.both_ways:
+            said.append("model of two directions: each token's bits are the mean of left to right and right to left")
+        if self.unknown:
+            said.append(
+                f"{self.unknown} unknown token{'s' * (self.unknown > 1)}: the bits are those of the unknown token, "
+                "not of the word that stands there"
+            )
+        return said
 
     def table(self) -> Table:
         if self.by_token:
@@ -137,6 +150,7 @@ class SurprisalDifference(Viewed):
     runs: tuple[str, str]
     whole: list[str]
     pseudo: tuple[bool, bool] = (False, False)
+    caveats: tuple[str, ...] = ()
     title: str = field(default="Difference of surprisals", init=False)
 
     def lead(self) -> str:
@@ -149,10 +163,10 @@ class SurprisalDifference(Viewed):
         )
 
     def notes(self) -> list[str]:
-        mixed = self.pseudo[0] != self.pseudo[1]
-        return (
-            ["one model is masked and sees both sides: its bits are not comparable with the other's"] if mixed else []
-        )
+        if self.pseudo[0] != self.pseudo[1]:
+            mixed = "one model is masked and sees both sides: its bits are not comparable with the other's"
+            return [mixed, *self.caveats]
+        return list(self.caveats)
 
     def table(self) -> Table:
         rows = [
@@ -195,7 +209,14 @@ def read_surprisals(
             for token, (start, end), word, value in zip(ids, offsets, words, nats, strict=True)
         ]
         found.append(TextSurprisals(text, tokens, _gather(text, tokens)))
-    return Surprisals(found, run=run, pseudo=score.pseudo, by_token=by_token)
+    return Surprisals(
+        found,
+        run=run,
+        pseudo=score.pseudo,
+        by_token=by_token,
+        unknown=score.unknown,
+        both_ways=bool(score.directions),
+    )
 
 
 def _assign(words: Sequence[int | None]) -> list[int]:
@@ -232,4 +253,10 @@ def compare_surprisals(first: Surprisals, second: Surprisals) -> SurprisalDiffer
         for one, other in zip(first.texts, second.texts, strict=True)
     ]
     runs = (first.run or "first", second.run or "second")
-    return SurprisalDifference(texts, runs, whole, (first.pseudo, second.pseudo))
+    caveats = [
+        f"{name}: {note}"
+        for name, each in zip(runs, (first, second), strict=True)
+        for note in each.notes()
+        if not each.pseudo
+    ]
+    return SurprisalDifference(texts, runs, whole, (first.pseudo, second.pseudo), tuple(caveats))
