@@ -48,7 +48,7 @@ def test_meets_the_contract(model: Any) -> None:
     assert model.vocabulary == VOCABULARY
     assert model.window in (WINDOW, None)
     assert model(tokens(3, 5)).hidden.shape == (3, 5, 16)
-    assert model(tokens(3, 5)).state is None
+    assert (model(tokens(3, 5)).state is None) is not model.carries, "a memory, where segments follow each other"
     part = filler(model)
     assert part.logits(part.read(tokens=tokens(3, 5))).shape == (3, 5, VOCABULARY)
     assert part.fill(tokens=tokens(3, 5), at=tokens(3, 2) % 5).shape == (3, 2, VOCABULARY)
