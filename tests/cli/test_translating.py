@@ -178,7 +178,7 @@ def test_averaging_needs_kept_checkpoints(runs, run_command):
         (("evaluate", "{run}", "--source", "{text}", "--target", "{text}", "-o", "no/out"), "there is no folder"),
         (("evaluate", "{run}", "--source", "blank", "--target", "blank"), "nothing to evaluate"),
         (("generate", "{gpt}", "a", "--trace", "t.html"), "give --beams too"),
-        (("generate", "{run}", "a"), "lmlab translate and lmlab evaluate"),
+        (("generate", "{run}", "a"), "lmlab translate, lmlab evaluate"),
         (("evaluate", "{gpt}"), "lmlab score"),
         (("evaluate", "{run}"), "--source FILE and --target FILE"),
         (("evaluate", "{run}", "--source", "{text}", "--target", "short"), "short"),
