@@ -16,8 +16,8 @@ from safetensors.torch import save_file
 import lmlab
 from lmlab.analysis.attribution import attribute
 from lmlab.analysis.cells import Part, Read, read_cells
+from lmlab.analysis.view import plain
 from lmlab.checkpoint import read_heads
-from lmlab.studio.answers import plain
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture
 from lmlab.studio.probes import parse_tagged

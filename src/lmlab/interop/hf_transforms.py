@@ -76,27 +76,17 @@ class Offset:
         return [torch.cat((tensor.new_zeros(self.rows, *tensor.shape[1:]), tensor)) for tensor in ours]
 
 
-class Flat:
-    """Their vector is a matrix of one row."""
+class Squeezed:
+    """Their tensor has more axes of length 1 at one place: one, or as many as are said."""
+
+    def __init__(self, axis: int, *, axes: int = 1) -> None:
+        self.axis, self.axes = axis, axes
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor[0] for tensor in theirs]
+        return [tensor.squeeze(tuple(range(self.axis, self.axis + self.axes))) for tensor in theirs]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor[None] for tensor in ours]
-
-
-class Unsqueezed:
-    """Their tensor has so many axes of length 1 more, in front."""
-
-    def __init__(self, axes: int) -> None:
-        self.axes = axes
-
-    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor.reshape(tensor.shape[self.axes :]) for tensor in theirs]
-
-    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor[(None,) * self.axes] for tensor in ours]
+        return [tensor[(slice(None),) * self.axis + (None,) * self.axes] for tensor in ours]
 
 
 class PerHead:
@@ -114,19 +104,6 @@ class PerHead:
         bias, q, both, r, outwards = ours
         inwards = (tensor.mT for tensor in (q, *both.chunk(2), *Waves().write([r])))
         return [bias, *(tensor.reshape(len(tensor), *bias.shape) for tensor in (*inwards, outwards))]
-
-
-class Squeezed:
-    """Their tensor has one more dimension, of size 1."""
-
-    def __init__(self, dim: int) -> None:
-        self.dim = dim
-
-    def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor.squeeze(self.dim) for tensor in theirs]
-
-    def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
-        return [tensor.unsqueeze(self.dim) for tensor in ours]
 
 
 class WithZeros:

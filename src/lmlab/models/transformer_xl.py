@@ -93,6 +93,16 @@ class Memory(NamedTuple):
         return torch.full((rows,), most, device=self.layers[0].device) if self.lengths is None else self.lengths
 
 
+def read_on(x: Tensor, state: Memory | None, layer: int, *, project: nn.Module) -> tuple[Tensor, Tensor]:
+    """What a layer reads, x [B, T, D] with the memory before it, and its keys and values; a memory may keep these."""
+    if state is None:
+        return x, project(x)
+    if state.projected:
+        return x, torch.cat((state.layers[layer], project(x)), 1)
+    inputs = torch.cat((state.layers[layer], x), 1)
+    return inputs, project(inputs)
+
+
 class Block(nn.Module):
     """z = LN(x + Attention(x, [memory; x])); h = LN(z + FeedForward(z))."""
 
@@ -177,14 +187,7 @@ class TransformerXL(NextTokenModel):
             block = cast(Block, module)
             if collect is not None:
                 collect.append(x)
-            project = block.attention.key_value
-            if state is None:
-                inputs, keys_values = x, project(x)
-            elif state.projected:
-                inputs, keys_values = x, torch.cat((state.layers[i], project(x)), 1)
-            else:
-                inputs = torch.cat((state.layers[i], x), 1)
-                keys_values = project(inputs)
+            inputs, keys_values = read_on(x, state, i, project=block.attention.key_value)
             remembered.append(self._latest(inputs if self.training else keys_values))
             x = block(x, keys_values, distances, mask)
         x = self.dropout(x)

@@ -44,7 +44,7 @@ from lmlab.models.model import (
     TokenModelConfig,
     by_depth,
 )
-from lmlab.models.transformer_xl import Memory, TransformerXL
+from lmlab.models.transformer_xl import Memory, TransformerXL, read_on
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": torch.relu}
 
@@ -209,14 +209,7 @@ class XLNet(EncoderModel):
             block, content = cast(Block, module), x[:, :length]
             if collect is not None:
                 collect.append(content)
-            project = block.attention.key_value
-            if state is None:
-                inputs, keys_values = content, project(content)
-            elif state.projected:
-                inputs, keys_values = content, torch.cat((state.layers[i], project(content)), 1)
-            else:
-                inputs = torch.cat((state.layers[i], content), 1)
-                keys_values = project(inputs)
+            inputs, keys_values = read_on(content, state, i, project=block.attention.key_value)
             memories.append(self._latest(inputs if self.training else keys_values))
             if block is top and places is not None:  # of what leaves the last block only this is needed
                 if known:

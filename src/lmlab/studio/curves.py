@@ -16,7 +16,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
-from lmlab.studio.answers import answer, plain
+from lmlab.analysis.view import plain
+from lmlab.studio.answers import answer
 from lmlab.studio.shelf import Shelf, open_inside, parse_lines
 from lmlab.units import read_speed, training_seconds
 

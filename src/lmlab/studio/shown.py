@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lmlab.studio.answers import plain
+from lmlab.analysis.view import plain
 
 if TYPE_CHECKING:
     from lmlab.pages.inspection import View

@@ -17,7 +17,7 @@ from lmlab.interop.hf_table import (
     placed_heads,
     pooled_head,
 )
-from lmlab.interop.hf_transforms import Flat, Offset
+from lmlab.interop.hf_transforms import Offset, Squeezed
 
 STACK_SETTINGS = (
     Setting("vocabulary", "vocab_size"),
@@ -108,7 +108,7 @@ BART = Family(
         *linear("decoder.embedding_norm", "model.decoder.layernorm_embedding"),
         *stack("encoder"),
         *stack("decoder"),
-        Weight("output.bias", "final_logits_bias", Flat()),
+        Weight("output.bias", "final_logits_bias", Squeezed(0)),
     ),
     parts=(BIAS,),
     copies=COPIES,

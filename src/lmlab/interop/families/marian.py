@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lmlab.interop.families.bart import BIAS, COPIES, STACK_OPTIONS, STACK_SETTINGS, stack
 from lmlab.interop.hf_table import Adapted, Architecture, Family, Only, Weight
-from lmlab.interop.hf_transforms import Flat
+from lmlab.interop.hf_transforms import Squeezed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -71,7 +71,7 @@ MARIAN = Family(
         Weight("embedding.weight", "model.shared.weight"),
         *stack("encoder"),
         *stack("decoder"),
-        Weight("output.bias", "final_logits_bias", Flat()),
+        Weight("output.bias", "final_logits_bias", Squeezed(0)),
     ),
     parts=(BIAS,),
     copies=COPIES,

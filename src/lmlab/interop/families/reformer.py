@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.interop.hf_table import Architecture, Family, Only, Part, Setting, Weight, linear
-from lmlab.interop.hf_transforms import Flat, Fused, Squeezed, WithZeros
+from lmlab.interop.hf_transforms import Fused, Squeezed, WithZeros
 from lmlab.models.reformer import ReformerConfig
 
 LAYER = "reformer.encoder.layers.{}"
@@ -67,7 +67,7 @@ REFORMER = Family(
     weights=(
         Weight("embedding.weight", "reformer.embeddings.word_embeddings.weight"),
         Weight("positions.rows", "reformer.embeddings.position_embeddings.weights.0", Squeezed(1)),
-        Weight("positions.columns", "reformer.embeddings.position_embeddings.weights.1", Flat()),
+        Weight("positions.columns", "reformer.embeddings.position_embeddings.weights.1", Squeezed(0)),
         Weight("positions.weight", "reformer.embeddings.position_embeddings.embedding.weight"),
         *linear("blocks.{}.attention_norm", f"{LAYER}.attention.layer_norm"),
         Weight("blocks.{}.attention.query_key.weight", f"{LAYER}.attention.self_attention.query_key.weight"),

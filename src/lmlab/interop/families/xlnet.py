@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lmlab.interop.families.bert import GELU
 from lmlab.interop.hf_table import SENTENCES, Architecture, Family, Head, Only, Part, Setting, Weight, linear
-from lmlab.interop.hf_transforms import PerHead, Unsqueezed
+from lmlab.interop.hf_transforms import PerHead, Squeezed
 
 LAYER = "transformer.layer.{}.rel_attn."
 ATTENTION = "blocks.{}.attention."
@@ -47,7 +47,7 @@ XLNET = Family(
     ),
     weights=(
         Weight("embedding.weight", "transformer.word_embedding.weight"),
-        Weight("query", "transformer.mask_emb", Unsqueezed(2)),
+        Weight("query", "transformer.mask_emb", Squeezed(0, axes=2)),
         Weight(
             (
                 f"{ATTENTION}content_bias",
