@@ -34,8 +34,12 @@ class PatientProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        if self._idle and self._waiting is None:
-            self._waiting = self.loop.call_later(HEADERS_WITHIN, self._give_up)
+        self._await_head()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if self.conn.trailing_data[0]:  # the start of the next request came while this one was answered
+            self._await_head()
 
     def handle_events(self) -> None:
         super().handle_events()
@@ -62,6 +66,10 @@ class PatientProtocol(H11Protocol):
             self._waiting.cancel()
         self._taken()
         super().connection_lost(exc)
+
+    def _await_head(self) -> None:
+        if self._idle and self._waiting is None:
+            self._waiting = self.loop.call_later(HEADERS_WITHIN, self._give_up)
 
     def _taken(self) -> None:
         if self._unread is not None:
