@@ -12,6 +12,7 @@ from serving import Running
 
 from lmlab.decoding.search import beam_search
 from lmlab.decoding.streaming import REPLACEMENT
+from patience import PATIENCE
 
 openai = pytest.importorskip("openai")
 
@@ -19,13 +20,13 @@ KINDS = ["ngram", "lstm", "gpt2"]
 PROMPT = "the naïve café costs 5 € 😀"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def client(server: Running) -> Any:
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
 
 
 def post(server: Running, **body: Any) -> httpx.Response:
-    return httpx.post(f"{server.address}/v1/completions", json=body, timeout=60)
+    return httpx.post(f"{server.address}/v1/completions", json=body, timeout=PATIENCE)
 
 
 def choices(server: Running, **body: Any) -> list[dict[str, Any]]:
@@ -220,7 +221,7 @@ def test_a_character_in_pieces_is_streamed_whole(server: Running) -> None:
     assert len(server.lm("ngram").text_tokenizer.encode("😀")) > 1
     body = {"model": "ngram", "prompt": "costs 5 €", "max_tokens": 12, "temperature": 0, "stream": True}
     pieces = []
-    with httpx.stream("POST", f"{server.address}/v1/completions", json=body, timeout=60) as answer:
+    with httpx.stream("POST", f"{server.address}/v1/completions", json=body, timeout=PATIENCE) as answer:
         for line in answer.iter_lines():
             if line.startswith("data: {"):
                 pieces += [choice["text"] for choice in json.loads(line[6:])["choices"]]
@@ -273,7 +274,10 @@ BAD: list[tuple[dict[str, Any], str | None]] = [
 def test_what_is_out_of_range_is_a_400_that_names_the_field(server: Running, body: Any, param: str) -> None:
     content = json.dumps({"model": "gpt2", **body})
     answer = httpx.post(
-        f"{server.address}/v1/completions", content=content, headers={"Content-Type": "application/json"}, timeout=60
+        f"{server.address}/v1/completions",
+        content=content,
+        headers={"Content-Type": "application/json"},
+        timeout=PATIENCE,
     )
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]

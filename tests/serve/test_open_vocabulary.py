@@ -17,6 +17,7 @@ from lmlab.prompting import ask, find_template
 from lmlab.prompting.items import Item, Items
 from lmlab.tokenizers import train
 from lmlab.tokenizers.spellings import Spellings
+from patience import PATIENCE
 from standins import TEXT, random_model
 
 SETTINGS: dict[str, Any] = {"width": 8, "cells": 12, "layers": 1, "filters": [[1, 4], [2, 4]], "highways": 1}
@@ -45,7 +46,7 @@ def served() -> Iterator[Running]:
 
 
 def post(server: Running, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(server.address + path, json=body, timeout=60)
+    return httpx.post(server.address + path, json=body, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("kind", ["lm-1b", "elmo"])
@@ -84,7 +85,7 @@ def test_a_run_without_a_tokenizer_says_so(served: Running) -> None:
         post(served, "/tokenize", model="none", prompt="the"),
         post(served, "/detokenize", model="none", tokens=[1]),
         post(served, "/v1/embeddings", model="none", input="the"),
-        httpx.get(f"{served.address}/tokenizer_info", params={"model": "none"}),
+        httpx.get(f"{served.address}/tokenizer_info", params={"model": "none"}, timeout=PATIENCE),
     ]
     for answer in answers:
         assert answer.status_code == 400, answer.text

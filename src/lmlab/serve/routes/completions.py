@@ -90,6 +90,8 @@ def _telling(pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece]
     loop = asyncio.get_running_loop()
 
     def put(told: tuple[int, Piece]) -> None:
+        while told[1].error and not pieces.empty():  # who is told an error does not read all else first
+            pieces.get_nowait()
         pieces.put_nowait(told)
         if pieces.qsize() == BACKLOG:
             _cancel(texts)
