@@ -295,3 +295,24 @@ def test_who_was_cancelled_gives_its_place_to_others() -> None:
         assert [piece.finish for piece in told] == ["cancelled", "cancelled"]
         block.set()
         assert job.result(PATIENCE)
+
+
+def test_a_place_is_kept_while_texts_are_made() -> None:
+    with running(make("ngram"), rows=1, queue=2) as engine:
+        block = threading.Event()
+        job = engine.call(lambda pause: block.wait(PATIENCE))
+        make_text = lambda: Continuation(  # noqa: E731
+            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None
+        )
+        with engine.place(), engine.place():
+            assert engine.is_full
+            with pytest.raises(OverloadedError), engine.place():
+                pass
+            engine.submit([text := make_text()])
+        assert not engine.is_full
+        engine.submit([make_text()])
+        assert engine.is_full
+        text.cancel()
+        assert not engine.is_full
+        block.set()
+        assert job.result(PATIENCE)

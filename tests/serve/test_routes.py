@@ -164,7 +164,9 @@ def test_too_many_get_429_and_when_to_try_again(models: Any) -> None:
             asker.start()
         wait_until(lambda: engine.load == 2)
         answer = serving.post(url, json=body)
+        unread = serving.post(url, content=b"{", headers={"Content-Type": "application/json"})
         go_on.set()
+        assert unread.status_code == 429, "who is refused is not read"
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.json()["error"]["type"] == "rate_limit_error"

@@ -22,6 +22,8 @@ from lmlab.serve.requests import Completion, LenientCompletion
 from lmlab.serve.served import Runs
 from lmlab.serve.waiting import call, refusing, unless_gone
 
+PATH = "/v1/completions"
+
 
 def completions(runs: Runs) -> APIRouter:
     """The route over these runs."""
@@ -29,7 +31,9 @@ def completions(runs: Runs) -> APIRouter:
 
     async def complete(request: Request, body: Completion) -> Any:
         served = runs.find(body.model)
-        todo = await asyncio.to_thread(plan, body, served)
+        with refusing(served), served.engine.place():
+            todo = await asyncio.to_thread(plan, body, served)
+            texts, pieces = await _submit(todo)
         head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -40,7 +44,6 @@ def completions(runs: Runs) -> APIRouter:
         if todo.beams is not None:
             choices, usage = await call(served, request, lambda pause: search(todo, pause))
             return await asyncio.to_thread(JSONResponse, {**head, "choices": choices, "usage": usage})
-        texts, pieces = await _submit(todo)
         if body.stream:
             usage_too = body.stream_options is not None and body.stream_options.include_usage
             events = _stream(todo, texts, pieces, head, usage_too=usage_too)
@@ -53,7 +56,7 @@ def completions(runs: Runs) -> APIRouter:
 
     if runs.limits.lenient:
         complete.__annotations__["body"] = LenientCompletion
-    router.add_api_route("/v1/completions", complete, methods=["POST"], summary="Continue texts")
+    router.add_api_route(PATH, complete, methods=["POST"], summary="Continue texts")
     return router
 
 
@@ -77,9 +80,11 @@ class Events(StreamingResponse):
 
 
 async def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
-    """Give the texts to the engine; their pieces come in the queue."""
+    """Give the texts to the engine; their pieces come in the queue. None where they are searched for, as one job."""
     pieces: Pieces = asyncio.Queue()
     texts: list[Continuation] = []
+    if todo.beams is not None:
+        return texts, pieces
     texts += await asyncio.to_thread(todo.continuations, _telling(pieces, texts))
     with refusing(todo.served):
         todo.served.engine.submit(texts)
