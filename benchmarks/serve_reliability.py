@@ -14,6 +14,7 @@ import json
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -125,14 +126,29 @@ def slow(runs: list[Path], scale: float) -> None:
                 return [(await stream(web, BODY)).whole for _ in range(quick)]
 
         before = asyncio.run(measure())
-        sockets = [_half(server, number) for number in range(halves)] + [_reader(server) for _ in range(readers)]
+        slowly = [_reader(server) for _ in range(readers)]
+        with httpx.Client(base_url=server.address, timeout=60) as web:
+            while _gauge(web, "num_requests_running") + _gauge(web, "num_requests_waiting"):
+                time.sleep(0.1)  # what they asked for is written; it only waits to be read
+        end, done = time.monotonic() + 45, threading.Event()  # the server waits 10 s for a head, 30 s for a reader
+        reading = threading.Thread(target=_read_slowly, args=(slowly, done))
+        reading.start()
+        half = [_half(server, number) for number in range(halves)]
         beside = asyncio.run(measure())
-        time.sleep(12)
-        dropped = sum(_is_closed(each) for each in sockets[:halves])
-        for each in sockets:
-            each.close()
+        time.sleep(max(0.0, end - time.monotonic()))
+        done.set()
+        reading.join()
         change = 100 * (percentile(beside, 0.99) / percentile(before, 0.99) - 1)
-        say("slow", readers=readers, half_sent=halves, others_p99=f"{change:+.0f}%", half_sent_dropped=dropped)
+        say(
+            "slow",
+            readers=readers,
+            half_sent=halves,
+            others_p99=f"{change:+.0f}%",
+            readers_dropped=sum(not _is_whole(each) for each in slowly),
+            half_sent_dropped=sum(map(_is_closed, half)),
+        )
+        for each in (*slowly, *half):
+            each.close()
 
 
 def limits(runs: list[Path], scale: float) -> None:
@@ -241,9 +257,27 @@ def _half(server: Process, number: int) -> socket.socket:
 def _reader(server: Process) -> socket.socket:
     connection = _connect(server)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-    connection.sendall(_request({**BODY, "max_tokens": 200, "stream": True}))
+    connection.sendall(_request({**BODY, "max_tokens": 4000, "stream": True}))  # more than the machine itself keeps
     connection.recv(1)
     return connection
+
+
+def _read_slowly(connections: list[socket.socket], done: threading.Event) -> None:
+    """A byte of each every second."""
+    while not done.wait(1.0):
+        for each in connections:
+            with suppress(OSError):
+                each.recv(1)
+
+
+def _is_whole(connection: socket.socket) -> bool:
+    """Whether the stream, read at last, comes to its end."""
+    connection.settimeout(5.0)
+    tail = b""
+    with suppress(OSError):
+        while (part := connection.recv(65536)) and b"[DONE]" not in tail:
+            tail = (tail + part)[-65600:]
+    return b"[DONE]" in tail
 
 
 def _request(asked: dict[str, Any]) -> bytes:

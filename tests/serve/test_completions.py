@@ -295,3 +295,28 @@ def test_errors_reach_the_client_as_its_own(client: Any) -> None:
     assert "blanks" in str(cannot.value)
     with pytest.raises(openai.BadRequestError):
         client.completions.create(model="gpt2", prompt="a", temperature=9)
+
+
+@pytest.mark.parametrize("way", [{}, {"n": 2, "stream": True}, {"use_beam_search": True, "best_of": 2}])
+def test_a_prompt_that_is_cut_to_the_window_is_told(client: Any, server: Running, way: dict[str, Any]) -> None:
+    window = server.lm("gpt2").model.window  # type: ignore[attr-defined]
+    asked = {"model": "gpt2", "max_tokens": 2, "seed": 1, **way}
+    extra = {"extra_body": {"use_beam_search": asked.pop("use_beam_search")}} if "use_beam_search" in asked else {}
+
+    def told(length: int) -> tuple[list[Any], list[Any]]:
+        answer = client.completions.create(prompt=[[5], [5] * length], **asked, **extra)
+        events = list(answer) if asked.get("stream") else [answer]
+        return events, [each.warnings for each in events if getattr(each, "warnings", None)]
+
+    assert told(window - 1)[1] == []
+    events, (found,) = told(window)
+    assert found == [f"prompt 1: {window + 1} tokens with the boundary; only the last {window} were read"]
+    assert events[0].warnings == found
+
+
+def test_a_prompt_that_is_only_scored_is_not_cut(client: Any, server: Running) -> None:
+    window = server.lm("gpt2").model.window  # type: ignore[attr-defined]
+    asked = {"model": "gpt2", "prompt": [5] * 3 * window, "max_tokens": 0, "echo": True, "logprobs": 0}
+    answer = client.completions.create(**asked)
+    assert not hasattr(answer, "warnings")
+    assert len(answer.choices[0].logprobs.token_logprobs) == 3 * window

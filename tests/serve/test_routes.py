@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -63,6 +64,10 @@ def test_fill(server: Running) -> None:
     expected = server.lm("bert").fill("the [MASK] sat on the [MASK]", top=3)
     assert [each["text"] for each in found["fillings"]] == [each.text for each in expected.fillings]
     assert found["blanks"][0][0]["probability"] == pytest.approx(expected.blanks[0][0].probability)
+    readings: list[tuple[int, int]] = []  # after each of them others have their turn
+    filler = replace(server.lm("bert").filler, progress=lambda done, total: readings.append((done, total)))
+    filler.fill("the [MASK] sat on the [MASK]", top=3, jointly=True)
+    assert readings == [(number, 5) for number in range(1, 6)]
     answer = serving.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "no blank"})
     assert answer.status_code == 400
 

@@ -54,6 +54,18 @@ class Plan:
         return bool(prompt.ids) and self.writer.frame.row()["tokens"] == prompt.ids[:1]
 
     @property
+    def warnings(self) -> list[str]:
+        """What was not done as it was asked: of a prompt that is longer than the window only the end is read."""
+        window = self.writer.model.window
+        if window is None or not self.tokens:  # a prompt that is only scored is read as a whole, in windows
+            return []
+        return [
+            f"prompt {number}: {len(framed)} tokens with the boundary; only the last {window} were read"
+            for number, framed in enumerate(map(self.framed, self.prompts))
+            if len(framed) > window
+        ]
+
+    @property
     def prompt_top(self) -> int | None:
         """How many alternatives of each token of a prompt are told; None where the prompt is not scored."""
         asked = [self.prompt_logprobs, self.logprobs if self.echo else None]

@@ -43,14 +43,16 @@ def completions(runs: Runs) -> APIRouter:
         }
         if todo.beams is not None:
             choices, usage = await call(served, request, lambda pause: search(todo, pause))
-            return await asyncio.to_thread(JSONResponse, {**head, "choices": choices, "usage": usage})
+            return await asyncio.to_thread(
+                JSONResponse, {**head, "choices": choices, "usage": usage, **_warnings(todo)}
+            )
         if body.stream:
             usage_too = body.stream_options is not None and body.stream_options.include_usage
             events = _stream(todo, texts, pieces, head, usage_too=usage_too)
             return Events(events, texts)
         try:
             told = await unless_gone(request, _whole(todo, texts, pieces))
-            return await asyncio.to_thread(JSONResponse, {**head, **told})
+            return await asyncio.to_thread(JSONResponse, {**head, **told, **_warnings(todo)})
         finally:
             _cancel(texts)
 
@@ -117,6 +119,11 @@ def _usage(todo: Plan, written: int) -> dict[str, int]:
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
 
 
+def _warnings(todo: Plan) -> dict[str, list[str]]:
+    """A field that is there only where something is to be told; clients keep fields that they do not know."""
+    return {"warnings": todo.warnings} if todo.warnings else {}
+
+
 def _cancel(texts: list[Continuation]) -> None:
     for text in texts:
         text.cancel()
@@ -162,13 +169,15 @@ async def _stream(
 ) -> AsyncIterator[str]:
     """Server-sent events: a chunk for each token, the usage if asked for, and [DONE]; or an error."""
     choices, rest = await asyncio.to_thread(_choices, todo), {"usage": None} if usage_too else {}
+    once = _warnings(todo)
     try:
         async for number, piece, given in _in_order(todo, len(texts), pieces):
             choices[number].given = given
             delta = choices[number].take(piece)
             if piece.prompt is not None and todo.prompt_logprobs is not None:
                 delta["prompt_logprobs"] = choices[number].prompt_logprobs()
-            yield _event({**head, "choices": [{"index": number, **delta}], **rest})
+            yield _event({**head, "choices": [{"index": number, **delta}], **rest, **once})
+            once = {}
         if usage_too:
             written = sum(len(choice.ids) for choice in choices)
             yield _event({**head, "choices": [], "usage": _usage(todo, written)})
