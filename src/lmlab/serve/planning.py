@@ -161,7 +161,6 @@ def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int,
 
 def read_prompts(given: Prompt | None, served: Served, param: str) -> list[PromptText]:
     """The prompts of a request, whichever of the four kinds they are; none at all is the beginning of a text."""
-    tokenizer = served.lm.text_tokenizer
     several: Sequence[str | list[int]]
     if given is None or isinstance(given, str):
         several = [given or ""]
@@ -172,18 +171,11 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
     found = []
     for each in several:
         if isinstance(each, str):
-            try:
-                ids = [] if each == served.boundary_name else tokenizer.encode(each)
-            except ValueError as error:
-                raise APIError(f"{param}: {error}", param=param) from None
+            ids = [] if each == served.boundary_name else encode(each, served, param)
             found.append(PromptText(ids=ids, text=each))
         else:
-            unknown = [token for token in each if token >= served.vocabulary]
-            if unknown:
-                raise APIError(
-                    f"{param}: token {unknown[0]} is not in the vocabulary of {served.vocabulary}", param=param
-                )
-            found.append(PromptText(ids=each, text=decode(each, served, param)))
+            ids = served.take(each, param)
+            found.append(PromptText(ids=ids, text=decode(ids, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -191,6 +183,14 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
                 code="context_length_exceeded",
             )
     return found
+
+
+def encode(text: str, served: Served, param: str) -> list[int]:
+    """The tokens of a text; a 400 that names the field where it has none."""
+    try:
+        return served.lm.text_tokenizer.encode(text)
+    except ValueError as error:
+        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:
