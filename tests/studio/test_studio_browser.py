@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -258,6 +260,45 @@ def test_a_search_is_stepped_through_pinned_and_forced(studio: Studio) -> None:
     page.select_option("select[name=mode]", "samples")
     studio.settle("write")
     assert page.locator("figure").count() == 3
+    studio.check()
+
+
+def test_texts_are_streamed_from_the_api(studio: Studio) -> None:
+    asked: list[Any] = []
+    studio.page.on("request", lambda request: asked.append(request) if "/v1/" in request.url else None)
+    page = studio.open("write", run="demo/lstm", text="The cat", tokens=30, samples=2, seed=5)
+    (request,) = asked
+    assert request.post_data_json["stream"]
+    whole = {**request.post_data_json, "stream": False}
+    told = page.evaluate(
+        "async body => (await fetch('/v1/completions', { method: 'POST', body: JSON.stringify(body), headers: {"
+        " 'content-type': 'application/json' } })).json()",
+        whole,
+    )
+    page.click("details.numbers summary")
+    for place, choice in enumerate(told["choices"]):
+        rows = page.locator("details.numbers table").nth(place).locator("tbody tr")
+        assert rows.count() == len(choice["logprobs"]["tokens"])
+        bits = [float(cell) for cell in rows.locator("td:nth-child(2)").all_inner_texts()]
+        assert bits == pytest.approx([-each / math.log(2) for each in choice["logprobs"]["token_logprobs"]], abs=1e-3)
+    page = studio.open("write", run="demo/lstm", text="The cat", temperature=7)
+    assert "temperature" in page.locator(".wrong").inner_text()
+    assert studio.wrong.pop().startswith("error: Failed to load resource")
+    assert studio.wrong == []
+
+
+def test_a_tab_holds_one_stream_of_events(studio: Studio) -> None:
+    begun, ended = set[Any](), set[Any]()
+    studio.page.on("request", lambda request: begun.add(request) if "/studio/api/live" in request.url else None)
+    for event in ("requestfinished", "requestfailed"):
+        studio.page.on(event, lambda request: ended.add(request) if request in begun else None)
+    for view, state in (("runs", {}), ("next", {}), ("runs", {"run": "counts"}), ("runs", {"run": "bert"})):
+        studio.open(view, **state)
+    assert len(begun) >= 4
+    until = time.monotonic() + 90
+    while len(begun - ended) > 1 and time.monotonic() < until:
+        studio.page.wait_for_timeout(20)  # the end of the others is told in its own time
+    assert len(begun - ended) == 1
     studio.check()
 
 

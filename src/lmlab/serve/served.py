@@ -127,7 +127,10 @@ class Runs:
     limits: Limits
 
     def find(self, name: str | None) -> Served:
-        """The run of that name, the first where none is given; names never reach the file system."""
+        """The run of that name, the first where none is given; names never reach the file system.
+
+        Where a run is loaded only now (in the studio), this takes a while: routes call it in a thread.
+        """
         if name is not None and name in self.served:
             return self.served[name]
         if name is None or self.limits.lenient:
@@ -139,3 +142,11 @@ class Runs:
             param="model",
             code="model_not_found",
         )
+
+    def cards(self) -> list[dict[str, Any]]:
+        """What /v1/models says of all."""
+        return [served.card() for served in self.served.values()]
+
+    def card(self, name: str) -> dict[str, Any]:
+        """What it says of one."""
+        return self.find(name).card()
