@@ -151,6 +151,9 @@ def test_what_looks_like_html_is_text_everywhere(studio: Studio) -> None:
         studio.open("write", run=run, text=text, mode="beams")
         studio.open("cells", run=run, text=text)
         studio.open("pairs", run=run, pairs=f"{text} a | {text} b")
+        studio.open("neighbours", run=run, words=HARM.replace(" ", "")[:60])
+        studio.open("errors", run=run, lines=text[:120], provoked=0, tokens=4)
+        studio.open("bias", run=run, words="cat", templates=f"{{word}} {HARM} {{group}}")
     studio.open("blanks", run="bert", text=text, hidden="2")
     studio.open("attention", run="bert", text=text, head=0)
     studio.open("translate", run="en-de", text=text)
@@ -372,6 +375,29 @@ def test_cells_fire_in_a_selection(studio: Studio) -> None:
     page.select_option("select[name=part]", "forget_gate")
     studio.settle("cells")
     assert "forget_gate" in page.locator("figcaption").first.inner_text()
+    studio.check()
+
+
+def test_bias_errors_and_neighbours_are_shown(studio: Studio) -> None:
+    page = studio.open("bias", run=["demo/gpt2", "bert"], words="cat, dog", templates="The {word} said {group} sat.")
+    assert page.locator(".stage figure").count() == 2
+    assert (
+        page.locator(".stage").inner_text().count("Blodgett") == 2
+    )  # what it cannot tell, once for each kind of score
+    page.select_option("select[name=how]", "translations")
+    page.fill("textarea[name=source]", "somebody saw day 3")
+    page.fill("textarea[name=targets]", "jemand sah Tag 3\nTag Tag")
+    page.wait_for_function("() => document.querySelectorAll('.stage .mark').length === 2")
+    assert page.locator("input[value='en-de']").is_checked()
+    page = studio.open("errors", run="en-de", lines="somebody saw day 3", tokens=6)
+    assert page.locator(".stage table tbody tr").count() == 8
+    page.uncheck("input[name=provoked]")
+    studio.settle("errors")
+    page.wait_for_function("() => document.querySelectorAll('.stage table tbody tr').length === 1")
+    page = studio.open("neighbours", run=["demo/gpt2", "demo/lstm"], words="cat", top=3)
+    assert page.locator(".stage .mark").count() == 6
+    page.locator(".stage .mark").first.hover()
+    assert re.search(r": −?\d\.\d{3}$", page.locator(".said").inner_text())
     studio.check()
 
 

@@ -165,4 +165,5 @@ def judge_winogender(
     found = [OccupationOdds(name, *mean_interval(values), women[name]) for name, values in odds.items()]
     found.sort(key=lambda each: -each.odds)
     pair = np.array([[each.odds, each.women] for each in found]).T
-    return Winogender(found, float(np.corrcoef(pair)[0, 1]), score.pseudo)
+    correlation = float(np.corrcoef(pair)[0, 1]) if pair.std(axis=1).all() else 0.0  # the same odds everywhere
+    return Winogender(found, correlation, score.pseudo)

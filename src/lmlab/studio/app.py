@@ -20,23 +20,28 @@ from lmlab.serve.errors import add_errors
 from lmlab.serve.guard import LOOPBACK, Guard, Rules, is_loopback
 from lmlab.studio import (
     attention,
+    bias,
     blanks,
     cells,
     curves,
+    errors,
     lecture,
     mix,
+    neighbours,
     next_words,
     pairs,
     predict,
     probes,
     runs,
     senses,
+    sets,
     surprise,
     training,
     translate,
     why,
     writing,
 )
+from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.works import Works
 
@@ -54,12 +59,17 @@ PAGE = (
 """What the page may load: its own files, and pictures that it made itself to save them."""
 
 
-def make_studio(shelf: Shelf, works: Works, *, token: str | None = None, talk: Path | None = None) -> APIRouter:
+def make_studio(
+    shelf: Shelf, works: Works, ready: Sets, *, token: str | None = None, talk: Path | None = None
+) -> APIRouter:
     """All routes of the studio, to be mounted on an application; `token` is what starting and stopping needs."""
     router = APIRouter(prefix=API)
-    inside = (attention, cells, why, senses, probes, pairs, mix)
+    inside = (attention, cells, why, senses, probes, neighbours, mix, errors)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
         router.include_router(view.make_router(shelf))
+    router.include_router(sets.make_router(ready))
+    for view in (pairs, bias):
+        router.include_router(view.make_router(shelf, ready))
     router.include_router(lecture.make_router(shelf, talk))
     router.include_router(training.make_router(works, token=token))
     return router
@@ -73,13 +83,14 @@ def make_app(
     names: Sequence[str] = (),
     talk: Path | None = None,
     texts: Sequence[Path] = (),
+    data: Sequence[Path] = (),
     works: Works | None = None,
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
     The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
-    are further ones under which it may be asked, `talk` is the file of a lecture. Who gives `works` can close them
-    however the server ends.
+    are further ones under which it may be asked, `talk` is the file of a lecture, `data` are ready sets. Who gives
+    `works` can close them however the server ends.
     """
     shelf, guarded = Shelf(folder), not is_loopback(host)
     works = works or Works(shelf.folder, texts)
@@ -93,7 +104,7 @@ def make_app(
         await asyncio.to_thread(works.close)
 
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.include_router(make_studio(shelf, works, token=None if guarded else token, talk=talk))
+    app.include_router(make_studio(shelf, works, Sets(shelf.folder, data), token=None if guarded else token, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
     add_errors(app, tell=traceback.print_exception)
 

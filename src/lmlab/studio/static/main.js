@@ -9,7 +9,7 @@ import { showSlide } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
-  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["probes", "Probes"], ["pairs", "Minimal pairs"], ["mix", "Layer mix"],
+  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["neighbours", "Neighbours"], ["probes", "Probes"], ["mix", "Layer mix"], ["pairs", "Minimal pairs"], ["bias", "Bias"], ["errors", "Errors"],
   ["lecture", "Lecture"],
 ];
 const main = document.getElementById("main"), nav = document.getElementById("nav");
@@ -30,7 +30,9 @@ const open = async () => {
   const { name, query } = parse(location.hash);
   const wanted = VIEWS.some(([each]) => each === name) ? name : "runs";
   for (const link of nav.querySelectorAll("a")) link.toggleAttribute("aria-current", link.dataset.name === wanted);
-  nav.querySelector("[aria-current]")?.setAttribute("aria-current", "page");
+  const here = nav.querySelector("[aria-current]");
+  here?.setAttribute("aria-current", "page");
+  if (here) nav.scrollLeft = here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;  // where the list is one long line
   const turn = ++opening;
   const { default: view } = await import(`./views/${wanted}.js`);
   if (turn !== opening) return;
