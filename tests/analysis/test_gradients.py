@@ -99,7 +99,7 @@ def test_the_mean_over_a_text_is_that_of_its_stretches() -> None:
     assert [row[0] for row in found.table().rows] == list(range(1, 10))
     (figure,) = found.figures()
     assert figure.lines[0][1][0] == 0.0  # type: ignore[attr-defined]
-    assert "9 tokens back" in found._repr_html_()
+    assert "left 9 tokens back" in found._repr_html_()
 
 
 def test_where_nothing_reaches_there_is_no_line() -> None:

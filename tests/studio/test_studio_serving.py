@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -147,3 +148,31 @@ def test_without_a_name_it_is_the_first_run_and_without_runs_an_error(client: An
     assert response.status_code == 404
     assert "no run with weights yet" in response.json()["error"]["message"]
     assert empty.get("/v1/models").json()["data"] == []
+
+
+def test_views_and_the_engine_use_one_model_at_once(client_of: Callable[..., Any]) -> None:
+    client, done, wrong = client_of(), threading.Event(), list[str]()
+    other = type(client)(client.app, base_url="http://127.0.0.1:8080")
+    body = {"model": "demo/gpt2", "prompt": TEXT, "max_tokens": 50, "n": 4, "seed": 1}
+    alone = [choice["text"] for choice in complete(client, **body).json()["choices"]]
+    looked = threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            for view in ("attention", "cells"):
+                response = other.post(f"/studio/api/{view}", json={"run": "demo/gpt2", "text": TEXT})
+                wrong.extend([response.text] * (response.status_code != 200))
+            response = other.post("/studio/api/why", json={"runs": ["demo/gpt2"], "text": TEXT})
+            wrong.extend([response.text] * (response.status_code != 200))
+            looked.set()
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        while not looked.is_set() and thread.is_alive():
+            complete(client, **body)
+        assert [choice["text"] for choice in complete(client, **body).json()["choices"]] == alone
+    finally:
+        done.set()
+        thread.join()
+    assert wrong == []

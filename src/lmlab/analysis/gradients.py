@@ -67,9 +67,7 @@ class GradientsByDistance(Viewed):
 
     def lead(self) -> str:
         told = ", ".join(f"{each.share(self.farthest):.2g} in {each.run}" for each in self.runs)
-        return (
-            f"{self.farthest} tokens back, of a gradient of 1 at the token just before the prediction is left: {told}."
-        )
+        return f"Of the gradient just before a prediction, this share is left {self.farthest} tokens back: {told}."
 
     def notes(self) -> list[str]:
         return [
