@@ -127,10 +127,7 @@ class Runs:
     limits: Limits
 
     def find(self, name: str | None) -> Served:
-        """The run of that name, the first where none is given; names never reach the file system.
-
-        Where a run is loaded only now (in the studio), this takes a while: routes call it in a thread.
-        """
+        """The run of that name, the first where none is given; names never reach the file system."""
         if name is not None and name in self.served:
             return self.served[name]
         if name is None or self.limits.lenient:
@@ -142,6 +139,10 @@ class Runs:
             param="model",
             code="model_not_found",
         )
+
+    async def open(self, name: str | None) -> Served:
+        """The same for a route that others wait for: where a run is loaded only then, a thread does it."""
+        return self.find(name)
 
     def cards(self) -> list[dict[str, Any]]:
         """What /v1/models says of all."""

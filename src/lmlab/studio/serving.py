@@ -6,6 +6,7 @@ beside each other.
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +48,9 @@ class ShelvedRuns(Runs):
                 held.get_ready()
                 self.served[name] = held
             return held
+
+    async def open(self, name: str | None) -> Served:
+        return await asyncio.to_thread(self.find, name)
 
     def end(self, name: str) -> None:
         """Take nothing more for a run that has left the memory; texts in the writing are finished."""

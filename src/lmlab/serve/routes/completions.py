@@ -28,8 +28,8 @@ def completions(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     async def complete(request: Request, body: Completion) -> Any:
-        todo = await asyncio.to_thread(lambda: plan(body, runs.find(body.model)))
-        served = todo.served
+        served = await runs.open(body.model)
+        todo = await asyncio.to_thread(plan, body, served)
         head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
