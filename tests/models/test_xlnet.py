@@ -10,13 +10,14 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from lmlab.layers.permutation_masks import visible
 from lmlab.layers.positions import sinusoids
 from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
 from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, PredictsNext, require
 from lmlab.models.states import detach_state
-from lmlab.models.xlnet import XLNet, visible
+from lmlab.models.xlnet import XLNet
 
 V = 29
 

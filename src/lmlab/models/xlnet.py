@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from lmlab.layers.attention import causal_mask
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose, has_padding
+from lmlab.layers.padding import choose
+from lmlab.layers.permutation_masks import differing, join_masks, real_tokens, visible
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
 from lmlab.layers.watching import is_watched
@@ -163,7 +164,7 @@ class XLNet(EncoderModel):
         The memory is given unless there is padding, which it would remember.
         """
         length = tokens.shape[1]
-        real = _real(tokens, lengths)
+        real = real_tokens(tokens, lengths)
         sees = None if real is None else real[:, None].expand(-1, length, -1)
         shortcut = at is not None and collect is None and not is_watched()
         asked = at if shortcut else None
@@ -245,25 +246,9 @@ class XLNet(EncoderModel):
         if distances is None or distances.longest < reach or distances.ahead < forward:
             longest = reach if self.training else 1 << reach.bit_length()  # reading may go on: enough for twice as much
             distances = SignedDistances(longest, forward, like=self.embedding.weight)
-        parts = (sees, seen)
-        rows = [length, 0 if places is None else places.shape[1]]
-        mask: Tensor | None = None
-        if any(part is not None for part in parts) or (state is not None and state.lengths is not None):
-            whole = [
-                tokens.new_ones(1, count, length, dtype=torch.bool) if part is None else part
-                for part, count in zip(parts, rows, strict=True)
-            ]
-            most = max(len(each) for each in whole)
-            mask = torch.cat([each.expand(most, -1, -1) for each in whole], 1)
-            if before:
-                mask = torch.cat((mask.new_ones(len(mask), mask.shape[1], before), mask), 2)
-            if state is not None and (there := state.mask(length)) is not None:
-                mask = mask & there[:, None]
-        differs = None
-        if segments is not None:
-            asked = segments if places is None else torch.cat((segments, segments.gather(1, places)), 1)
-            keys = torch.cat((segments.new_zeros(len(segments), before), segments), 1)
-            differs = asked[..., None] != keys[:, None]
+        remembered = None if state is None else state.mask(length)
+        mask = join_masks(sees, seen, like=tokens, places=places, before=before, remembered=remembered)
+        differs = None if segments is None else differing(segments, places, before=before)
         places = None if places is None else places + before
         return Asking(distances, reach, forward, length, places, mask, differs)
 
@@ -336,7 +321,7 @@ class OrderedFiller(Filler):
         self, sees: Tensor | None, seen: Tensor, at: Tensor, inputs: Mapping[str, Any], state: State = None
     ) -> tuple[Tensor, Memory]:
         tokens: Tensor = inputs["tokens"]
-        real = _real(tokens, inputs.get("lengths"))
+        real = real_tokens(tokens, inputs.get("lengths"))
         if real is not None:
             seen = seen & real[:, None]
             sees = real[:, None].expand(-1, tokens.shape[1], -1) if sees is None else sees & real[:, None]
@@ -380,23 +365,6 @@ class LeftToRight(NextTokenModel):
     def flops(self, window: int) -> float:
         span = window + self.model.memory
         return self.model.stream_flops(window, 1.0, distances=span) + self.output.flops()
-
-
-def visible(order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Which tokens each token [B, T, T] and each place [B, K, T] may see in an order: the permutation masks."""
-    given, before = (order == 0)[:, None], order[:, None]
-    itself = torch.eye(order.shape[1], dtype=torch.bool, device=order.device)
-    sees = given | (before < order[..., None]) | itself
-    other = torch.arange(order.shape[1], device=at.device) != at[..., None]
-    return sees, other & (given | (before < order.gather(1, at)[..., None]))
-
-
-def _real(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """[B, T], False at padding; None where there is none."""
-    batch, longest = tokens.shape
-    if not has_padding(lengths, batch, longest):
-        return None
-    return torch.arange(longest, device=tokens.device) < cast(Tensor, lengths)[:, None]
 
 
 def _at(sees: Tensor | None, places: Tensor) -> Tensor | None:
