@@ -189,6 +189,7 @@ class XLNet(EncoderModel):
         known: bool = False,
         ahead: int = 0,
         segments: Tensor | None = None,
+        backwards: Tensor | None = None,
         state: State = None,
         collect: list[Tensor] | None = None,
     ) -> tuple[Tensor, Memory]:
@@ -196,14 +197,17 @@ class XLNet(EncoderModel):
 
         The query stream is at the places, or `known` ones ask the last block for what they know themselves, too.
         `sees` [B, T, T] and `seen` [B, K, T] tell which tokens those in the text and at the places may see; what is
-        remembered, all do. `ahead` is 1 where a place may stand one beyond the text.
+        remembered, all do. `ahead` is 1 where a place may stand one beyond the text. Rows that are `backwards` [B] are
+        given from the end of a text, and know it: what is remembered stands after them.
         """
         batch, length = tokens.shape
         h = self.dropout(self.embedding(tokens))
         two = places is not None and not known
         x = torch.cat((h, self.query.expand(batch, cast(Tensor, places).shape[1], -1)), 1) if two else h
         remembered = None if state is None else state.mask(length)
-        asking = self._asking(tokens, sees, seen if two else None, places if two else None, ahead, segments, state)
+        asking = self._asking(
+            tokens, sees, seen if two else None, places if two else None, ahead, segments, backwards, state
+        )
         memories = []
         *below, top = self.blocks
         for i, module in enumerate((*below, top)):
@@ -215,7 +219,7 @@ class XLNet(EncoderModel):
             if block is top and places is not None:  # of what leaves the last block only this is needed
                 if known:
                     x = choose(content, places)
-                    asking = self._asking(tokens, None, _at(sees, places), places, ahead, segments, state)
+                    asking = self._asking(tokens, None, _at(sees, places), places, ahead, segments, backwards, state)
                 else:
                     x = x[:, length:]
                 asking = asking.last()
@@ -236,12 +240,14 @@ class XLNet(EncoderModel):
         places: Tensor | None,
         ahead: int,
         segments: Tensor | None,
+        backwards: Tensor | None,
         state: State,
     ) -> Asking:
         """Who may see which keys, memory included; places are counted from the first remembered token."""
         length = tokens.shape[1]
         before = 0 if state is None else state.layers[0].shape[1]
         reach, forward = before + length - 1 + ahead, 0 if ahead else length - 1
+        forward = forward if backwards is None else reach
         distances: SignedDistances | None = None if state is None else state.distances
         if distances is None or distances.longest < reach or distances.ahead < forward:
             longest = reach if self.training else 1 << reach.bit_length()  # reading may go on: enough for twice as much
@@ -250,7 +256,7 @@ class XLNet(EncoderModel):
         mask = join_masks(sees, seen, like=tokens, places=places, before=before, remembered=remembered)
         differs = None if segments is None else differing(segments, places, before=before)
         places = None if places is None else places + before
-        return Asking(distances, reach, forward, length, places, mask, differs)
+        return Asking(distances, reach, forward, length, places, mask, differs, backwards)
 
     def _latest(self, values: Tensor) -> Tensor:
         return values.detach()[:, max(0, values.shape[1] - self.memory) :]
@@ -325,7 +331,8 @@ class OrderedFiller(Filler):
         if real is not None:
             seen = seen & real[:, None]
             sees = real[:, None].expand(-1, tokens.shape[1], -1) if sees is None else sees & real[:, None]
-        return self.encoder.run(tokens, sees, places=at, seen=seen, segments=inputs.get("segments"), state=state)
+        segments, backwards = inputs.get("segments"), inputs.get("backwards")
+        return self.encoder.run(tokens, sees, places=at, seen=seen, segments=segments, backwards=backwards, state=state)
 
 
 class LeftToRight(NextTokenModel):
