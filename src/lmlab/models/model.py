@@ -84,6 +84,8 @@ class Model(nn.Module):
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
+    memory: int = 0
+    """The most earlier tokens that it remembers beside those that it reads; 0 where it has no such end."""
     config: Any
 
     @property
