@@ -289,6 +289,18 @@ def test_what_tasks_read_remembers_the_text_before() -> None:
     assert model(tokens(2, 5), lengths=torch.tensor([5, 3])).state is None, "padding is not remembered"
 
 
+@pytest.mark.parametrize(("initial", "share"), [("scaled", 1.0), ("half-scaled", 0.5)])
+def test_scaled_weights_are_those_of_bert_or_half_of_them(initial: str, share: float) -> None:
+    """σ = 1 / √inputs wherever a setting is called so, within 5% for the 4096 weights of a matrix."""
+    sizes = {"vocabulary": V, "width": 64, "heads": 4, "initial": initial}
+    for parameter in create("xlnet", sizes, size="tiny").blocks.parameters():
+        if parameter.ndim == 2 and len(parameter) >= 64:
+            assert parameter.std().item() == pytest.approx(share / math.sqrt(parameter.shape[1]), rel=0.05)
+    if initial == "scaled":
+        bert: Any = create("bert", sizes, size="tiny")
+        assert bert.blocks[0].feed_forward.expand.weight.std().item() == pytest.approx(1 / 8, rel=0.05)
+
+
 def test_a_text_read_from_its_end_is_the_same_text() -> None:
     """Distances are those of the text: turned round, and told so, it says the same. The memory stands behind it."""
     model, text = make(), tokens(2, 9)

@@ -66,8 +66,9 @@ class XLNetConfig(TokenModelConfig):
     activation: Literal["exact", "tanh", "relu"] = Field(
         "exact", description="of the feed-forward layers: GELU, exact or the tanh approximation, or ReLU"
     )
-    initial: Literal["published", "scaled"] = Field(
-        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / 4 inputs) for narrow models"
+    initial: Literal["published", "scaled", "half-scaled"] = Field(
+        "published",
+        description="weight initialisation: N(0, 0.02²), or σ = 1 / √inputs (scaled) or half of it, for narrow models",
     )
     head: bool = Field(True, description="output layer over the vocabulary; imported encoders may lack it")
 
@@ -95,8 +96,8 @@ class XLNet(EncoderModel):
 
     Config: ClassVar[type[ModelConfig]] = XLNetConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: {**TransformerXL.SIZES[name], "initial": "scaled"} for name in ("tiny", "small")},
-        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "scaled"},
+        **{name: {**TransformerXL.SIZES[name], "initial": "half-scaled"} for name in ("tiny", "small")},
+        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "half-scaled"},
         "base": {"width": 768, "heads": 12, "layers": 12, "inner": 3072, "memory": 384},
         "large": {"width": 1024, "heads": 16, "layers": 24, "inner": 4096, "memory": 384},
     }
@@ -130,12 +131,12 @@ class XLNet(EncoderModel):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.output = Softmax(config.width, config.vocabulary, tied=self.embedding) if config.head else None
         self.apply(initialise)
-        scaled = config.initial == "scaled"
+        scale = {"published": None, "scaled": 1.0, "half-scaled": 0.5}[config.initial]
         for name, parameter in self.named_parameters():
-            if scaled and name.startswith("blocks.") and name.endswith(".weight") and parameter.ndim == 2:
-                nn.init.normal_(parameter, std=0.5 / math.sqrt(parameter.shape[1]))
+            if scale and name.startswith("blocks.") and name.endswith(".weight") and parameter.ndim == 2:
+                nn.init.normal_(parameter, std=scale / math.sqrt(parameter.shape[1]))
             elif name in ("query", "embedding.weight") or name.endswith(("_bias", "attention.segments")):
-                nn.init.normal_(parameter, std=0.1 if scaled else 0.02)
+                nn.init.normal_(parameter, std=0.1 if scale else 0.02)
 
     def offers(self) -> Iterable[object]:
         yield self
