@@ -262,7 +262,7 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
 
     tokenizer = train("words", ["the planet Mars"]).with_roles(("pad", "cls", "sep", "mask"))
     settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": dict(XLNet.TASK_FRAME)}
-    with pytest.raises(ValueError, match="those of XLNet know what follows"):
+    with pytest.raises(ValueError, match="those of xlnet know what follows"):
         create_objective(settings, tokenizer, None).heads(make())
 
 
