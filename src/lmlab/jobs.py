@@ -339,11 +339,8 @@ def training_window(model: Model, wanted: int | None) -> int:
 def check_memory(model: Model, tokens: int) -> None:
     """Warn where more would be remembered than the training text has."""
     if model.memory > tokens:
-        warnings.warn(
-            f"model.memory = {model.memory} is longer than the training text of {tokens} tokens, and never full; "
-            f"model.memory={tokens} or less will do",
-            stacklevel=4,
-        )
+        told = f"model.memory = {model.memory} is longer than the training text of {tokens} tokens, and never full"
+        warnings.warn(f"{told}; model.memory={tokens} or less will do", stacklevel=4)
 
 
 def validation(
