@@ -236,7 +236,7 @@ def test_a_run_needs_no_tokens(images: Path, tmp_path: Path) -> None:
     for role in ("writer", "scorer", "filler", "translator", "embedder"):
         with pytest.raises(ValueError, match=r"tokenizer|cannot"):
             getattr(model, role)
-    with pytest.raises(ValueError, match="Bright has no tokenizer, so it cannot be given text"):
+    with pytest.raises(ValueError, match="bright has no tokenizer, so it cannot be given text"):
         model.embed("a text")
     facts = gather_facts(tmp_path / "run")
     assert facts["tokenizer"] is None

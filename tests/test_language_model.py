@@ -328,7 +328,7 @@ def test_roles_are_there_where_the_model_can(make_run):
     assert not lm.scorer.rule.pseudo
     assert lm.embedder.whole(["the cat"], "mean").shape == (1, 16)
     for role in ("filler", "translator"):
-        with pytest.raises(ValueError, match=r"GPT2 is a causal .*language model; it cannot"):
+        with pytest.raises(ValueError, match=r"gpt2 is a causal .*language model; it cannot"):
             getattr(lm, role)
 
 

@@ -46,7 +46,11 @@ def _explain(cls: type[Config], item: dict[str, Any], where: str) -> str:
     if item["type"] == "missing":
         return f"{path} is needed"
     message = item["msg"].removeprefix("Value error, ")
-    return f"{path} = {item['input']!r}: {message[0].lower() + message[1:]}"
+    message = message[0].lower() + message[1:]
+    if isinstance(item["input"], Mapping) and item["type"] == "value_error":  # several settings do not go together
+        names_one = not item["loc"] and message.split(" ", 1)[0] in cls.model_fields
+        return f"{path}.{message}" if names_one else f"{path}: {message}"
+    return f"{path} = {item['input']!r}: {message}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:

@@ -232,6 +232,7 @@ class Training:
         order, seed = self.settings.order, self.settings.seed
         check_average(self.settings, validated=corpus.valid is not None)
         streams = self.settings.streams(carries=model.carries)
+        check_memory(model, corpus.train.size)
 
         def load(part: Any) -> Loader:
             loader = objective.loader(part, batch=self.settings.batch, window=window, seed=seed, streams=streams)
@@ -333,6 +334,13 @@ def training_window(model: Model, wanted: int | None) -> int:
             f"lower it, or set model.window={wanted}"
         )
     return wanted or model.window or DEFAULT_WINDOW
+
+
+def check_memory(model: Model, tokens: int) -> None:
+    """Warn where more would be remembered than the training text has."""
+    if model.memory > tokens:
+        told = f"model.memory = {model.memory} is longer than the training text of {tokens} tokens, and never full"
+        warnings.warn(f"{told}; model.memory={tokens} or less will do", stacklevel=4)
 
 
 def validation(

@@ -22,6 +22,7 @@ from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
+from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
@@ -114,7 +115,7 @@ class LanguageModel:
         """The tokenizer; a ValueError where the model reads no text."""
         if self.tokenizer is None:
             raise ValueError(
-                f"{type(self.model).__name__} has no tokenizer, so it cannot be given text: use `model` itself, or "
+                f"{name_of(self.model)} has no tokenizer, so it cannot be given text: use `model` itself, or "
                 "load a run that was trained on text"
             )
         return self.tokenizer

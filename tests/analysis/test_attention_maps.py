@@ -133,7 +133,7 @@ def test_rollout_is_the_product_over_layers() -> None:
 def test_what_cannot_be_shown_is_told() -> None:
     tokenizer = train("words", [TEXT])
     lm = random_model("lstm", tokenizer, width=8, hidden=8, layers=1)
-    with pytest.raises(ValueError, match="LSTM has no attention; look at its cells"):
+    with pytest.raises(ValueError, match="lstm has no attention; look at its cells"):
         read_attention(lm, "the cat")
     lm = random_model("gpt2", tokenizer, width=8, heads=2, layers=1, window=4)
     with pytest.raises(ValueError, match="has 7 tokens, and the model reads at most 4"):

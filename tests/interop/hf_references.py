@@ -17,10 +17,10 @@ import lmlab
 from encoders import filler, judge_pairs
 from lmlab.checkpoint import HEADS, TASK, model_tensors, write_config, write_json, write_manifest, write_tensors
 from lmlab.data.reading.examples import Example
+from lmlab.layers.permutation_masks import visible
 from lmlab.models import create, load_class
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, Predictor
-from lmlab.models.xlnet import visible
 from lmlab.objectives import create_objective
 from lmlab.tokenizers import Tokenizer, train
 

@@ -136,7 +136,6 @@ def test_options_that_lmlab_does_not_have_are_refused_by_name(
         ("qwen2", "use_sliding_window", True),
         ("openai-gpt", "afn", "swish"),
         ("xlnet", "attn_type", "uni"),
-        ("xlnet", "bi_data", True),
         ("xlnet", "clamp_len", 5),
         ("xlnet", "d_head", 3),
         ("roberta", "hidden_act", "gelu_new"),

@@ -13,10 +13,13 @@ from hf_references import TEXT, in_double, make_run, randomise, transformers
 from safetensors.torch import save_file
 from torch import Tensor
 
+import lmlab
+from lmlab import run
 from lmlab.interop.huggingface import export_run, import_run, read_model
 from lmlab.layers.hashing import hash_vectors
 from lmlab.layers.lsh_attention import Hashes, LSHAttention
 from lmlab.models.abilities import GivesVectors, PredictsNext, ability
+from lmlab.recipe import make_recipe
 
 SMALL: dict[str, Any] = {
     "vocab_size": 60, "hidden_size": 32, "num_attention_heads": 2, "attention_head_size": 8, "feed_forward_size": 40,
@@ -161,11 +164,34 @@ def test_a_run_opens_there_and_comes_back_bit_by_bit(changes: dict[str, Any], tm
         assert (tmp_path / "back" / file).read_bytes() == (tmp_path / "run" / file).read_bytes(), file
 
 
-def test_a_model_by_the_equations_cannot_be_written(tmp_path: Path) -> None:
-    make_run(tmp_path / "run", "reformer", "bytes")
-    with pytest.raises(ValueError, match="its reformer has only attends = 'chunk'"):
+def test_a_model_by_the_equations_is_trained_on_before_it_can_be_written(tmp_path: Path) -> None:
+    """The refusal says how; what it says works, and gives the same scores there."""
+    (tmp_path / "text.txt").write_text("\n".join(TEXT * 4))
+    sizes = {"kind": "reformer", "size": "tiny", "chunk": 4, "local_chunk": 4, "window": 32, "hashes": 1}
+    values: dict[str, Any] = {
+        "data": {"text": [str(tmp_path / "text.txt")]},
+        "tokenizer": {"spec": "characters"},
+        "model": sizes,
+        "train": {"budget": "2steps", "batch": 2, "evaluations": 1},
+    }
+    run.start(make_recipe(values), tmp_path / "run")
+    with pytest.raises(ValueError, match="its reformer has only attends = 'chunk'; train with") as refused:
         export_run(tmp_path / "run", tmp_path / "hf")
+    assert "--set model.attends=chunk, or train on from this run with it (--from)" in str(refused.value)
+    assert "\n" not in str(refused.value)
     assert not (tmp_path / "hf").exists()
+
+    del values["tokenizer"]
+    values |= {"model": {"kind": "reformer", "attends": "chunk"}, "origin": str(tmp_path / "run")}
+    run.start(make_recipe(values), tmp_path / "on")
+    export_run(tmp_path / "on", tmp_path / "hf")
+    theirs = transformers.ReformerModelWithLMHead.from_pretrained(tmp_path / "hf").eval()
+    import_run(tmp_path / "hf", tmp_path / "back")
+    ids = torch.randint(20, (2, 30), generator=torch.Generator().manual_seed(4))
+    for name in ("on", "back"):
+        ours: Any = lmlab.load(tmp_path / name).model.eval()
+        with torch.inference_mode():
+            assert (ours.logits(ours(ids).hidden) - theirs(ids).logits).abs().max() <= 1e-4
 
 
 def test_a_base_gives_vectors_and_predicts_nothing(tmp_path: Path) -> None:

@@ -24,6 +24,8 @@ pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarni
 BERT = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 ROBERTA = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 GPT2 = ["<|endoftext|>"]
+XLNET = ["<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"]
+LLAMA = ["<unk>", "<s>", "</s>"]
 WORDS = [f"w{number}" for number in range(7)]
 TOKENIZERS: dict[str, tuple[list[str], Any]] = {
     "bert": (BERT, processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))),
@@ -44,21 +46,35 @@ TOKENIZERS: dict[str, tuple[list[str], Any]] = {
     "gpt2": (GPT2, processors.ByteLevel()),
     "openai-gpt": (GPT2, None),
     "bart": (ROBERTA, processors.RobertaProcessing(("</s>", 2), ("<s>", 0))),
+    "xlnet": (
+        XLNET,
+        processors.TemplateProcessing(
+            single="$A <sep> <cls>:2", pair="$A <sep> $B:1 <sep>:1 <cls>:2", special_tokens=[("<sep>", 4), ("<cls>", 3)]
+        ),
+    ),
+    "llama": (
+        LLAMA,
+        processors.TemplateProcessing(
+            single="<s> $A </s>", pair="<s> $A </s> $B </s>", special_tokens=[("<s>", 1), ("</s>", 2)]
+        ),
+    ),
 }
-NAMES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm-roberta": "XLMRoberta"}
+NAMES = {"openai-gpt": "OpenAIGPT", "gpt2": "GPT2", "xlm-roberta": "XLMRoberta", "xlnet": "XLNet"}
 ENDS = ("SequenceClassification", "MultipleChoice", "TokenClassification", "QuestionAnswering")
+OTHER = {("xlnet", "QuestionAnswering"), ("llama", "QuestionAnswering")}  # a search over answers; none of ours
 CLASSES = [
     (family, f"{NAMES.get(family, family.title())}For{end}")
     for family in TOKENIZERS
     for end in ENDS
-    if hasattr(transformers, f"{NAMES.get(family, family.title())}For{end}")
-]
+    if hasattr(transformers, f"{NAMES.get(family, family.title())}For{end}") and (family, end) not in OTHER
+] + [("xlnet", "XLNetForQuestionAnsweringSimple")]
 EXAMPLES = {
     "SequenceClassification": [Example("w0 w1 w5"), Example("w4", "w2 w3")],
     "MultipleChoice": [Example("w3 w1", choices=("w0 w2", "w5", "w6 w6"))],
     "TokenClassification": [Example(("w0", "w6", "w2"))],
     "QuestionAnswering": [Example("w1", "w3 w4 w0")],
 }
+EXAMPLES["QuestionAnsweringSimple"] = EXAMPLES["QuestionAnswering"]
 
 
 class Roomy(Draw):
@@ -94,9 +110,12 @@ def save_tokenizer(folder: Path, family: str) -> Any:
         engine.post_processor = processor
     engine.save(str(folder / "tokenizer.json"))
     pad = next((piece for piece in specials if "pad" in piece.lower()), None)
-    kinds = ["token_type_ids"] if specials is BERT else []
+    kinds = ["token_type_ids"] if specials in (BERT, XLNET) else []
     return transformers.PreTrainedTokenizerFast(
-        tokenizer_object=engine, pad_token=pad, model_input_names=["input_ids", *kinds, "attention_mask"]
+        tokenizer_object=engine,
+        pad_token=pad,
+        padding_side="left" if specials is XLNET else "right",  # its last token stands for the text
+        model_input_names=["input_ids", *kinds, "attention_mask"],
     )
 
 

@@ -106,7 +106,33 @@ def test_a_model_with_a_memory_reads_streams_and_learns(tokenizer: Tokenizer) ->
     assert task.loader(split, batch=4, window=24, seed=0, streams=False).restarts(1)
 
 
-def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path) -> None:
+def test_half_of_the_rows_are_read_backwards(tokenizer: Tokenizer) -> None:
+    """The last rows go on from batch to batch towards the beginning of the text, and are told so."""
+    task, text = objective(tokenizer, directions="both"), rows(tokenizer, 1, 700)[0].numpy()
+    text[::31] = tokenizer.boundary
+    split: Any = type("Split", (), {"tokens": text})()
+    loader = task.loader(split, batch=4, window=24, seed=0, streams=True)
+    assert (loader.batch_size, loader.units_per_step["tokens"], loader.steps_per_epoch) == (4, 96.0, 14.0)
+    assert [loader.restarts(step) for step in (0, 1, 14)] == [True, False, True]
+    steps = [task.batch(loader.batch(step), np.random.default_rng(step)) for step in range(14)]
+    assert all(step.inputs["backwards"].tolist() == [False, False, True, True] for step in steps)
+    assert steps[0].units["tokens"] == 96
+    read = torch.cat([step.inputs["tokens"] for step in steps], 1).numpy()  # [4, 14 windows]
+    told = "".join(f"{token:05d}" for token in text)
+    for row in (*read[:2], *read[2:, ::-1]):
+        assert "".join(f"{token:05d}" for token in row) in told
+    for batch in steps[:3]:  # a document and the boundary that begins it are one segment, from either end
+        for row, segments in zip(batch.inputs["tokens"][2:], batch.inputs["segments"][2:], strict=True):
+            ends = [0, *(row == tokenizer.boundary).cumsum(0)[:-1].tolist()]
+            assert segments.tolist() == ends
+    assert task.loader(split, batch=5, window=24, seed=0, streams=True).batch_size == 4
+    assert task.loader(split, batch=1, window=24, seed=0, streams=True).batch_size == 2
+    with pytest.raises(ValueError, match=r"leave it at 'auto', or set objective\.directions=forward"):
+        task.loader(split, batch=4, window=24, seed=0, streams=False)
+
+
+@pytest.mark.parametrize("directions", ["forward", "both"])
+def test_an_interrupted_run_goes_on_to_the_bit(directions: str, tmp_path: Path) -> None:
     """Orders, spans and memory are all functions of the step, or saved with it."""
     path = tmp_path / "text.txt"
     path.write_text("\n".join(TEXT * 6))
@@ -114,7 +140,7 @@ def test_an_interrupted_run_goes_on_to_the_bit(tmp_path: Path) -> None:
         "data": {"text": [str(path)]},
         "tokenizer": {"spec": "words"},
         "model": {"kind": "xlnet", "size": "tiny", "width": 16, "heads": 2, "inner": 24, "memory": 16},
-        "objective": {"unit": "span"},
+        "objective": {"unit": "span", "directions": directions},
         "train": {"budget": "12steps", "batch": 4, "window": 16, "evaluations": 2, "save_seconds": 0},
     }
     run.start(make_recipe(values), tmp_path / "whole")

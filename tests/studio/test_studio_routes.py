@@ -164,7 +164,7 @@ def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> 
 @pytest.mark.parametrize(
     ("route", "body", "told"),
     [
-        ("next", {"runs": ["bert"], "text": "a"}, "Bert is a masked language model"),
+        ("next", {"runs": ["bert"], "text": "a"}, "bert is a masked language model"),
         ("next", {"runs": ["demo/lst"], "text": "a"}, "demo/lstm"),
         ("next", {"runs": [], "text": "a"}, "runs"),
         ("next", {"runs": ["counts"], "temperature": 0}, "temperature"),

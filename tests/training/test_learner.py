@@ -204,6 +204,28 @@ def test_the_scale_of_fp16_gradients_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     second.close()
 
 
+@pytest.mark.parametrize("optimizer", ["adamw", "sgd"])
+def test_nothing_that_was_made_of_the_weights_outlives_a_step(optimizer: str) -> None:
+    """Layouts and vectors of spelled words are kept until the weights change, which fused optimizers do not tell."""
+    torch.manual_seed(0)
+    values = {"vocabulary": 30, "width": 8, "cells": 12, "filters": [[1, 6], [2, 6]], "letter_width": 4, "samples": 5}
+    model = create("lm-1b", values, size="tiny")
+    tokens = np.random.default_rng(0).integers(0, 30, 200)
+    config = TrainConfig(optimizer=optimizer, rate=0.1)
+    step = Step(Learner(model, Causal()), Windows(tokens, batch=2, window=8, seed=0), config)
+    text = torch.from_numpy(tokens[None, :9])
+    try:
+        for number in range(2):
+            with torch.no_grad():
+                fresh = create("lm-1b", values, size="tiny").eval()
+                fresh.load_state_dict(model.state_dict())
+                torch.testing.assert_close(model.eval()(text).hidden, fresh(text).hidden)
+            model.train()
+            step(number, 0.1, None)
+    finally:
+        step.close()
+
+
 def test_validation_leaves_the_generators_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(5)
     expected = torch.rand(3)

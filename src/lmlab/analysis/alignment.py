@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.watching import watching
+from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Heatmap
 from lmlab.tokenizers.frames import pad_rows
@@ -64,9 +65,7 @@ def cross_attention(
     """
     places = attention_places(model)
     if not places:
-        raise ValueError(
-            f"{type(model).__name__} has no attention from the target to the source, so nothing is aligned"
-        )
+        raise ValueError(f"{name_of(model)} has no attention from the target to the source, so nothing is aligned")
     if not -len(places) <= layer < len(places):
         raise ValueError(
             f"layer = {layer}: the decoder has {len(places)}, 0 to {len(places) - 1}, or -1 for the last and so on"

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from lmlab.analysis.alignment import attention_places
 from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
+from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Figure, Heatmap
 from lmlab.pages.inspection import Table
@@ -197,7 +198,7 @@ def read_attention(
     own = self_attention_places(network) if isinstance(network, nn.Module) else []
     if not cross and not own:
         raise ValueError(
-            f"{type(network).__name__} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
+            f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
         )
     if isinstance(network, EncoderDecoder):
         return _read_pair(model, network, text, target, own, cross, masked)

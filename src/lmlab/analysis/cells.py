@@ -22,6 +22,7 @@ from lmlab.layers.feedforward import HasUnits
 from lmlab.layers.recurrent import Layer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import watching
+from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import ColouredText, Figure
@@ -62,7 +63,7 @@ def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
         parts = []  # an encoder reads packed texts, a decoder writes: neither reads a text alone
     if not parts:
         raise ValueError(
-            f"{type(model).__name__} has no cells or neurons to look at; take a run of rnn, gru, lstm or awd-lstm, or "
+            f"{name_of(model)} has no cells or neurons to look at; take a run of rnn, gru, lstm or awd-lstm, or "
             f"a Transformer that reads one text"
         )
     names = list(dict.fromkeys(part.name for part in parts))

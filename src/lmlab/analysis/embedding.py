@@ -17,6 +17,7 @@ from torch import Tensor
 from lmlab.analysis.layer_mix import check_carries, read_layers, read_on
 from lmlab.decoding.too_long import TooLongError
 from lmlab.layers.selection import select_layers
+from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
@@ -112,7 +113,7 @@ class Embedder:
         """
         find_pool(pool)
         if pool == "cls" and not self.frame.has("cls"):
-            name = type(self.model).__name__
+            name = name_of(self.model)
             raise ValueError(f"{name} has no [CLS] token at which to read a text: pool by mean or max")
         ids = self._encode(texts)
         full = [i for i, (text, document) in enumerate(zip(texts, ids, strict=True)) if document and text.strip()]
@@ -166,7 +167,7 @@ class Embedder:
     def _network(self) -> Model:
         if not isinstance(self.model, Model):
             require(self.model, GivesVectors)
-            raise AssertionError(f"{type(self.model).__name__} gives vectors, and is no network")
+            raise AssertionError(f"{name_of(self.model)} gives vectors, and is no network")
         return self.model
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from lmlab.layers.selection import Selection
+from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.model import Model
 
@@ -45,6 +46,6 @@ def check_carries(model: Model) -> None:
     """A ValueError where a model has no state that could be carried from one text to the next."""
     if not model.carries or model.window is not None:
         raise ValueError(
-            f"{type(model).__name__} carries no state from text to text: leave out --carry-state, or take a recurrent "
+            f"{name_of(model)} carries no state from text to text: leave out --carry-state, or take a recurrent "
             "model (lstm, lm-1b, elmo)"
         )

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lmlab.layers.kernels.linear import prepare
+from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State, Steps
 from lmlab.models.states import Decoding, reorder_state
 
@@ -92,7 +93,7 @@ class Reader:
         if self._length + new > window:
             if isinstance(self.state, Decoding):
                 raise ValueError(
-                    f"{type(self.model).__name__} has positions for {window} target tokens, not for "
+                    f"{name_of(self.model)} has positions for {window} target tokens, not for "
                     f"{self._length + new}: ask for fewer tokens"
                 )
             keep = max(window // 2, min(new, window))
@@ -106,7 +107,7 @@ class Reader:
     def _start(self, batch: int) -> State:
         if isinstance(self.model, PredictsNext):
             return self.model.start(batch)
-        raise ValueError(f"{type(self.model).__name__} begins from a source: give state = begin(encode(source))")
+        raise ValueError(f"{name_of(self.model)} begins from a source: give state = begin(encode(source))")
 
 
 @torch.inference_mode()

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.generate import Reader
+from lmlab.models import name_of
 from lmlab.models.abilities import State, Steps
 from lmlab.models.states import Decoding
 
@@ -174,7 +175,7 @@ def _check(
     longest = prompt.shape[1] + max(limits, default=0) - 1
     if isinstance(state, Decoding) and model.window is not None and longest > model.window:
         raise ValueError(
-            f"tokens = {max(limits)}: {type(model).__name__} has positions for {model.window} target tokens, "
+            f"tokens = {max(limits)}: {name_of(model)} has positions for {model.window} target tokens, "
             f"so at most {model.window - prompt.shape[1] + 1} can be written after the prompt"
         )
 

@@ -101,7 +101,11 @@ def _word(setting: Setting, value: Any, family: Family) -> Any:
 
 def _unsayable(family: Family, name: str, value: Any, *allowed: Any) -> str:
     has = " or ".join(repr(choice) for choice in allowed)
-    return f"{name} = {value!r} cannot be written for transformers: its {family.model_type} has only {name} = {has}"
+    told = f"{name} = {value!r} cannot be written for transformers: its {family.model_type} has only {name} = {has}"
+    if not isinstance(allowed[0], str):
+        return told
+    advice = f", {family.advice[name]}" if name in family.advice else ""
+    return f"{told}; train with --set model.{name}={allowed[0]}{advice}"
 
 
 def _refuse(name: str, value: Any, allowed: Iterable[Any]) -> str:

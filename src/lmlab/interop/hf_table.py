@@ -162,6 +162,8 @@ class Family:
     """Endings of names that old versions wrote, with today's."""
     fixed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of ours that have one value in this family; others are not written."""
+    advice: Mapping[str, str] = field(default_factory=dict)
+    """What else can be done about one of these that has another value, beside training with the right one."""
     assumed: Mapping[str, Any] = field(default_factory=dict)
     """Settings of ours of which their configuration says nothing."""
     constants: Mapping[str, Any] = field(default_factory=dict)
@@ -178,6 +180,8 @@ class Family:
     """What its tokenizer does to a text before a SentencePiece model, if that file alone says the rest."""
     pads: str = "right"
     """The side on which rows are filled up there; left where the last vector stands for the text."""
+    fills_up: bool = False
+    """Whether their model fills up rows by itself, with a token that it must be told: any, for nobody sees it."""
     adaptation: Adaptation | None = None
     """What changes with the tokenizer before the rows apply."""
     unify: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda config: config

@@ -381,7 +381,8 @@ def _architecture(family: Family, values: Mapping[str, Any]) -> Architecture:
 
 def _token_ids(family: Family, tokenizer: Tokenizer) -> dict[str, int | None]:
     """The tokens that `transformers` must know by number when it generates or pads."""
-    ids: dict[str, int | None] = {"pad_token_id": find_role(tokenizer, "pad")}
+    pad = find_role(tokenizer, "pad")
+    ids: dict[str, int | None] = {"pad_token_id": tokenizer.boundary if pad is None and family.fills_up else pad}
     if "cls" not in " ".join(family.template):
         ids |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.boundary)
     if "boundary" in " ".join(family.template):

@@ -52,6 +52,7 @@ class Asking(NamedTuple):
     places: Tensor | None  # [B, K] or [1, K], counted as the keys are, from the first remembered one
     sees: Tensor | None  # [B, N, S] or [1, N, S], True where who asks may see the key; None where all is seen
     differs: Tensor | None  # [B, N, S], True where they are of different segments; None where all are of one
+    backwards: Tensor | None = None  # [B], True where a text is read from its end: what is remembered comes after it
 
     def last(self) -> Asking:
         """The same, of the places alone."""
@@ -118,6 +119,8 @@ class TwoStreamAttention(nn.Module):
         r = asking.distances.product(self.distance, asking.reach, asking.ahead)
         r = r.view(-1, self.heads, self.head_width).permute(1, 2, 0)  # [H, d, R]
         asked, parts = q + self.position_bias, []
+        if asking.backwards is not None:
+            return self._by_distance(asked, r).gather(2, self._either_way(asking, asking.backwards, span))
         if tokens:
             scores = self._by_distance(asked[:, :tokens], r)
             parts.append(align_from(scores, asking.reach - (span - tokens), span))
@@ -128,6 +131,16 @@ class TwoStreamAttention(nn.Module):
             index = index.expand(self.heads, batch, -1, -1).flatten(0, 1).clamp(max=r.shape[2] - 1)
             parts.append(scores.gather(2, index))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
+
+    def _either_way(self, asking: Asking, backwards: Tensor, span: int) -> Tensor:
+        """Where the distance of each key stands [HB, N, S], which is negative where a text is read backwards."""
+        keys = torch.arange(span, device=backwards.device)
+        asked = keys[None, span - asking.tokens :] if asking.tokens else keys[None, :0]
+        places = asking.places if asking.places is not None else asked[:, :0]
+        asked = torch.cat([part.expand(len(backwards), -1) for part in (asked, places)], 1)  # [B, N]
+        distance = asked[..., None] - keys
+        distance = torch.where(backwards[:, None, None], -distance, distance)
+        return (asking.reach - distance).expand(self.heads, -1, -1, -1).flatten(0, 1)
 
     def _by_distance(self, asked: Tensor, r: Tensor) -> Tensor:
         """[B, N, H, d] and [H, d, R] -> [HB, N, R]."""

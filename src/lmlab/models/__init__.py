@@ -224,6 +224,14 @@ def find(name: str) -> System:
     return LINEAGE[name]
 
 
+def name_of(model: object) -> str:
+    """What a model is called in the lineage, or as the body of a task; of any other, the name of its class."""
+    cls = type(model)
+    where = f"{cls.__module__}:{cls.__qualname__}"
+    known = (system.name for system in (*LINEAGE.values(), *BODIES.values()) if system.where == where)
+    return next(known, cls.__name__)
+
+
 def load_class(name: str) -> Any:
     """The class of the system called `name`, imported now."""
     module, _, attribute = find(name).where.partition(":")

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 import torch
 from torch import Tensor
 
+from lmlab.models import name_of
 from lmlab.models.descriptions import DESCRIPTIONS
 
 State = Any
@@ -214,4 +215,4 @@ def require(model: object, kind: type[A]) -> A:
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""
     verbs = dict.fromkeys(verb for each in able for verb in each.uses.replace(" and ", ", ").split(", "))
     uses = f"use it with {', '.join(verbs)}, or " if able else ""
-    raise ValueError(f"{type(model).__name__} {is_a}cannot {told.verb}: {uses}train {wanted.systems}")
+    raise ValueError(f"{name_of(model)} {is_a}cannot {told.verb}: {uses}train {wanted.systems}")

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
-from lmlab.config import Config
-from lmlab.layers.attention import head_width
 from lmlab.layers.padding import choose
 from lmlab.models.abilities import State
+from lmlab.models.settings import Heads as Heads
+from lmlab.models.settings import ModelConfig as ModelConfig
+from lmlab.models.settings import TokenModelConfig as TokenModelConfig
 from lmlab.models.states import Decoding
 
 
@@ -25,54 +25,6 @@ class Output(NamedTuple):
 
     hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
     state: State = None
-
-
-class ModelConfig(Config):
-    """What every model is told; some of it only the data know."""
-
-    UNREAD: ClassVar[Mapping[str, Any]] = {}
-    """Settings that only the data know, with values that will do to describe a model before these are read."""
-
-    @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
-        """What a corpus says of these settings."""
-        return {}
-
-
-class TokenModelConfig(ModelConfig):
-    """What every model of tokens is told."""
-
-    UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
-
-    OPEN: ClassVar[bool] = False
-    """Whether the model reads words that it has no number for, by their letters."""
-
-    vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
-
-    @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
-        """The sizes of the vocabularies; and the boundary, if the model asks for it."""
-        tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
-        if tokenizer.is_open and not cls.OPEN:
-            raise ValueError(
-                f"tokenizer {tokenizer.spec!r} leaves rare words to their letters, which this model does not read; "
-                f"take words:{tokenizer.predicted}, or a model that does: lm-1b, elmo"
-            )
-        known = {"vocabulary": tokenizer.predicted}
-        if "boundary" in cls.model_fields:
-            known["boundary"] = tokenizer.boundary
-        return known if source is None else {**known, "source_vocabulary": source.vocabulary}
-
-
-def _divides_width(heads: int, info: ValidationInfo) -> int:
-    head_width(info.data.get("width", heads), heads)
-    return heads
-
-
-Heads = Annotated[
-    int, Field(ge=1, description="attention heads; must divide the width"), AfterValidator(_divides_width)
-]
-"""A setting of a model whose `width` comes before it."""
 
 
 class OutputLayer(Protocol):
@@ -132,6 +84,8 @@ class Model(nn.Module):
     carries: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
+    memory: int = 0
+    """The most earlier tokens that it remembers beside those that it reads; 0 where it has no such end."""
     config: Any
 
     @property

@@ -27,7 +27,8 @@ from torch import Tensor, nn
 from lmlab.layers.attention import causal_mask
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.padding import choose, has_padding
+from lmlab.layers.padding import choose
+from lmlab.layers.permutation_masks import differing, join_masks, real_tokens, visible
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
 from lmlab.layers.watching import is_watched
@@ -65,8 +66,9 @@ class XLNetConfig(TokenModelConfig):
     activation: Literal["exact", "tanh", "relu"] = Field(
         "exact", description="of the feed-forward layers: GELU, exact or the tanh approximation, or ReLU"
     )
-    initial: Literal["published", "scaled"] = Field(
-        "published", description="weight initialisation: N(0, 0.02²), or N(0, 1 / 4 inputs) for narrow models"
+    initial: Literal["published", "scaled", "half-scaled"] = Field(
+        "published",
+        description="weight initialisation: N(0, 0.02²), or σ = 1 / √inputs (scaled) or half of it, for narrow models",
     )
     head: bool = Field(True, description="output layer over the vocabulary; imported encoders may lack it")
 
@@ -94,8 +96,8 @@ class XLNet(EncoderModel):
 
     Config: ClassVar[type[ModelConfig]] = XLNetConfig
     SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: {**TransformerXL.SIZES[name], "initial": "scaled"} for name in ("tiny", "small")},
-        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "scaled"},
+        **{name: {**TransformerXL.SIZES[name], "initial": "half-scaled"} for name in ("tiny", "small")},
+        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "half-scaled"},
         "base": {"width": 768, "heads": 12, "layers": 12, "inner": 3072, "memory": 384},
         "large": {"width": 1024, "heads": 16, "layers": 24, "inner": 4096, "memory": 384},
     }
@@ -129,12 +131,12 @@ class XLNet(EncoderModel):
         self.blocks = nn.ModuleList(Block(config) for _ in range(config.layers))
         self.output = Softmax(config.width, config.vocabulary, tied=self.embedding) if config.head else None
         self.apply(initialise)
-        scaled = config.initial == "scaled"
+        scale = {"published": None, "scaled": 1.0, "half-scaled": 0.5}[config.initial]
         for name, parameter in self.named_parameters():
-            if scaled and name.startswith("blocks.") and name.endswith(".weight") and parameter.ndim == 2:
-                nn.init.normal_(parameter, std=0.5 / math.sqrt(parameter.shape[1]))
+            if scale and name.startswith("blocks.") and name.endswith(".weight") and parameter.ndim == 2:
+                nn.init.normal_(parameter, std=scale / math.sqrt(parameter.shape[1]))
             elif name in ("query", "embedding.weight") or name.endswith(("_bias", "attention.segments")):
-                nn.init.normal_(parameter, std=0.1 if scaled else 0.02)
+                nn.init.normal_(parameter, std=0.1 if scale else 0.02)
 
     def offers(self) -> Iterable[object]:
         yield self
@@ -163,7 +165,7 @@ class XLNet(EncoderModel):
         The memory is given unless there is padding, which it would remember.
         """
         length = tokens.shape[1]
-        real = _real(tokens, lengths)
+        real = real_tokens(tokens, lengths)
         sees = None if real is None else real[:, None].expand(-1, length, -1)
         shortcut = at is not None and collect is None and not is_watched()
         asked = at if shortcut else None
@@ -188,6 +190,7 @@ class XLNet(EncoderModel):
         known: bool = False,
         ahead: int = 0,
         segments: Tensor | None = None,
+        backwards: Tensor | None = None,
         state: State = None,
         collect: list[Tensor] | None = None,
     ) -> tuple[Tensor, Memory]:
@@ -195,14 +198,17 @@ class XLNet(EncoderModel):
 
         The query stream is at the places, or `known` ones ask the last block for what they know themselves, too.
         `sees` [B, T, T] and `seen` [B, K, T] tell which tokens those in the text and at the places may see; what is
-        remembered, all do. `ahead` is 1 where a place may stand one beyond the text.
+        remembered, all do. `ahead` is 1 where a place may stand one beyond the text. Rows that are `backwards` [B] are
+        given from the end of a text, and know it: what is remembered stands after them.
         """
         batch, length = tokens.shape
         h = self.dropout(self.embedding(tokens))
         two = places is not None and not known
         x = torch.cat((h, self.query.expand(batch, cast(Tensor, places).shape[1], -1)), 1) if two else h
         remembered = None if state is None else state.mask(length)
-        asking = self._asking(tokens, sees, seen if two else None, places if two else None, ahead, segments, state)
+        asking = self._asking(
+            tokens, sees, seen if two else None, places if two else None, ahead, segments, backwards, state
+        )
         memories = []
         *below, top = self.blocks
         for i, module in enumerate((*below, top)):
@@ -214,7 +220,7 @@ class XLNet(EncoderModel):
             if block is top and places is not None:  # of what leaves the last block only this is needed
                 if known:
                     x = choose(content, places)
-                    asking = self._asking(tokens, None, _at(sees, places), places, ahead, segments, state)
+                    asking = self._asking(tokens, None, _at(sees, places), places, ahead, segments, backwards, state)
                 else:
                     x = x[:, length:]
                 asking = asking.last()
@@ -235,37 +241,23 @@ class XLNet(EncoderModel):
         places: Tensor | None,
         ahead: int,
         segments: Tensor | None,
+        backwards: Tensor | None,
         state: State,
     ) -> Asking:
         """Who may see which keys, memory included; places are counted from the first remembered token."""
         length = tokens.shape[1]
         before = 0 if state is None else state.layers[0].shape[1]
         reach, forward = before + length - 1 + ahead, 0 if ahead else length - 1
+        forward = forward if backwards is None else reach
         distances: SignedDistances | None = None if state is None else state.distances
         if distances is None or distances.longest < reach or distances.ahead < forward:
             longest = reach if self.training else 1 << reach.bit_length()  # reading may go on: enough for twice as much
             distances = SignedDistances(longest, forward, like=self.embedding.weight)
-        parts = (sees, seen)
-        rows = [length, 0 if places is None else places.shape[1]]
-        mask: Tensor | None = None
-        if any(part is not None for part in parts) or (state is not None and state.lengths is not None):
-            whole = [
-                tokens.new_ones(1, count, length, dtype=torch.bool) if part is None else part
-                for part, count in zip(parts, rows, strict=True)
-            ]
-            most = max(len(each) for each in whole)
-            mask = torch.cat([each.expand(most, -1, -1) for each in whole], 1)
-            if before:
-                mask = torch.cat((mask.new_ones(len(mask), mask.shape[1], before), mask), 2)
-            if state is not None and (there := state.mask(length)) is not None:
-                mask = mask & there[:, None]
-        differs = None
-        if segments is not None:
-            asked = segments if places is None else torch.cat((segments, segments.gather(1, places)), 1)
-            keys = torch.cat((segments.new_zeros(len(segments), before), segments), 1)
-            differs = asked[..., None] != keys[:, None]
+        remembered = None if state is None else state.mask(length)
+        mask = join_masks(sees, seen, like=tokens, places=places, before=before, remembered=remembered)
+        differs = None if segments is None else differing(segments, places, before=before)
         places = None if places is None else places + before
-        return Asking(distances, reach, forward, length, places, mask, differs)
+        return Asking(distances, reach, forward, length, places, mask, differs, backwards)
 
     def _latest(self, values: Tensor) -> Tensor:
         return values.detach()[:, max(0, values.shape[1] - self.memory) :]
@@ -336,11 +328,12 @@ class OrderedFiller(Filler):
         self, sees: Tensor | None, seen: Tensor, at: Tensor, inputs: Mapping[str, Any], state: State = None
     ) -> tuple[Tensor, Memory]:
         tokens: Tensor = inputs["tokens"]
-        real = _real(tokens, inputs.get("lengths"))
+        real = real_tokens(tokens, inputs.get("lengths"))
         if real is not None:
             seen = seen & real[:, None]
             sees = real[:, None].expand(-1, tokens.shape[1], -1) if sees is None else sees & real[:, None]
-        return self.encoder.run(tokens, sees, places=at, seen=seen, segments=inputs.get("segments"), state=state)
+        segments, backwards = inputs.get("segments"), inputs.get("backwards")
+        return self.encoder.run(tokens, sees, places=at, seen=seen, segments=segments, backwards=backwards, state=state)
 
 
 class LeftToRight(NextTokenModel):
@@ -380,23 +373,6 @@ class LeftToRight(NextTokenModel):
     def flops(self, window: int) -> float:
         span = window + self.model.memory
         return self.model.stream_flops(window, 1.0, distances=span) + self.output.flops()
-
-
-def visible(order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Which tokens each token [B, T, T] and each place [B, K, T] may see in an order: the permutation masks."""
-    given, before = (order == 0)[:, None], order[:, None]
-    itself = torch.eye(order.shape[1], dtype=torch.bool, device=order.device)
-    sees = given | (before < order[..., None]) | itself
-    other = torch.arange(order.shape[1], device=at.device) != at[..., None]
-    return sees, other & (given | (before < order.gather(1, at)[..., None]))
-
-
-def _real(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
-    """[B, T], False at padding; None where there is none."""
-    batch, longest = tokens.shape
-    if not has_padding(lengths, batch, longest):
-        return None
-    return torch.arange(longest, device=tokens.device) < cast(Tensor, lengths)[:, None]
 
 
 def _at(sees: Tensor | None, places: Tensor) -> Tensor | None:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.batches.framing import Integers
-from lmlab.data.batches.loaders import Loader, Streams
+from lmlab.data.batches.loaders import Halved, Loader, Streams
 from lmlab.data.batches.rows import Rows, TextRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, accuracy
@@ -44,6 +44,12 @@ class PermutationConfig(Config):
     )
     unit: Literal["token", "span"] = Field(
         "token", description="what is predicted: single tokens, or spans of 1 to 5 words in stretches K times as long"
+    )
+
+    directions: Literal["forward", "both"] = Field(
+        "forward",
+        description="how text is read: forwards, or half of the rows of each batch forwards and half backwards, each "
+        "with its own memory (bidirectional data input; an odd batch has one row less)",
     )
 
     @property
@@ -70,18 +76,37 @@ class Permutation(Blanks):
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous text for a model with a memory; otherwise shuffled rows in their frame."""
+        if self.config.directions == "both":
+            if not streams:
+                raise ValueError(
+                    "objective.directions = 'both' reads contiguous text from either end, which train.order = "
+                    "'shuffled' does not give: leave it at 'auto', or set objective.directions=forward"
+                )
+            half = max(1, batch // 2)
+            ways = (data.tokens, data.tokens[::-1])
+            return Halved(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
         if streams:
             return Streams(data.tokens, batch=batch, window=window, seed=seed)
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)
 
-    def batch(self, raw: Rows | Tensor, generator: np.random.Generator) -> Batch:
-        """Tokens as they stand, the places [B, K] that are predicted, and the order [B, T], 0 at what is given."""
-        tokens = raw.tokens if isinstance(raw, Rows) else raw[:, :-1].numpy()
+    def batch(self, raw: Rows | Tensor | tuple[Tensor, Tensor], generator: np.random.Generator) -> Batch:
+        """Tokens as they stand, the places [B, K] that are predicted, and the order [B, T], 0 at what is given.
+
+        Of two directions, which rows are read `backwards` [B], too.
+        """
+        both = not isinstance(raw, Rows | Tensor)
+        if isinstance(raw, Rows):
+            tokens = raw.tokens
+        else:
+            tokens = (raw if isinstance(raw, Tensor) else torch.cat(raw))[:, :-1].numpy()
+        backwards = np.arange(len(tokens)) >= (len(tokens) // 2 if both else len(tokens))
         places, targets = choose(tokens, generator, pieces=self.pieces, config=self.config)
-        inputs = {"tokens": tokens, "order": draw_order(tokens, places, targets, generator)}
+        inputs: dict[str, NDArray[Any]] = {"tokens": tokens, "order": draw_order(tokens, places, targets, generator)}
         ends = tokens == self.boundary
-        if ends[:, 1:].any():  # a boundary begins its document
-            inputs["segments"] = np.cumsum(ends, axis=1) - ends[:, :1]
+        if ends[:, 1:].any():  # a boundary begins its document, which is where it ends for who reads backwards
+            inputs["segments"] = np.cumsum(ends, axis=1) - np.where(backwards[:, None], ends, ends[:, :1])
+        if both:
+            inputs["backwards"] = backwards
         labels = {"places": places, "targets": targets}
         kept = np.flatnonzero(targets != IGNORE)
         if len(kept) < targets.size:

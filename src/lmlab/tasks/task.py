@@ -28,6 +28,7 @@ from lmlab.layers.selection import select_layers
 from lmlab.metrics.measure import Measure
 from lmlab.metrics.measures import measures_for
 from lmlab.metrics.metric import Metric
+from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
@@ -307,12 +308,12 @@ class Task:
         if self.config.auxiliary and not isinstance(model, PredictsNext):
             raise ValueError(
                 f"objective.auxiliary = {self.config.auxiliary:g} predicts each next token from the vector before it, "
-                f"but those of {type(model).__name__} know what follows: leave it out, or take a left-to-right model"
+                f"but those of {name_of(model)} know what follows: leave it out, or take a left-to-right model"
             )
         if self.config.segment is not None and not (model.carries and isinstance(model, PredictsNext)):
             raise ValueError(
                 f"objective.segment = {self.config.segment} reads a text in segments, each after the state of those "
-                f"before it, but {type(model).__name__} reads it as a whole: leave it out, or take a recurrent model"
+                f"before it, but {name_of(model)} reads it as a whole: leave it out, or take a recurrent model"
             )
         layers, width = self.vector_shape(model)
         mix: dict[str, nn.Module] = {}

@@ -103,6 +103,8 @@ class Step:
         if self.device.type != "cpu" or self.scaler.is_enabled() or bool(norm.isfinite()):
             self.scaler.step(self.optimizer)
             self.scaler.update()
+            for parameter in parameters:  # fused optimizers do not say so, and what is kept of old weights must go
+                torch.autograd.graph.increment_version(parameter)
             self.average.add()
         self.optimizer.zero_grad(set_to_none=True)
         if self.scaler.is_enabled():  # a step whose scaled gradients overflow is skipped, and that is no error

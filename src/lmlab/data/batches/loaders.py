@@ -150,3 +150,15 @@ class Mirrored:
         return self.ways[0].restarts(step)
 
     def plan(self, total_steps: int | None) -> None: ...
+
+
+class Halved(Mirrored):
+    """The same for a model that reads both as rows of one batch: each way has half of the rows that are counted."""
+
+    def __init__(self, forward: Loader, backward: Loader) -> None:
+        super().__init__(forward, backward)
+        self.batch_size = forward.batch_size + backward.batch_size
+
+    @property
+    def units_per_step(self) -> Mapping[str, float]:
+        return {name: 2 * count for name, count in self.ways[0].units_per_step.items()}

@@ -87,5 +87,10 @@ REFORMER = Family(
     parts=(Part("predicts", "lm_head.decoder.weight"),),
     ignored=(r"reformer\.encoder\.layers\.\d+\.attention\.self_attention\.(self_)?mask_value_float(16|32)",),
     fixed={"attends": "chunk"},
+    advice={
+        "attends": "or train on from this run with it (--from): the same weights then attend to whole chunks, also to "
+        "other buckets, and predict otherwise until they have learnt it"
+    },
     specials=("</s>", "<unk>"),
+    fills_up=True,
 )

@@ -39,7 +39,7 @@ XLNET = Family(
     options=(
         Only("d_head", lambda config: (config["d_model"] // config["n_head"], None)),
         Only("attn_type", ("bi",)),
-        Only("bi_data", (False,)),
+        Only("bi_data", (False, True)),  # how it was trained; a text that is read forwards is read the same
         Only("clamp_len", (-1, 0)),
         Only("same_length", (False,)),
         Only("reuse_len", (None, 0)),

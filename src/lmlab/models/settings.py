@@ -1,0 +1,59 @@
+"""The settings that every model has, and what of them only the data know."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, ClassVar
+
+from pydantic import AfterValidator, Field, ValidationInfo
+
+from lmlab.config import Config
+from lmlab.layers.attention import head_width
+
+
+class ModelConfig(Config):
+    """What every model is told; some of it only the data know."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {}
+    """Settings that only the data know, with values that will do to describe a model before these are read."""
+
+    @classmethod
+    def told_by(cls, corpus: Any) -> dict[str, Any]:
+        """What a corpus says of these settings."""
+        return {}
+
+
+class TokenModelConfig(ModelConfig):
+    """What every model of tokens is told."""
+
+    UNREAD: ClassVar[Mapping[str, Any]] = {"vocabulary": 2**20}
+
+    OPEN: ClassVar[bool] = False
+    """Whether the model reads words that it has no number for, by their letters."""
+
+    vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
+
+    @classmethod
+    def told_by(cls, corpus: Any) -> dict[str, Any]:
+        """The sizes of the vocabularies; and the boundary, if the model asks for it."""
+        tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
+        if tokenizer.is_open and not cls.OPEN:
+            raise ValueError(
+                f"tokenizer {tokenizer.spec!r} leaves rare words to their letters, which this model does not read; "
+                f"take words:{tokenizer.predicted}, or a model that does: lm-1b, elmo"
+            )
+        known = {"vocabulary": tokenizer.predicted}
+        if "boundary" in cls.model_fields:
+            known["boundary"] = tokenizer.boundary
+        return known if source is None else {**known, "source_vocabulary": source.vocabulary}
+
+
+def _divides_width(heads: int, info: ValidationInfo) -> int:
+    head_width(info.data.get("width", heads), heads)
+    return heads
+
+
+Heads = Annotated[
+    int, Field(ge=1, description="attention heads; must divide the width"), AfterValidator(_divides_width)
+]
+"""A setting of a model whose `width` comes before it."""
