@@ -54,9 +54,6 @@ class TaskLayers(Viewed):
         return [Heatmap("Share of each layer", names, [str(i) for i in range(most)], values, unit=".1%")]
 
 
-def read_mix(run: str, task: str, heads: Mapping[str, Tensor]) -> Mixed:
-    """The mix among the heads of a fine-tuned run; a ValueError where it has learnt none."""
-    if "mix.scores" not in heads:
-        raise ValueError(f"{run} has learnt no mix of layers: fine-tune with --how mix")
-    shares = heads["mix.scores"].double().softmax(0).tolist()
-    return Mixed(run, task, shares, float(heads.get("mix.gamma", 1.0)))
+def describe_mix(run: str, task: str, mix: Mapping[str, Tensor]) -> Mixed:
+    """The mix of a run by its `scores` and `gamma` (`checkpoint.read_mix`)."""
+    return Mixed(run, task, mix["scores"].double().softmax(0).tolist(), float(mix.get("gamma", 1.0)))
