@@ -56,9 +56,13 @@ def complete(values: Mapping[str, Any], output: Path) -> Path:
     return output
 
 
-def stream_nats(lm: LanguageModel, split: Split) -> np.ndarray:
-    """The surprisal of every token of a split read as one stream, line and document ends included, as published."""
-    return score_tokens(lm.model, [split.tokens[1:]], boundary=lm.tokenizer.boundary)[0]
+def stream_nats(lm: LanguageModel, split: Split, *, most: int | None = None) -> np.ndarray:
+    """The surprisal of every token of a split read as one stream, line and document ends included, as published.
+
+    With `most` only of the first so many.
+    """
+    tokens = split.tokens[1:] if most is None else split.tokens[1 : 1 + most]
+    return score_tokens(lm.model, [tokens], boundary=lm.tokenizer.boundary)[0]
 
 
 def perplexity(nats: np.ndarray) -> float:
