@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lmlab.analysis.view import Viewed
-from lmlab.pages.figures import Figure, Heatmap
+from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.inspection import Table
 
 
@@ -51,7 +51,16 @@ class TaskLayers(Viewed):
         most = max(len(each.shares) for each in self.runs)
         values = [[*each.shares, *[0.0] * (most - len(each.shares))] for each in self.runs]
         names = [f"{each.run} · {each.task}" for each in self.runs]
-        return [Heatmap("Share of each layer", names, [str(i) for i in range(most)], values, unit=".1%")]
+        strongest = max(2 / most, *(share for row in values for share in row))  # so that an even mix is half coloured
+        layers = [f"layer {i}" for i in range(most)]
+        figures: list[Figure] = [
+            Heatmap("Share of each layer", names, layers, values, most=strongest, unit=".1%", cell=36)
+        ]
+        for each, name in zip(self.runs, names, strict=True):
+            bars = [Bar(f"layer {i}", share) for i, share in enumerate(each.shares)]
+            even = 1 / len(each.shares)
+            figures.append(Bars(f"{name}, an even mix dotted", bars, most=strongest, line=even))
+        return figures
 
 
 def describe_mix(run: str, task: str, mix: Mapping[str, Tensor]) -> Mixed:
