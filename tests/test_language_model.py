@@ -259,9 +259,14 @@ def test_scores_agree_with_scoring_the_ids(make_run):
 
 
 def test_a_text_is_the_same_alone_and_in_company(make_run):
-    """Two prompts, greedily, side by side and each by itself: the same tokens and reasons, the same surprisals."""
+    """Two prompts, greedily, side by side and each by itself: the same tokens and reasons, the same surprisals.
+
+    In double precision: a recurrent net with such large random weights is chaotic, and multiplies what is rounded.
+    """
     for kind in KINDS:
         lm = lmlab.load(make_run(kind, "characters"))
+        if isinstance(lm.model, torch.nn.Module):
+            lm.model.double()
         prompts = [lm.frame.row(a=lm.tokenizer.encode(text))["tokens"] for text in ("the cat", "a dog a")]
         options = {"tokens": 30, "pick": Sampler(Sampling(temperature=0)), "boundary": lm.tokenizer.boundary, "top": 2}
         together = [drawn for step in generate(lm.model, torch.tensor(prompts), **options) for drawn in step]
