@@ -322,19 +322,23 @@ def read_heads(run: str | Path) -> dict[str, Tensor]:
     return _best_weights(run, HEADS)
 
 
-def read_mix(run: Path) -> tuple[str, dict[str, Tensor]]:
-    """The task of a run, and the `scores` and `gamma` of the mix of layers that it has learnt, in heads or body."""
+def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tensor]]:
+    """The task of a run, and the `scores` and `gamma` of the mix of layers that it has learnt, in heads or body.
+
+    Errors call the run by `name`, or by its path.
+    """
+    name = name or str(run)
     if not (run / TASK).is_file():
-        raise ValueError(f"{run} has not learnt a task: lmlab finetune RUN DATA -o {run} --how mix")
+        raise ValueError(f"{name} has not learnt a task: lmlab finetune RUN DATA -o {name} --how mix")
     found = read_heads(run)
     if "mix.scores" not in found and (run / "config.json").is_file():
         found = with_new_names(_best_weights(run), load_class(read_json(run / "config.json")["kind"]))
     if "mix.scores" not in found:
         raise ValueError(
-            f"{run} has learnt no mix of layers: fine-tune with --how mix, or a tagger with --states RUN "
+            f"{name} has learnt no mix of layers: fine-tune with --how mix, or a tagger with --states RUN "
             "--set objective.state_layers=mix"
         )
-    mix = {name.removeprefix("mix."): tensor for name, tensor in found.items() if name.startswith("mix.")}
+    mix = {key.removeprefix("mix."): tensor for key, tensor in found.items() if key.startswith("mix.")}
     return str(read_json(run / TASK).get("kind", "task")), mix
 
 

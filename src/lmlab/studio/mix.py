@@ -25,7 +25,7 @@ def make_router(shelf: Shelf) -> APIRouter:
         from lmlab.analysis.task_layers import TaskLayers, describe_mix
         from lmlab.checkpoint import read_mix
 
-        found = [describe_mix(name, *read_mix(shelf.find(name))) for name in asked.runs]
+        found = [describe_mix(name, *read_mix(shelf.find(name), name=name)) for name in asked.runs]
         return answer({"mixes": found, "shown": show(TaskLayers(found))})
 
     return router
