@@ -14,6 +14,7 @@ import json
 import signal
 import socket
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -67,19 +68,23 @@ def clients(runs: list[Path], scale: float) -> None:
 def overload(runs: list[Path], scale: float) -> None:
     """Ten times as many as there is room for: the others are refused at once."""
     rows, queue = 8, 8
-    with lmlab_server(runs, "--max-batch", str(rows), "--max-queue", str(queue)) as server:
-        body = {**BODY, "model": "tiny", "max_tokens": 100}
+    with lmlab_server(runs[:1], "--max-batch", str(rows), "--max-queue", str(queue)) as server:
+        request = _request({**BODY, "model": "tiny", "max_tokens": 100})
 
-        async def burst(count: int) -> list[tuple[int, float, str]]:
-            async with client(server.address) as web:
-                await asyncio.gather(*(web.get("/health") for _ in range(count)))  # connected already
+        async def burst(count: int) -> list[tuple[int, float, bool]]:
+            parts = urlsplit(server.address)
+            held = [await asyncio.open_connection(parts.hostname, parts.port) for _ in range(count)]
 
-                async def one() -> tuple[int, float, str]:
-                    began = time.perf_counter()
-                    answer = await web.post("/v1/completions", json=body)
-                    return answer.status_code, time.perf_counter() - began, answer.headers.get("retry-after", "")
+            async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> tuple[int, float, bool]:
+                """Without a client's own work, which would be the greater part of what is measured."""
+                began = time.perf_counter()
+                writer.write(request)
+                head = await reader.readuntil(b"\r\n\r\n")
+                taken = time.perf_counter() - began
+                writer.close()
+                return int(head.split()[1]), taken, b"\r\nretry-after:" in head.lower()
 
-                return list(await asyncio.gather(*(one() for _ in range(count))))
+            return list(await asyncio.gather(*(one(*each) for each in held)))
 
         unloaded = [seconds for _ in range(3) for _, seconds, _ in asyncio.run(burst(rows + queue))]
         found = asyncio.run(burst(10 * (rows + queue)))
@@ -121,14 +126,29 @@ def slow(runs: list[Path], scale: float) -> None:
                 return [(await stream(web, BODY)).whole for _ in range(quick)]
 
         before = asyncio.run(measure())
-        sockets = [_half(server, number) for number in range(halves)] + [_reader(server) for _ in range(readers)]
+        slowly = [_reader(server) for _ in range(readers)]
+        with httpx.Client(base_url=server.address, timeout=60) as web:
+            while _gauge(web, "num_requests_running") + _gauge(web, "num_requests_waiting"):
+                time.sleep(0.1)  # what they asked for is written; it only waits to be read
+        end, done = time.monotonic() + 45, threading.Event()  # the server waits 10 s for a head, 30 s for a reader
+        reading = threading.Thread(target=_read_slowly, args=(slowly, done))
+        reading.start()
+        half = [_half(server, number) for number in range(halves)]
         beside = asyncio.run(measure())
-        time.sleep(12)
-        dropped = sum(_is_closed(each) for each in sockets[:halves])
-        for each in sockets:
-            each.close()
+        time.sleep(max(0.0, end - time.monotonic()))
+        done.set()
+        reading.join()
         change = 100 * (percentile(beside, 0.99) / percentile(before, 0.99) - 1)
-        say("slow", readers=readers, half_sent=halves, others_p99=f"{change:+.0f}%", half_sent_dropped=dropped)
+        say(
+            "slow",
+            readers=readers,
+            half_sent=halves,
+            others_p99=f"{change:+.0f}%",
+            readers_dropped=sum(not _is_whole(each) for each in slowly),
+            half_sent_dropped=sum(map(_is_closed, half)),
+        )
+        for each in (*slowly, *half):
+            each.close()
 
 
 def limits(runs: list[Path], scale: float) -> None:
@@ -237,11 +257,33 @@ def _half(server: Process, number: int) -> socket.socket:
 def _reader(server: Process) -> socket.socket:
     connection = _connect(server)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-    body = json.dumps({**BODY, "max_tokens": 200, "stream": True}).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+    connection.sendall(_request({**BODY, "max_tokens": 4000, "stream": True}))  # more than the machine itself keeps
     connection.recv(1)
     return connection
+
+
+def _read_slowly(connections: list[socket.socket], done: threading.Event) -> None:
+    """A byte of each every second."""
+    while not done.wait(1.0):
+        for each in connections:
+            with suppress(OSError):
+                each.recv(1)
+
+
+def _is_whole(connection: socket.socket) -> bool:
+    """Whether the stream, read at last, comes to its end."""
+    connection.settimeout(5.0)
+    tail = b""
+    with suppress(OSError):
+        while (part := connection.recv(65536)) and b"[DONE]" not in tail:
+            tail = (tail + part)[-65600:]
+    return b"[DONE]" in tail
+
+
+def _request(asked: dict[str, Any]) -> bytes:
+    body = json.dumps(asked).encode()
+    head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _is_closed(connection: socket.socket) -> bool:

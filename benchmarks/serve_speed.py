@@ -1,6 +1,7 @@
 """Tokens per second of the server: against `transformers serve` with the same weights, and our own offline batch.
 
-    python benchmarks/serve_speed.py TEXT [--rows small medium] [--clients 1 8 32] [--repeats 5] [--threads 2]
+    pip install --no-deps --target /tmp/extra accelerate psutil
+    python benchmarks/serve_speed.py TEXT --extra /tmp/extra [--rows small medium] [--clients 1 8 32] [--threads 2]
 
 GPT-2 with random weights. Prompts of about 32 tokens are continued by 128, greedily, each client one request after
 another. `transformers serve`, which needs accelerate besides, runs with and without its continuous batching. Printed
@@ -50,15 +51,19 @@ def make_runs(folder: Path, text: Path, row: str) -> tuple[Path, Path]:
 
 
 @contextmanager
-def transformers_server(folder: Path, *, batching: bool, threads: int) -> Iterator[str]:
-    """`transformers serve` of one checkpoint on a free port."""
+def transformers_server(folder: Path, *, batching: bool, threads: int, extra: Path | None) -> Iterator[str]:
+    """`transformers serve` of one checkpoint on a free port; packages that it needs besides may be in a folder."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     command = [str(Path(sys.executable).with_name("transformers")), "serve", str(folder), "--device", "cpu"]
     command += ["--host", "127.0.0.1", "--port", str(port)] + ["--continuous-batching"] * batching
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads), "HF_HUB_OFFLINE": "1"}
-    popen = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=environment)
+    if extra is not None:
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, (str(extra), os.environ.get("PYTHONPATH"))))
+    said = folder.with_suffix(".log")
+    with said.open("wb") as log:
+        popen = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, env=environment)
     try:
         wait_until_well(f"http://127.0.0.1:{port}", popen)
         yield f"http://127.0.0.1:{port}"
@@ -117,11 +122,11 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
             for name, batching in (("transformers", False), ("transformers, continuous", True)):
                 began = time.perf_counter()
                 try:
-                    address = stack.enter_context(
-                        transformers_server(theirs, batching=batching, threads=arguments.threads)
-                    )
+                    settings = {"threads": arguments.threads, "extra": arguments.extra}
+                    address = stack.enter_context(transformers_server(theirs, batching=batching, **settings))
                 except RuntimeError as error:
-                    print(f"{name}: {error}; it needs accelerate besides transformers", flush=True)
+                    said = theirs.with_suffix(".log").read_text()[-1000:]
+                    print(f"{name}: {error}; it needs accelerate besides transformers\n{said}", flush=True)
                     continue
                 starts[name] = time.perf_counter() - began
                 bodies[name] = (address, {**body, "model": str(theirs)})
@@ -154,6 +159,7 @@ def main() -> None:
     parser.add_argument("text", type=Path, help="a text of a megabyte")
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
+    parser.add_argument("--extra", type=Path, help="a folder with what transformers serve needs besides")
     parser.add_argument("--alone", action="store_true", help="without transformers")
     arguments = parser.parse_args()
     print("| model | clients | server | new tokens/s | lmlab against it | first token |\n|---|---|---|---|---|---|")

@@ -7,13 +7,13 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from killing import kill_while_saving
 from lmlab.checkpoint import read_json, read_tensors
 from lmlab.own_files import is_study
 from lmlab.transfer.finetune import finetune
@@ -122,16 +122,9 @@ def test_resumed_by_train_where_the_examples_have_moved(
 ) -> None:
     settings = {"batch": 4, "budget": "30steps", "save_seconds": 0, "evaluations": 3}
     whole = finetune("bert", "reviews.tsv", output="whole", how=how, alone=True, train=settings).path
-    command = [sys.executable, "-c", "from lmlab.cli import main; main()", "finetune", "bert", "reviews.tsv"]
-    command += ["--how", how, "--alone", "-o", "killed", *(f"--set=train.{name}={settings[name]}" for name in settings)]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
-    while not (place / "killed" / "last" / "progress.json").is_file():
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    command = ["finetune", "bert", "reviews.tsv", "--how", how, "--alone", "-o", "killed"]
+    command += [f"--set=train.{name}={settings[name]}" for name in settings]
+    kill_while_saving(*command, run="killed", saves=12)
     assert not (place / "killed" / "scores.json").exists(), "it was killed half-way"
     (place / "reviews.tsv").rename(place / "moved.tsv")
     said = run_command("train", "--resume", "killed")

@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 import typer
@@ -19,6 +18,7 @@ import lmlab
 from lmlab.cli.generate import generate
 from lmlab.cli.next import next_
 from lmlab.cli.score import score
+from patience import PATIENCE
 from standins import TEXT, write_run
 
 KEYS = ["bits_per_byte", "perplexity", "word_perplexity", "nats", "tokens", "words", "bytes"]
@@ -289,8 +289,7 @@ def test_ctrl_c_while_streaming_ends_cleanly(tmp_path):
     )
     assert process.stdout is not None
     process.stdout.read(20)
-    time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert b"Traceback" not in errors

@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
+from patience import PATIENCE
 from standins import write_run
 
 
@@ -34,21 +34,20 @@ def test_a_server_lets_streams_end_when_it_is_told_to_stop(tmp_path: Path) -> No
     (tmp_path / "book").mkdir()
     process, address = start(str(write_run(tmp_path / "book", "gpt2")), "--max-tokens", "1000000", "--drain", "0.5")
     try:
-        assert httpx.get(f"{address}/health").json() == {"status": "ok"}
-        short = httpx.post(f"{address}/v1/completions", json={"model": "book", "prompt": "the", "max_tokens": 3})
+        assert httpx.get(f"{address}/health", timeout=PATIENCE).json() == {"status": "ok"}
+        asked = {"model": "book", "prompt": "the", "max_tokens": 3}
+        short = httpx.post(f"{address}/v1/completions", json=asked, timeout=PATIENCE)
         assert short.json()["choices"][0]["finish_reason"] in ("length", "stop")
         body = {"prompt": "the", "max_tokens": 10**6, "stream": True, "logit_bias": {"0": -100}}
         events: list[dict[str, Any]] = []
-        with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=60) as answer:
+        with httpx.stream("POST", f"{address}/v1/completions", json=body, timeout=PATIENCE) as answer:
             for line in answer.iter_lines():
                 if line.startswith("data: "):
                     events.append(json.loads(line[6:]))
                     if len(events) == 3:
                         process.send_signal(signal.SIGTERM)
-                        began = time.monotonic()
         assert "shutting down" in events[-1]["error"]["message"]
-        assert process.wait(20) in (0, -signal.SIGTERM, 143)
-        assert time.monotonic() - began < 20
+        assert process.wait(PATIENCE) in (0, -signal.SIGTERM, 143)
     finally:
         process.kill()
         process.wait()

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from patience import PATIENCE
+
 pytest.importorskip("fastapi")
 
 
@@ -55,6 +57,6 @@ def test_it_opens_before_torch_is_imported_and_ends_when_told(tmp_path: Path) ->
             assert answer.status == 200
     finally:
         server.send_signal(signal.SIGINT)
-        _, told = server.communicate(timeout=60)
+        _, told = server.communicate(timeout=PATIENCE)
     assert "Traceback" not in told
     assert server.returncode in (0, 130)

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compare_texts import SETTINGS, lines, small
+from killing import kill_while_saving
 from lmlab.compare import arena
 from lmlab.compare.arena import Interruption
 from lmlab.compare.comparison import Published, compare
@@ -78,20 +74,11 @@ def test_killed_and_gone_on_with_it_ends_the_same(done: Published, book: Path, t
     folder = tmp_path / "killed"
     options = [f"--set=train.{name}={value}" for name, value in {**SETTINGS, "save_seconds": 0}.items()]
     command = [
-        sys.executable, "-c", "from lmlab.cli import main; main()", "compare", str(book), "--models", "ngram,nplm,gpt2",
+        "compare", str(book), "--models", "ngram,nplm,gpt2",
         "--budget", "1280tokens", "--tokenizer", "bpe:300", "--size", "tiny", "--split", "0.8,0.1,0.1", *options,
         "-o", str(folder),
     ]  # fmt: skip
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        waited = 0.0
-        while not (folder / "gpt2" / "previous").is_dir() and process.poll() is None and waited < 120:
-            time.sleep(0.01)
-            waited += 0.01
-    finally:
-        os.kill(process.pid, signal.SIGKILL)
-        process.wait()
-    assert process.returncode == -signal.SIGKILL, "it was still at work"
+    kill_while_saving(*command, run="gpt2", saves=3)
     assert (folder / "scores" / "nplm.json").is_file()
     assert not (folder / "scores" / "gpt2.json").exists()
     before = (folder / "scores" / "nplm.json").read_bytes()

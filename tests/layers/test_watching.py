@@ -10,6 +10,7 @@ import torch
 from lmlab.layers import attention
 from lmlab.layers.watching import is_watched, watching
 from lmlab.models import create
+from patience import PATIENCE
 
 PLACE = "blocks.1.attention.probabilities"
 
@@ -51,7 +52,7 @@ def test_one_thread_watches_while_another_does_not(monkeypatch: pytest.MonkeyPat
     seen_elsewhere: dict[str, list[torch.Tensor]] = {}
 
     def other() -> None:
-        inside.wait(timeout=30)
+        inside.wait(PATIENCE)
         with torch.no_grad(), watching(network, "norm") as seen:
             pass
         with torch.no_grad():
@@ -64,7 +65,7 @@ def test_one_thread_watches_while_another_does_not(monkeypatch: pytest.MonkeyPat
     thread.start()
     with torch.no_grad(), watching(network, PLACE) as seen:
         inside.set()
-        assert done.wait(timeout=30)
+        assert done.wait(PATIENCE)
         assert seen[PLACE] == []
         network(tokens)
     thread.join()

@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import socket
 import threading
-import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from queue import Queue
 from typing import Any, NamedTuple
+from urllib.parse import urlsplit
 
+import httpx
 import torch
 
 from lmlab.config import build
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import load_class
 from lmlab.serve.app import make_app
+from lmlab.serve.engine import Engine
 from lmlab.serve.guard import Rules
 from lmlab.serve.served import Limits, Runs, serve_run
 from lmlab.serve.server import make_server
 from lmlab.tokenizers import train
+from patience import PATIENCE
 from standins import TEXT, write_run
 from translators import write_translator
 
@@ -53,15 +58,52 @@ def serving(models: Mapping[str, LanguageModel], *, rules: Rules | None = None, 
     bounds = Limits(**limits)
     runs = Runs(served={name: serve_run(name, lm, limits=bounds) for name, lm in models.items()}, limits=bounds)
     server = make_server(make_app(runs, rules=rules or Rules()), runs, host="127.0.0.1", port=0, drain=0.2)
-    address: list[str] = []
-    server.started_at = address.append
+    address: Queue[str] = Queue()
+    server.started_at = address.put
     thread = threading.Thread(target=server.run, daemon=True)
     thread.start()
-    end = time.monotonic() + 60
-    while not address and time.monotonic() < end:
-        time.sleep(0.01)
     try:
-        yield Running(address[0], runs)
+        yield Running(address.get(timeout=PATIENCE), runs)
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(PATIENCE)
+
+
+def settle(engine: Engine) -> None:
+    """Wait until the engine has done all that it was about to do: what it counts comes after what it tells."""
+    engine.call(lambda pause: None).result(PATIENCE)
+
+
+def get(url: str, **settings: Any) -> httpx.Response:
+    """A patient GET; httpx itself waits five seconds."""
+    return httpx.get(url, timeout=PATIENCE, **settings)
+
+
+def post(url: str, **settings: Any) -> httpx.Response:
+    """A patient POST."""
+    return httpx.post(url, timeout=PATIENCE, **settings)
+
+
+def read_all(connection: socket.socket) -> bytes:
+    """What a connection gives until the server closes it, in whichever way."""
+    answer = b""
+    with suppress(ConnectionError):
+        while part := connection.recv(65536):
+            answer += part
+    return answer
+
+
+def read_until(connection: socket.socket, mark: bytes) -> bytes:
+    """What a connection gives, until the mark is among it."""
+    answer = b""
+    while mark not in answer:
+        part = connection.recv(65536)
+        assert part, f"closed after {answer!r}"
+        answer += part
+    return answer
+
+
+def connect(server: Running) -> socket.socket:
+    """A connection of one's own, without any protocol."""
+    parts = urlsplit(server.address)
+    return socket.create_connection((parts.hostname, parts.port), timeout=PATIENCE)

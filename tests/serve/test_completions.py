@@ -12,6 +12,7 @@ from serving import Running
 
 from lmlab.decoding.search import beam_search
 from lmlab.decoding.streaming import REPLACEMENT
+from patience import PATIENCE
 
 openai = pytest.importorskip("openai")
 
@@ -19,13 +20,13 @@ KINDS = ["ngram", "lstm", "gpt2"]
 PROMPT = "the naïve café costs 5 € 😀"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def client(server: Running) -> Any:
     return openai.OpenAI(base_url=f"{server.address}/v1", api_key="none", max_retries=0)
 
 
 def post(server: Running, **body: Any) -> httpx.Response:
-    return httpx.post(f"{server.address}/v1/completions", json=body, timeout=60)
+    return httpx.post(f"{server.address}/v1/completions", json=body, timeout=PATIENCE)
 
 
 def choices(server: Running, **body: Any) -> list[dict[str, Any]]:
@@ -220,7 +221,7 @@ def test_a_character_in_pieces_is_streamed_whole(server: Running) -> None:
     assert len(server.lm("ngram").text_tokenizer.encode("😀")) > 1
     body = {"model": "ngram", "prompt": "costs 5 €", "max_tokens": 12, "temperature": 0, "stream": True}
     pieces = []
-    with httpx.stream("POST", f"{server.address}/v1/completions", json=body, timeout=60) as answer:
+    with httpx.stream("POST", f"{server.address}/v1/completions", json=body, timeout=PATIENCE) as answer:
         for line in answer.iter_lines():
             if line.startswith("data: {"):
                 pieces += [choice["text"] for choice in json.loads(line[6:])["choices"]]
@@ -273,7 +274,10 @@ BAD: list[tuple[dict[str, Any], str | None]] = [
 def test_what_is_out_of_range_is_a_400_that_names_the_field(server: Running, body: Any, param: str) -> None:
     content = json.dumps({"model": "gpt2", **body})
     answer = httpx.post(
-        f"{server.address}/v1/completions", content=content, headers={"Content-Type": "application/json"}, timeout=60
+        f"{server.address}/v1/completions",
+        content=content,
+        headers={"Content-Type": "application/json"},
+        timeout=PATIENCE,
     )
     assert answer.status_code == 400, answer.text
     error = answer.json()["error"]
@@ -291,3 +295,28 @@ def test_errors_reach_the_client_as_its_own(client: Any) -> None:
     assert "blanks" in str(cannot.value)
     with pytest.raises(openai.BadRequestError):
         client.completions.create(model="gpt2", prompt="a", temperature=9)
+
+
+@pytest.mark.parametrize("way", [{}, {"n": 2, "stream": True}, {"use_beam_search": True, "best_of": 2}])
+def test_a_prompt_that_is_cut_to_the_window_is_told(client: Any, server: Running, way: dict[str, Any]) -> None:
+    window = server.lm("gpt2").model.window  # type: ignore[attr-defined]
+    asked = {"model": "gpt2", "max_tokens": 2, "seed": 1, **way}
+    extra = {"extra_body": {"use_beam_search": asked.pop("use_beam_search")}} if "use_beam_search" in asked else {}
+
+    def told(length: int) -> tuple[list[Any], list[Any]]:
+        answer = client.completions.create(prompt=[[5], [5] * length], **asked, **extra)
+        events = list(answer) if asked.get("stream") else [answer]
+        return events, [each.warnings for each in events if getattr(each, "warnings", None)]
+
+    assert told(window - 1)[1] == []
+    events, (found,) = told(window)
+    assert found == [f"prompt 1: {window + 1} tokens with the boundary; only the last {window} were read"]
+    assert events[0].warnings == found
+
+
+def test_a_prompt_that_is_only_scored_is_not_cut(client: Any, server: Running) -> None:
+    window = server.lm("gpt2").model.window  # type: ignore[attr-defined]
+    asked = {"model": "gpt2", "prompt": [5] * 3 * window, "max_tokens": 0, "echo": True, "logprobs": 0}
+    answer = client.completions.create(**asked)
+    assert not hasattr(answer, "warnings")
+    assert len(answer.choices[0].logprobs.token_logprobs) == 3 * window

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from serving import Running
 
+from patience import PATIENCE
+
 schemathesis = pytest.importorskip("schemathesis")
 hypothesis = pytest.importorskip("hypothesis")
 
@@ -42,7 +44,7 @@ def test_made_up_requests_are_answered_or_refused(server: Running, path: str) ->
                 suppress_health_check=list(hypothesis.HealthCheck),
             )
             def check(case: Any) -> None:
-                answer = case.call(base_url=server.address, timeout=60)
+                answer = case.call(base_url=server.address, timeout=PATIENCE)
                 seen.append(answer.status_code)
                 assert answer.status_code < 500, (case.body, answer.text)
                 if answer.status_code >= 400:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from serving import settle
 
 from lmlab.config import build
 from lmlab.decoding.generate import generate
@@ -21,6 +22,7 @@ from lmlab.decoding.scoring import score_tokens
 from lmlab.models import load_class
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.engine import ClosedError, Engine, OverloadedError
+from patience import PATIENCE, wait_until
 from tolerances import of_blocks
 
 VOCABULARY = 61
@@ -104,7 +106,7 @@ def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | Non
         if pause is not None and pause.random() < 0.3:
             time.sleep(0.002)
     for _ in asked:
-        assert left.acquire(timeout=60)
+        assert left.acquire(timeout=PATIENCE)
     return told
 
 
@@ -200,12 +202,12 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
                 Continuation(prompt=prompt, tokens=10**6, sampling=Sampling(), decoder=Letters(), tell=listen(number))
             )
         engine.submit(texts)
-        while min(counts[:4]) < 3:
-            time.sleep(0.001)
+        wait_until(lambda: min(counts[:4]) >= 3)
         for text in texts:
             text.cancel()
         for _ in texts:
-            assert ended.acquire(timeout=20)
+            assert ended.acquire(timeout=PATIENCE)
+        settle(engine)
         assert engine.load == 0
         assert engine.figures.finished["cancelled"] == 12
 
@@ -213,7 +215,7 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
 def test_a_full_queue_refuses_all_or_none() -> None:
     with running(make("ngram"), rows=1, queue=3) as engine:
         block = threading.Event()
-        job = engine.call(lambda pause: block.wait(20))
+        job = engine.call(lambda pause: block.wait(PATIENCE))
         make_text = lambda: Continuation(  # noqa: E731
             prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None
         )
@@ -222,7 +224,7 @@ def test_a_full_queue_refuses_all_or_none() -> None:
             engine.submit([make_text(), make_text()])
         engine.submit([make_text()])
         block.set()
-        assert job.result(20)
+        assert job.result(PATIENCE)
 
 
 def test_stop_strings_end_a_text_before_them() -> None:
@@ -240,9 +242,9 @@ def test_closing_ends_what_is_not_finished() -> None:
     engine = Engine(model := make("lstm"), writer=model)
     text = Continuation(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), tell=told.append)
     engine.submit([text])
-    while not told:
-        time.sleep(0.001)
+    wait_until(lambda: told)
     engine.close(within=0.05)
+    engine._thread.join(PATIENCE)
     assert told[-1].finish == "cancelled"
     assert not engine._thread.is_alive()
 
@@ -271,8 +273,8 @@ def test_an_error_of_a_step_is_none_of_a_job_that_lets_it_run(monkeypatch: pytes
 
     monkeypatch.setattr(engine, "_turn", broken)
     with pytest.raises(ClosedError, match="broken"):
-        engine.call(lambda pause: pause()).result(20)
-    engine._thread.join(20)
+        engine.call(lambda pause: pause()).result(PATIENCE)
+    engine._thread.join(PATIENCE)
     with pytest.raises(ClosedError, match="broken"):
         engine.call(lambda pause: None)
 
@@ -280,7 +282,7 @@ def test_an_error_of_a_step_is_none_of_a_job_that_lets_it_run(monkeypatch: pytes
 def test_who_was_cancelled_gives_its_place_to_others() -> None:
     with running(make("ngram"), rows=1, queue=2) as engine:
         block = threading.Event()
-        job = engine.call(lambda pause: block.wait(20))
+        job = engine.call(lambda pause: block.wait(PATIENCE))
         told: list[Piece] = []
         make_text = lambda: Continuation(  # noqa: E731
             prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=told.append
@@ -292,4 +294,25 @@ def test_who_was_cancelled_gives_its_place_to_others() -> None:
         engine.submit([make_text(), make_text()])
         assert [piece.finish for piece in told] == ["cancelled", "cancelled"]
         block.set()
-        assert job.result(20)
+        assert job.result(PATIENCE)
+
+
+def test_a_place_is_kept_while_texts_are_made() -> None:
+    with running(make("ngram"), rows=1, queue=2) as engine:
+        block = threading.Event()
+        job = engine.call(lambda pause: block.wait(PATIENCE))
+        make_text = lambda: Continuation(  # noqa: E731
+            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None
+        )
+        with engine.place(), engine.place():
+            assert engine.is_full
+            with pytest.raises(OverloadedError), engine.place():
+                pass
+            engine.submit([text := make_text()])
+        assert not engine.is_full
+        engine.submit([make_text()])
+        assert engine.is_full
+        text.cancel()
+        assert not engine.is_full
+        block.set()
+        assert job.result(PATIENCE)

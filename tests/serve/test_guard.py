@@ -5,56 +5,65 @@ from __future__ import annotations
 import json
 import re
 import socket
-import time
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from serving import Running, serving
+from serving import Running, connect, get, post, read_all, read_until, serving
 
 from lmlab.serve import connections
 from lmlab.serve.errors import APIError
 from lmlab.serve.guard import Guard, Rules, is_loopback
+from patience import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
 
 
 @pytest.fixture(scope="module")
 def locked(models: Any) -> Iterator[Running]:
-    rules = Rules(token="sesame-open", body=4096, patience=0.5)
+    rules = Rules(token="sesame-open", body=4096, patience=PATIENCE)
     with serving({"ngram": models["ngram"]}, rules=rules) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def hasty(models: Any) -> Iterator[Running]:
+    with serving({"ngram": models["ngram"]}, rules=Rules(patience=0.1)) as running:
         yield running
 
 
 def paths(running: Running, headers: dict[str, str] | None = None) -> list[tuple[str, str]]:
     """Every route that there is."""
-    app: Any = httpx.get(f"{running.address}/openapi.json", headers=headers).json()
+    app: Any = get(f"{running.address}/openapi.json", headers=headers).json()
     listed = [(method.upper(), path) for path, methods in app["paths"].items() for method in methods]
     return [*listed, ("GET", "/"), ("GET", "/static/playground.js"), ("GET", "/openapi.json"), ("GET", "/docs")]
 
 
 def test_every_route_but_health_needs_the_token(locked: Running) -> None:
-    assert httpx.get(f"{locked.address}/health").status_code == 200
+    assert get(f"{locked.address}/health").status_code == 200
     right = {"Authorization": "Bearer sesame-open"}
     for method, path in paths(locked, right):
         if path == "/health":
             continue
         for wrong in ({}, {"Authorization": "Bearer sesame-opem"}, {"Authorization": "Basic ????"}, {"X": "y"}):
-            answer = httpx.request(method, locked.address + path, headers={**JSON, **wrong})
+            answer = httpx.request(method, locked.address + path, timeout=PATIENCE, headers={**JSON, **wrong})
             assert answer.status_code == 401, (method, path)
             assert answer.json()["error"]["code"] == "invalid_api_key"
-        assert httpx.request(method, locked.address + path, headers={**JSON, **right}).status_code != 401
-    assert httpx.get(f"{locked.address}/v1/models", auth=("anyone", "sesame-open")).status_code == 200
+        assert (
+            httpx.request(method, locked.address + path, timeout=PATIENCE, headers={**JSON, **right}).status_code != 401
+        )
+    assert get(f"{locked.address}/v1/models", auth=("anyone", "sesame-open")).status_code == 200
 
 
 @pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.", "", "[::2]:80", "127.0.0.2"])
 def test_other_names_of_the_server_are_refused(server: Running, host: str) -> None:
-    answer = httpx.get(f"{server.address}/v1/models", headers={"Host": host})
+    answer = get(f"{server.address}/v1/models", headers={"Host": host})
     assert answer.status_code in (400, 403)
     for good in ("localhost", "LOCALHOST:1", "127.0.0.1:99", "[::1]:3"):
-        assert httpx.get(f"{server.address}/v1/models", headers={"Host": good}).status_code == 200
+        assert get(f"{server.address}/v1/models", headers={"Host": good}).status_code == 200
 
 
 def test_other_sites_are_refused(server: Running) -> None:
@@ -67,85 +76,79 @@ def test_other_sites_are_refused(server: Running) -> None:
         {**JSON, "Origin": "http://[::1"},
         {**JSON, "Sec-Fetch-Site": "cross-site"},
     ):
-        assert httpx.post(url, content=body, headers=headers).status_code == 403
+        assert post(url, content=body, headers=headers).status_code == 403
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", ""):
-        assert httpx.post(url, content=body, headers={"Content-Type": kind}).status_code == 415
-    assert httpx.post(url, content=body, headers={**JSON, "Origin": server.address}).status_code == 200
+        assert post(url, content=body, headers={"Content-Type": kind}).status_code == 415
+    assert post(url, content=body, headers={**JSON, "Origin": server.address}).status_code == 200
 
 
 def test_a_body_that_is_too_large_is_refused_before_it_is_read(locked: Running) -> None:
     right = {**JSON, "Authorization": "Bearer sesame-open"}
     url = f"{locked.address}/v1/completions"
-    assert httpx.post(url, content=b"x" * 5000, headers=right).status_code == 413
+    assert post(url, content=b"x" * 5000, headers=right).status_code == 413
     sent = 0
 
     def endless() -> Iterator[bytes]:
         nonlocal sent
-        for _ in range(2000):
+        for _ in range(20_000):
             sent += 65536
             yield b" " * 65536
 
     try:
-        answer = httpx.post(url, content=endless(), headers=right)
+        answer = post(url, content=endless(), headers=right)
         assert answer.status_code == 413
     except httpx.TransportError:
         pass  # the connection was closed while we still sent
-    assert sent < 2000 * 65536
-    host, port = urlsplit(locked.address).hostname, urlsplit(locked.address).port
-    with socket.create_connection((host, port)) as connection:
+    assert sent < 20_000 * 65536
+    with connect(locked) as connection:
         head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer sesame-open\r\n"
         connection.sendall((head + f"Content-Type: application/json\r\nContent-Length: {10**9}\r\n\r\n").encode())
-        assert connection.recv(100).startswith(b"HTTP/1.1 413")
+        assert read_all(connection).startswith(b"HTTP/1.1 413")
 
 
-def test_half_sent_requests_are_dropped(locked: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.3)
-    host, port = urlsplit(locked.address).hostname, urlsplit(locked.address).port
-    began = time.monotonic()
-    with socket.create_connection((host, port), timeout=20) as head_only:
-        head_only.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127")
-        assert head_only.recv(100) == b""
-    with socket.create_connection((host, port), timeout=20) as no_body:
-        no_body.sendall(
-            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer sesame-open\r\n"
+def test_half_sent_heads_are_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.1)
+    with connect(server) as connection:
+        with suppress(ConnectionError):  # it may be dropped before anything is sent
+            connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127")
+        assert read_all(connection) == b""
+
+
+def test_half_sent_bodies_are_refused(hasty: Running) -> None:
+    with connect(hasty) as connection:
+        connection.sendall(
+            b"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\n"
             b"Content-Type: application/json\r\nContent-Length: 100\r\n\r\n{"
         )
-        assert no_body.recv(100).startswith(b"HTTP/1.1 408")
-    assert time.monotonic() - began < 15
+        assert read_all(connection).startswith(b"HTTP/1.1 408")
 
 
-@pytest.mark.parametrize("when", ["with the first", "after the answer"])
-def test_a_second_request_that_is_half_sent_is_dropped_too(
-    locked: Running, monkeypatch: pytest.MonkeyPatch, when: str
+@pytest.mark.parametrize("when", ["with the request before it", "after the answer"])
+def test_a_later_request_that_is_half_sent_is_dropped_too(
+    server: Running, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
-    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.3)
-    host, port = urlsplit(locked.address).hostname, urlsplit(locked.address).port
-    first, half = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: 127"
-    with socket.create_connection((host, port), timeout=20) as connection:
-        connection.sendall(first + half if when == "with the first" else first)
-        answer = connection.recv(10000)
-        if when == "after the answer":
-            while not answer.endswith(b"}"):
-                answer += connection.recv(10000)
-            connection.sendall(half)
-        while told := connection.recv(10000):
-            answer += told
-    assert answer.startswith(b"HTTP/1.1 200")
-    assert answer.count(b"HTTP/1.1") == 1
+    whole, half = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n", b"GET /health HTTP/1.1\r\nHost: 127"
+    with connect(server) as connection:
+        connection.sendall(whole)
+        answer = read_until(connection, b"}")
+        monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.1)  # only now: the first head had all the time it needs
+        connection.sendall(half if when == "after the answer" else whole + half)
+        answer += read_all(connection)
+    assert answer.count(b"HTTP/1.1 200") == (1 if when == "after the answer" else 2)
 
 
 def test_who_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "READ_WITHIN", 0.2)
-    host, port = urlsplit(server.address).hostname, urlsplit(server.address).port
+    parts = urlsplit(server.address)
     body = json.dumps({"model": "ngram", "prompt": "x" * 10**6}).encode()
     head = "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     request = (head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body
     count = 12  # of which the answers are more than the machine itself keeps
     connection = socket.socket()
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    connection.settimeout(60)
+    connection.settimeout(PATIENCE)
     with connection:
-        connection.connect((host, port))
+        connection.connect((parts.hostname, parts.port))
         with pytest.raises(ConnectionError):
             connection.sendall(request * count)
 
@@ -164,7 +167,7 @@ MALFORMED = [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"prompt": NaN}',
 @pytest.mark.parametrize("content", MALFORMED, ids=lambda value: repr(value)[:20])
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/embeddings", "/v1/fill", "/tokenize"])
 def test_what_is_no_request_is_refused_in_words(server: Running, path: str, content: bytes) -> None:
-    answer = httpx.post(server.address + path, content=content, headers=JSON)
+    answer = post(server.address + path, content=content, headers=JSON)
     assert answer.status_code == 400
     assert answer.json()["error"]["message"]
 
@@ -178,12 +181,11 @@ def test_deep_and_long_json(server: Running) -> None:
         b'{"prompt":[' + b'"a",' * 100_000 + b"1]}",
         b'{"prompt":[' + b"-1," * 100_000 + b"1]}",
     ):
-        answer = httpx.post(f"{server.address}/v1/completions", content=content, headers=JSON, timeout=60)
+        answer = post(f"{server.address}/v1/completions", content=content, headers=JSON)
         assert answer.status_code == 400, content[:20]
 
 
 def test_paths_lead_nowhere(server: Running) -> None:
-    host, port = urlsplit(server.address).hostname, urlsplit(server.address).port
     tricks = [
         "../etc/passwd",
         "..%2f..%2fetc%2fpasswd",
@@ -195,12 +197,10 @@ def test_paths_lead_nowhere(server: Running) -> None:
     tricks += ["~root", "%00", "a%00b", "....//etc", "C:%5cx", "%c0%ae%c0%ae/", "a" * 5000, "%ff", "?model=../x"]
     for prefix in ("/", "/static/", "/v1/models/", "/static/../"):
         for trick in tricks:
-            with socket.create_connection((host, port), timeout=20) as connection:
+            with connect(server) as connection:
                 path = (prefix + trick).replace(" ", "%20")
                 connection.sendall(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
-                answer = b""
-                while part := connection.recv(65536):
-                    answer += part
+                answer = read_all(connection)
             status = int(re.match(rb"HTTP/1.1 (\d+)", answer)[1])  # type: ignore[index]
             assert status in (400, 404) or trick.startswith("?"), (prefix, trick, status)
             assert b"root:" not in answer
@@ -208,11 +208,11 @@ def test_paths_lead_nowhere(server: Running) -> None:
 
 def test_answers_tell_browsers_to_load_nothing_from_elsewhere(server: Running) -> None:
     for path in ("/", "/v1/models", "/nothing", "/openapi.json"):
-        headers = httpx.get(server.address + path).headers
+        headers = get(server.address + path).headers
         assert headers["content-security-policy"].startswith("default-src 'self'")
         assert headers["x-content-type-options"] == "nosniff"
         assert "server" not in headers
-    page = httpx.get(server.address + "/").text
+    page = get(server.address + "/").text
     assert not re.search(r"https?://|<script(?! src=\"/static/)|<style|style=|\son\w+=", page)
 
 

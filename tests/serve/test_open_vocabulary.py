@@ -15,8 +15,10 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.prompting import ask, find_template
 from lmlab.prompting.items import Item, Items
+from lmlab.serve.numbers import HiddenNumbers
 from lmlab.tokenizers import train
 from lmlab.tokenizers.spellings import Spellings
+from patience import PATIENCE
 from standins import TEXT, random_model
 
 SETTINGS: dict[str, Any] = {"width": 8, "cells": 12, "layers": 1, "filters": [[1, 4], [2, 4]], "highways": 1}
@@ -45,7 +47,7 @@ def served() -> Iterator[Running]:
 
 
 def post(server: Running, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(server.address + path, json=body, timeout=60)
+    return httpx.post(server.address + path, json=body, timeout=PATIENCE)
 
 
 @pytest.mark.parametrize("kind", ["lm-1b", "elmo"])
@@ -70,6 +72,38 @@ def test_words_that_nobody_has_seen(served: Running, kind: str) -> None:
     assert again.json()["choices"][0]["text"] == expected
     assert post(served, "/detokenize", model=kind, tokens=tokens).json()["prompt"].strip() == prompt
     assert post(served, "/detokenize", model=kind, tokens=[10**8]).status_code == 400
+    told = post(served, "/v1/completions", **asked, return_token_ids=True, prompt_logprobs=0).json()["choices"][0]
+    assert told["prompt_token_ids"] == tokens
+    assert [list(each) for each in told["prompt_logprobs"]] == [[str(token)] for token in tokens]
+    by_text, by_ids = (
+        post(served, "/v1/embeddings", model=kind, input=[each]).json()["data"][0]["embedding"]
+        for each in (prompt, tokens)
+    )
+    assert by_ids == pytest.approx(by_text)
+
+
+@pytest.mark.parametrize("kind", ["lm-1b", "elmo"])
+def test_nobody_can_count_on_to_the_words_of_others(served: Running, kind: str) -> None:
+    words = [f"secret{number}" for number in range(20)]
+    tokens = post(served, "/tokenize", model=kind, prompt=" ".join(words)).json()["tokens"]
+    assert post(served, "/tokenize", model=kind, prompt=" ".join(words)).json()["tokens"] == tokens
+    known = served.lm(kind).text_tokenizer.vocabulary
+    for guess in (*range(known, known + 50), *(token + 1 for token in tokens)):
+        if guess not in tokens:
+            answer = post(served, "/detokenize", model=kind, tokens=[guess])
+            assert answer.status_code == 400, answer.text
+            assert f"vocabulary of {known}" in answer.json()["error"]["message"]
+
+
+def test_hidden_numbers_are_a_permutation() -> None:
+    numbers = HiddenNumbers(100)
+    told = [numbers.tell(token) for token in range(5000)]
+    assert told[:100] == list(range(100))
+    assert len(set(told)) == len(told)
+    assert all(100 <= number < 2**31 for number in told[100:])
+    assert [numbers.take(number) for number in told] == list(range(5000))
+    assert numbers.take(2**31 - 1) == 2**31 - 1
+    assert told != [HiddenNumbers(100).tell(token) for token in range(5000)]
 
 
 def test_who_reads_backwards_or_no_text_does_not_write(served: Running) -> None:
@@ -84,7 +118,7 @@ def test_a_run_without_a_tokenizer_says_so(served: Running) -> None:
         post(served, "/tokenize", model="none", prompt="the"),
         post(served, "/detokenize", model="none", tokens=[1]),
         post(served, "/v1/embeddings", model="none", input="the"),
-        httpx.get(f"{served.address}/tokenizer_info", params={"model": "none"}),
+        httpx.get(f"{served.address}/tokenizer_info", params={"model": "none"}, timeout=PATIENCE),
     ]
     for answer in answers:
         assert answer.status_code == 400, answer.text

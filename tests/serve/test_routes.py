@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 import base64
+import json
 import threading
-import time
+from dataclasses import replace
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
-from serving import Running, serving
+import serving
+from serving import Running
 
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor
+from patience import PATIENCE, wait_until
 from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
 
 openai = pytest.importorskip("openai")
 
 
 def post(server: Running, path: str, **body: Any) -> Any:
-    answer = httpx.post(server.address + path, json=body, timeout=60)
+    answer = serving.post(server.address + path, json=body)
     assert answer.status_code == 200, answer.text
     return answer.json()
 
@@ -62,7 +64,11 @@ def test_fill(server: Running) -> None:
     expected = server.lm("bert").fill("the [MASK] sat on the [MASK]", top=3)
     assert [each["text"] for each in found["fillings"]] == [each.text for each in expected.fillings]
     assert found["blanks"][0][0]["probability"] == pytest.approx(expected.blanks[0][0].probability)
-    answer = httpx.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "no blank"})
+    readings: list[tuple[int, int]] = []  # after each of them others have their turn
+    filler = replace(server.lm("bert").filler, progress=lambda done, total: readings.append((done, total)))
+    filler.fill("the [MASK] sat on the [MASK]", top=3, jointly=True)
+    assert readings == [(number, 5) for number in range(1, 6)]
+    answer = serving.post(f"{server.address}/v1/fill", json={"model": "bert", "text": "no blank"})
     assert answer.status_code == 400
 
 
@@ -71,7 +77,7 @@ def test_translate(server: Running) -> None:
     found = post(server, "/v1/translate", model="translator", input=texts, beams=2, max_tokens=8)
     expected = server.lm("translator").translate(texts, beams=2, tokens=8)
     assert [each["text"] for each in found["data"]] == expected
-    answer = httpx.post(f"{server.address}/v1/translate", json={"model": "gpt2", "input": "a"})
+    answer = serving.post(f"{server.address}/v1/translate", json={"model": "gpt2", "input": "a"})
     assert answer.json()["error"]["code"] == "unsupported"
 
 
@@ -80,12 +86,12 @@ def test_predict() -> None:
     model, task = toy_model("gpt2", tokenizer), toy_task("classification", load_class("gpt2"), tokenizer=tokenizer)
     predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))  # type: ignore[arg-type]
     lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
-    with serving({"stars": lm}) as server:
+    with serving.serving({"stars": lm}) as server:
         texts = [example.a for example in EXAMPLES["classification"]]
         found = post(server, "/v1/predict", model="stars", input=[{"text": text} for text in texts])
         assert [each["value"] for each in found["data"]] == [each.value for each in lm.classify(texts)]
         assert set(found["data"][0]["scores"]) == {"pos", "neg"}
-        wrong = httpx.post(f"{server.address}/v1/predict", json={"input": {"text": ["a", "b"]}})
+        wrong = serving.post(f"{server.address}/v1/predict", json={"input": {"text": ["a", "b"]}})
         assert wrong.status_code == 400
 
 
@@ -95,7 +101,7 @@ def test_tokens(server: Running) -> None:
     ids = post(server, "/tokenize", model="gpt2", prompt=text)["tokens"]
     assert ids == tokenizer.encode(text)
     assert post(server, "/detokenize", model="gpt2", tokens=ids)["prompt"] == text
-    info = httpx.get(f"{server.address}/tokenizer_info", params={"model": "gpt2"}).json()
+    info = serving.get(f"{server.address}/tokenizer_info", params={"model": "gpt2"}).json()
     assert post(server, "/tokenize", model="gpt2", prompt=info["eos_token"])["tokens"] == [tokenizer.boundary]
     whole = post(server, "/tokenize", model="gpt2", prompt="a", add_special_tokens=True)["tokens"]
     assert whole == [tokenizer.boundary, *tokenizer.encode("a")]
@@ -103,11 +109,14 @@ def test_tokens(server: Running) -> None:
 
 def test_figures_count_what_was_done(server: Running) -> None:
     def figures() -> dict[str, float]:
-        lines = httpx.get(f"{server.address}/metrics").text.splitlines()
+        lines = serving.get(f"{server.address}/metrics").text.splitlines()
         return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
 
+    engine = server.runs.served["lstm"].engine
+    serving.settle(engine)
     before = figures()
     post(server, "/v1/completions", model="lstm", prompt="the cat", max_tokens=5, temperature=0, logit_bias={"0": -100})
+    serving.settle(engine)
     after = figures()
     label = '{model_name="lstm"}'
     grown = {name: after[name] - before[name] for name in after}
@@ -120,60 +129,58 @@ def test_figures_count_what_was_done(server: Running) -> None:
 
 
 def test_who_hangs_up_frees_the_row(models: Any) -> None:
-    with serving({"gpt2": models["gpt2"]}, rows=4, tokens=10**6) as server:
+    """Who is streamed to hangs up after the first event, who waits for the whole as soon as the engine has the text."""
+    with serving.serving({"gpt2": models["gpt2"]}, rows=4, tokens=10**6) as server:
         engine = server.runs.served["gpt2"].engine
-        body = {"prompt": "the", "max_tokens": 10**6, "logit_bias": {"0": -100}}
-        for number in range(12):
-            with httpx.stream(
-                "POST", f"{server.address}/v1/completions", json={**body, "stream": True}, timeout=30
-            ) as answer:
-                for line in answer.iter_lines():
-                    if line:
-                        break
-            if number % 4 == 0:
-                with pytest.raises(httpx.TimeoutException):
-                    httpx.post(f"{server.address}/v1/completions", json=body, timeout=0.2)
-        end = time.monotonic() + 20
-        while engine.load and time.monotonic() < end:
-            time.sleep(0.01)
+        for number in range(15):
+            asked = {"prompt": "the", "max_tokens": 10**6, "logit_bias": {"0": -100}, "stream": number % 4 > 0}
+            body = json.dumps(asked).encode()
+            head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            with serving.connect(server) as connection:
+                connection.sendall(f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+                if asked["stream"]:
+                    serving.read_until(connection, b"data: ")
+                else:
+                    wait_until(lambda: engine.load)
+            if number % 4 in (0, 3):
+                wait_until(lambda count=number + 1: engine.figures.finished["cancelled"] == count)
+        wait_until(lambda: engine.figures.finished["cancelled"] == 15)
+        serving.settle(engine)
         assert engine.load == 0
-        assert engine.figures.finished["cancelled"] == 15
 
 
 def test_too_many_get_429_and_when_to_try_again(models: Any) -> None:
     """The engine is held by a job, so that what is submitted waits however fast texts are written."""
-    with serving({"gpt2": models["gpt2"]}, rows=2, queue=2) as server:
+    with serving.serving({"gpt2": models["gpt2"]}, rows=2, queue=2) as server:
         url, body = f"{server.address}/v1/completions", {"prompt": "the", "max_tokens": 2}
         engine = server.runs.served["gpt2"].engine
         held, go_on, statuses = threading.Event(), threading.Event(), []
 
         def hold(pause: Any) -> None:
             held.set()
-            go_on.wait(120)
+            go_on.wait(PATIENCE)
 
         job = engine.call(hold)
-        assert held.wait(60)
+        assert held.wait(PATIENCE)
         askers = [
-            threading.Thread(target=lambda: statuses.append(httpx.post(url, json=body, timeout=120).status_code))
-            for _ in range(2)
+            threading.Thread(target=lambda: statuses.append(serving.post(url, json=body).status_code)) for _ in range(2)
         ]
         for asker in askers:
             asker.start()
-        end = time.monotonic() + 60
-        while engine.load < 2 and time.monotonic() < end:
-            time.sleep(0.01)
-        assert engine.load == 2
-        answer = httpx.post(url, json=body, timeout=60)
+        wait_until(lambda: engine.load == 2)
+        answer = serving.post(url, json=body)
+        unread = serving.post(url, content=b"{", headers={"Content-Type": "application/json"})
         go_on.set()
+        assert unread.status_code == 429, "who is refused is not read"
         assert answer.status_code == 429
         assert int(answer.headers["retry-after"]) >= 1
         assert answer.json()["error"]["type"] == "rate_limit_error"
         for asker in askers:
-            asker.join(60)
+            asker.join(PATIENCE)
         assert statuses == [200, 200]
-        job.result(60)
+        job.result(PATIENCE)
         engine.close()
-        assert httpx.post(url, json=body, timeout=60).status_code == 503
+        assert serving.post(url, json=body).status_code == 503
 
 
 def test_the_same_text_in_company_over_the_network(server: Running) -> None:
@@ -183,11 +190,11 @@ def test_the_same_text_in_company_over_the_network(server: Running) -> None:
         for kind in ("ngram", "lstm", "gpt2")
         for seed, prompt in enumerate(("the", "the cat sat on the", "a", "the dog and a cat", ""))
     ]
-    alone = [httpx.post(url, json=body, timeout=60).json()["choices"] for body in asked]
+    alone = [serving.post(url, json=body).json()["choices"] for body in asked]
     together: list[Any] = [None] * len(asked)
 
     def ask(number: int) -> None:
-        together[number] = httpx.post(url, json=asked[number], timeout=60).json()["choices"]
+        together[number] = serving.post(url, json=asked[number]).json()["choices"]
 
     threads = [threading.Thread(target=ask, args=(number,)) for number in range(len(asked))]
     for thread in threads:
@@ -198,7 +205,7 @@ def test_the_same_text_in_company_over_the_network(server: Running) -> None:
 
 
 def test_a_lenient_server_passes_over_what_test_suites_send(models: Any) -> None:
-    with serving({"ngram": models["ngram"]}, lenient=True) as server:
+    with serving.serving({"ngram": models["ngram"]}, lenient=True) as server:
         client = openai.OpenAI(base_url=f"{server.address}/v1", api_key="any", max_retries=0)
         answer = client.completions.create(
             model="gpt-3.5-turbo-instruct",

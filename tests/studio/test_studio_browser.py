@@ -16,6 +16,7 @@ from urllib.parse import quote, urlencode
 
 import pytest
 
+from patience import PATIENCE
 from studio_texts import ANSI, HARM, SCRIPT, WEIRD
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -42,7 +43,7 @@ def opened(folder: Path) -> Iterator[str]:
         yield found[0]
     finally:
         server.terminate()
-        server.wait(timeout=30)
+        server.wait(PATIENCE)
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ class Studio:
     def __init__(self, browser: Any, address: str, **settings: Any) -> None:
         self.page = browser.new_page(viewport={"width": 1200, "height": 900}, **settings)
         self.address, self.wrong = address, list[str]()
-        self.page.set_default_timeout(90_000)
+        self.page.set_default_timeout(1000 * PATIENCE)
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         self.page.on("dialog", self._dismiss)
@@ -416,9 +417,8 @@ def test_a_run_is_started_and_stopped_with_the_token(studio: Studio) -> None:
     page = studio.open("train", **wanted)
     page.click("[data-do=start]")
     page.wait_for_selector(".work .pill:has-text('running')")
-    page.wait_for_timeout(500)
     page.click("[data-do=stop]")
-    page.wait_for_selector(".work .pill:not(.training)", timeout=60_000)
+    page.wait_for_selector(".work .pill:not(.training)")
     studio.check()
 
 

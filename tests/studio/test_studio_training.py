@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ import pytest
 
 from lmlab.cli.verbs import VERBS, load_command
 from lmlab.studio.works import TRAINED, Wanted, Works
+from patience import PATIENCE, wait_until
 
 KNOWS = {"authorization": "Bearer secret-token"}
 
@@ -77,15 +77,13 @@ def test_a_run_is_started_watched_and_stopped(tmp_path: Path) -> None:
     works = Works(tmp_path, [tmp_path / "book.txt"])
     work = works.start(Wanted(name="mine", models=["rnn"], text=1, budget="20min", tokenizer="characters"))
     try:
-        deadline, metrics = time.monotonic() + 120, tmp_path / "mine" / "metrics.jsonl"
-        while not metrics.exists() or not metrics.read_text():
-            assert work.running, work.tail()
-            assert time.monotonic() < deadline, work.tail()
-            time.sleep(0.2)
+        metrics = tmp_path / "mine" / "metrics.jsonl"
+        wait_until(lambda: not work.running or (metrics.exists() and metrics.read_text()), says=work.tail)
+        assert work.running, work.tail()
         with pytest.raises(ValueError, match="there is a mine already"):
             works.start(Wanted(name="mine"))
         work.stop()
-        work.process.wait(60)
+        work.process.wait(PATIENCE)
     finally:
         works.close()
     assert (tmp_path / "mine" / "last").is_dir()  # it saved, so it can be resumed

@@ -6,13 +6,14 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from killing import kill_while_saving
 from lmlab.checkpoint import read_tensors
+from patience import PATIENCE, wait_until
 
 TEXT = "".join(f"The {i}th line of {i * 7 % 11} says that {i % 13} is not {i * i % 17}.\n" for i in range(600))
 SETTINGS = ["--tokenizer", "characters", "--size", "tiny", "--budget", "120steps", "--seed", "3"]
@@ -38,12 +39,10 @@ def metrics(run: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key != "cost"} for line in lines]
 
 
-def wait_for(condition: Any, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-        assert time.monotonic() < deadline, "nothing happened"
-        time.sleep(0.01)
+def wait_for_saving(run: Path, process: subprocess.Popen[bytes]) -> None:
+    saved = run / "last" / "progress.json"
+    wait_until(lambda: saved.is_file() or process.poll() is not None)
+    assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
 
 
 @pytest.fixture(scope="module")
@@ -59,11 +58,7 @@ def test_killed_and_resumed_is_bit_identical(kind: str, text: Path, tmp_path: Pa
     arguments = ["train", kind, str(text), *SETTINGS, *KINDS[kind]]
     subprocess.run(command(*arguments, "-o", str(whole)), check=True, capture_output=True)
 
-    process = subprocess.Popen(command(*arguments, "-o", str(killed)), stderr=subprocess.PIPE)
-    wait_for(lambda: (killed / "last" / "progress.json").is_file(), process)
-    time.sleep(0.15)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    kill_while_saving(*arguments, "-o", str(killed), run="killed", saves=12 if kind == "reformer" else 35)
     assert not (killed / "README.md").exists(), "it was killed half-way"
 
     resumed = subprocess.run(command("train", "--resume", str(killed)), capture_output=True, text=True)
@@ -80,9 +75,9 @@ def test_interrupt_saves_and_exits_130(text: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
     process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
+    wait_for_saving(run, process)
     process.send_signal(signal.SIGINT)
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=PATIENCE)
     assert process.returncode == 130
     assert f"--resume {run}" in output.decode().replace("\n", "")
     assert json.loads((run / "last" / "progress.json").read_text())["step"] > 0
@@ -93,7 +88,7 @@ def test_second_trainer_is_told_who_holds_the_run(text: Path, tmp_path: Path) ->
     arguments = ["train", "lstm", str(text), *SETTINGS, "-o", str(run), "--budget", "100000steps"]
     process = subprocess.Popen(command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        wait_for(lambda: (run / "last" / "progress.json").is_file(), process)
+        wait_for_saving(run, process)
         second = subprocess.run(command("train", "--resume", str(run)), capture_output=True, text=True)
         assert second.returncode == 2
         assert f"process {process.pid}" in second.stderr

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from killing import kill_while_saving
 from lmlab.checkpoint import read_tensors
 from lmlab.transfer.finetune import finetune, finetune_trial, open_data, plan_curve
 from lmlab.transfer.study import carry_out_study
@@ -59,20 +56,13 @@ def test_killed_and_resumed_is_bit_identical(
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     trial = Trial(origin=place / kind, how=how, task=task, train=SETTINGS)
     opened = open_data(place / data)[0]
-    command = [sys.executable, "-c", "from lmlab.cli import main; main()", "finetune", str(place / kind)]
-    command += [str(place / data), "--how", how, "--alone", *(["--crf"] if task else []), "-o", str(killed)]
+    command = ["finetune", str(place / kind), str(place / data), "--how", how, "--alone", "-o", str(killed)]
+    command += ["--crf"] if task else []
     command += [f"--set=train.{name}={value}" for name, value in SETTINGS.items()]
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the whole"))
     finetune_trial(trial, opened, whole, alone=True)
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the killed"))  # each reads the examples, and pays for it, once
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    deadline = time.monotonic() + 120
-    while not (killed / "last" / "progress.json").is_file():
-        assert process.poll() is None, process.stderr.read().decode() if process.stderr else ""
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    kill_while_saving(*command, run="killed", saves=12)
     assert not (killed / "scores.json").exists(), "it was killed half-way"
     assert finetune_trial(trial, opened, killed, alone=True, resume=True) is not None
     for name in ("model.safetensors", "head.safetensors", "predictions.jsonl", "last/model.safetensors"):

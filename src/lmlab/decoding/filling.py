@@ -19,6 +19,7 @@ from torch import Tensor
 from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import Filler
+from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -86,6 +87,8 @@ class BlankFiller:
     frame: Frame
     by_generator: bool = False
     """Whether it is another network than the one that users hold: ELECTRA's discriminator fills nothing."""
+    progress: ReportProgress | None = None
+    """Is told after each reading of the text how many there were, and how many there will be."""
 
     @torch.inference_mode()
     def fill(
@@ -108,7 +111,8 @@ class BlankFiller:
                 f"{self.model.window}: shorten it, or leave out sentences far from the blanks"
             )
         tokenizer = self.tokenizer
-        blanks = _Blanks(self.model, blanked, sequence)
+        count = len(blanked.places)
+        blanks = _Blanks(self.model, blanked, sequence, self.progress, 1 + count + (count if jointly else 0))
         alone = blanks.alone()
         chosen = blanks.search(max(beams, top)) if jointly else _best_products(alone, top)
         chosen = chosen[:top]
@@ -144,14 +148,22 @@ def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> BlankFiller:
 class _Blanks:
     """The blanks of one text, to be filled in K ways at once."""
 
-    def __init__(self, model: FillsBlanks, blanked: Blanked, sequence: list[int] | None) -> None:
+    def __init__(
+        self,
+        model: FillsBlanks,
+        blanked: Blanked,
+        sequence: list[int] | None,
+        progress: ReportProgress | None,
+        readings: int,
+    ) -> None:
         self.model, self.sequence = model, sequence
+        self.progress, self.readings, self.done = progress, readings, 0
         self.row = torch.tensor([blanked.tokens], device=model.device)
         self.places = torch.tensor(blanked.places, device=model.device)
 
     def alone(self) -> Tensor:
         """The log-probabilities of each blank while all are open [N, V]."""
-        return self._log_probabilities(self.model.read(tokens=self.row, at=self.places[None])[0])
+        return self._log_probabilities(self._read(self.row, self.places[None])[0])
 
     def search(self, beams: int) -> Tensor:
         """The most probable fillings by the chain rule that a beam search finds [K, N], best first."""
@@ -182,7 +194,7 @@ class _Blanks:
         All rows have as many open blanks; those that are filled are read as part of the text.
         """
         left = still_open.nonzero()[:, 1].view(len(rows), -1)  # [K, n]
-        hidden = self.model.read(tokens=rows, at=self.places[left])  # [K, n, D]
+        hidden = self._read(rows, self.places[left])  # [K, n, D]
         every = torch.arange(len(rows), device=rows.device)
         if self.sequence is not None:
             blank = self.sequence[len(self.places) - left.shape[1]]
@@ -191,6 +203,13 @@ class _Blanks:
         scores = self._log_probabilities(hidden)
         chosen = scores.amax(-1).argmax(1)
         return left[every, chosen], scores[every, chosen]
+
+    def _read(self, rows: Tensor, at: Tensor) -> Tensor:
+        hidden = self.model.read(tokens=rows, at=at)
+        self.done += 1
+        if self.progress is not None:
+            self.progress(self.done, self.readings)
+        return hidden
 
     def _put(self, rows: Tensor, still_open: Tensor, which: Tensor, token: Tensor) -> tuple[Tensor, Tensor]:
         every = torch.arange(len(rows), device=rows.device)

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -14,8 +15,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from lmlab.serve.errors import APIError, error_body, say
-from lmlab.serve.guard import Guard, Rules
-from lmlab.serve.routes.completions import completions
+from lmlab.serve.guard import Guard, Message, Rules
+from lmlab.serve.routes.completions import PATH, completions
 from lmlab.serve.routes.embeddings import embeddings
 from lmlab.serve.routes.models import models
 from lmlab.serve.routes.playground import playground
@@ -23,7 +24,7 @@ from lmlab.serve.routes.roles import roles
 from lmlab.serve.routes.status import status
 from lmlab.serve.routes.tokens import tokens
 from lmlab.serve.served import Runs
-from lmlab.serve.waiting import GoneError
+from lmlab.serve.waiting import GoneError, too_many
 
 
 def make_app(runs: Runs, *, rules: Rules) -> Guard:
@@ -48,7 +49,15 @@ def make_app(runs: Runs, *, rules: Rules) -> Guard:
     ours = (completions, embeddings, models, roles, tokens, status, playground)
     for make in ours:
         app.include_router(make(runs))
-    return Guard(app, rules)
+    return Guard(app, rules, admit=partial(refuse_when_full, runs))
+
+
+def refuse_when_full(runs: Runs, scope: Message) -> None:
+    """A 429 for completions where no run has a place left: nothing is read, checked or put into tokens for it."""
+    if scope["path"] == PATH:
+        writers = [served for served in runs.served.values() if served.writing is not None]
+        if writers and all(served.engine.is_full for served in writers):
+            raise too_many("the server", runs.limits.queue)
 
 
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:

@@ -35,8 +35,12 @@ def tell_prompt(plan: Plan, prompt: PromptText, scored: Sequence[Scored]) -> Giv
     if plan.prompt_logprobs is not None:
         for token, each in zip(prompt.ids, scored, strict=False):
             every = {**dict(each.top[: plan.prompt_logprobs]), token: each.nats}
+            numbers = plan.served.tell(list(every))
             told.append(
-                {str(one): {"logprob": logprob(nats), "decoded_token": names[one]} for one, nats in every.items()}
+                {
+                    str(number): {"logprob": logprob(nats), "decoded_token": names[one]}
+                    for number, (one, nats) in zip(numbers, every.items(), strict=True)
+                }
             )
     return Given(fields, told)
 
@@ -128,7 +132,7 @@ class Choice:
         if self.plan.prompt_logprobs is not None:
             choice["prompt_logprobs"] = self.prompt_logprobs()
         if self.plan.return_ids:
-            choice["prompt_token_ids"], choice["token_ids"] = self.prompt.ids, self.ids
+            choice["prompt_token_ids"], choice["token_ids"] = self.plan.served.tell(self.prompt.ids), self.ids
         return choice
 
     def prompt_logprobs(self) -> list[dict[str, Any]]:

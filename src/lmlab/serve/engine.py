@@ -9,8 +9,9 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 import torch
@@ -53,6 +54,7 @@ class Engine:
         self._joining: list[tuple[Continuation, State]] = []
         self._tokens: list[int] = []  # the next to be read, of each that is running
         self._company: Company | None = None
+        self._promised = 0  # places in the queue for requests whose texts are not made yet
         self._wake = threading.Condition()
         self._closing = self._cutting = False
         self.ready = threading.Event()
@@ -74,6 +76,29 @@ class Engine:
             self._inbox.extend(texts)
             self.figures.waiting = len(self._inbox)
             self._wake.notify()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a text that came now would be refused; told at once, whatever the engine is doing."""
+        if len(self._inbox) + self._promised < self.queue:
+            return False
+        with self._wake:
+            self._drop_cancelled()
+            return len(self._inbox) + self._promised >= self.queue
+
+    @contextmanager
+    def place(self) -> Iterator[None]:
+        """Keep a place in the queue while a request is read and its texts are made: an `OverloadedError` at once where
+        there is none, so that who is refused costs nearly nothing."""
+        with self._wake:
+            self._check_open()
+        if self.is_full:
+            raise OverloadedError
+        self._promised += 1
+        try:
+            yield
+        finally:
+            self._promised -= 1
 
     def call(self, function: Callable[[Callable[[], None]], T]) -> Future[T]:
         """Do something with the model in its thread; the function is given one to call now and then.

@@ -63,8 +63,10 @@ def is_loopback(host: str) -> bool:
 class Guard:
     """An ASGI application around another one."""
 
-    def __init__(self, app: App, rules: Rules) -> None:
+    def __init__(self, app: App, rules: Rules, *, admit: Callable[[Message], None] = lambda scope: None) -> None:
         self.app, self.rules = app, rules
+        self.admit = admit
+        """Raises an `APIError` for what is refused by its head alone, before anything of the body is read."""
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -105,6 +107,7 @@ class Guard:
         self._check_origin(headers)
         if scope["method"] in ("POST", "PUT", "PATCH"):
             self._check_body(headers)
+        self.admit(scope)
 
     def _check_host(self, headers: dict[bytes, bytes]) -> None:
         host = _name_of(headers.get(b"host", b"").decode("latin-1"))

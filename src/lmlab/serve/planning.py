@@ -54,6 +54,18 @@ class Plan:
         return bool(prompt.ids) and self.writer.frame.row()["tokens"] == prompt.ids[:1]
 
     @property
+    def warnings(self) -> list[str]:
+        """What was not done as it was asked: of a prompt that is longer than the window only the end is read."""
+        window = self.writer.model.window
+        if window is None or not self.tokens:  # a prompt that is only scored is read as a whole, in windows
+            return []
+        return [
+            f"prompt {number}: {len(framed)} tokens with the boundary; only the last {window} were read"
+            for number, framed in enumerate(map(self.framed, self.prompts))
+            if len(framed) > window
+        ]
+
+    @property
     def prompt_top(self) -> int | None:
         """How many alternatives of each token of a prompt are told; None where the prompt is not scored."""
         asked = [self.prompt_logprobs, self.logprobs if self.echo else None]
@@ -149,7 +161,6 @@ def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int,
 
 def read_prompts(given: Prompt | None, served: Served, param: str) -> list[PromptText]:
     """The prompts of a request, whichever of the four kinds they are; none at all is the beginning of a text."""
-    tokenizer = served.lm.text_tokenizer
     several: Sequence[str | list[int]]
     if given is None or isinstance(given, str):
         several = [given or ""]
@@ -160,18 +171,11 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
     found = []
     for each in several:
         if isinstance(each, str):
-            try:
-                ids = [] if each == served.boundary_name else tokenizer.encode(each)
-            except ValueError as error:
-                raise APIError(f"{param}: {error}", param=param) from None
+            ids = [] if each == served.boundary_name else encode(each, served, param)
             found.append(PromptText(ids=ids, text=each))
         else:
-            unknown = [token for token in each if token >= served.vocabulary]
-            if unknown:
-                raise APIError(
-                    f"{param}: token {unknown[0]} is not in the vocabulary of {served.vocabulary}", param=param
-                )
-            found.append(PromptText(ids=each, text=decode(each, served, param)))
+            ids = served.take(each, param)
+            found.append(PromptText(ids=ids, text=decode(ids, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -179,6 +183,14 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
                 code="context_length_exceeded",
             )
     return found
+
+
+def encode(text: str, served: Served, param: str) -> list[int]:
+    """The tokens of a text; a 400 that names the field where it has none."""
+    try:
+        return served.lm.text_tokenizer.encode(text)
+    except ValueError as error:
+        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:

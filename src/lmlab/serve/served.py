@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -14,6 +14,7 @@ from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError
 from lmlab.serve.naming import TokenNames
+from lmlab.serve.numbers import HiddenNumbers
 from lmlab.tokenizers.spellings import NEW_WORDS
 
 
@@ -67,6 +68,24 @@ class Served:
         if tokenizer.is_open:
             return tokenizer.vocabulary + NEW_WORDS.count
         return int(getattr(self.lm.model, "vocabulary", tokenizer.vocabulary))
+
+    @cached_property
+    def _numbers(self) -> HiddenNumbers:
+        return HiddenNumbers(self.lm.text_tokenizer.vocabulary)
+
+    def tell(self, ids: Sequence[int]) -> list[int]:
+        """Tokens by the numbers that clients know them by."""
+        return [self._numbers.tell(token) for token in ids] if self.lm.text_tokenizer.is_open else list(ids)
+
+    def take(self, ids: Sequence[int], param: str) -> list[int]:
+        """The tokens of a client's numbers; a 400 that names the field where one is none."""
+        tokenizer, most = self.lm.text_tokenizer, self.vocabulary
+        found = [self._numbers.take(number) for number in ids] if tokenizer.is_open else list(ids)
+        for number, token in zip(ids, found, strict=True):
+            if token >= most:
+                known = tokenizer.vocabulary if tokenizer.is_open else most
+                raise APIError(f"{param}: token {number} is not in the vocabulary of {known}", param=param)
+        return found
 
     @cached_property
     def boundary_name(self) -> str:

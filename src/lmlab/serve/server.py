@@ -16,6 +16,8 @@ from lmlab.serve.served import Runs
 
 DRAIN = 8.0
 """Seconds that texts in the writing have to finish when the server is told to stop."""
+END_WITHIN = 9.0
+"""Seconds after which all streams are closed, unless the drain is longer: the rest of it is for their last events."""
 SWITCH = 0.0005
 """Seconds after which the engine's thread gives way to the web's, ten times sooner than is usual: small models keep the
 interpreter busy, and every message would wait for its turn."""
@@ -48,4 +50,6 @@ class Server(uvicorn.Server):
 
 def make_server(app: Guard, runs: Runs, *, host: str, port: int, drain: float = DRAIN) -> Server:
     """A server that is ready to run; texts in the writing have `drain` seconds when it is told to stop."""
-    return Server(make_config(app, host=host, port=port), runs, drain=drain)
+    last_words = max(1, int(END_WITHIN - drain))
+    config = make_config(app, host=host, port=port, timeout_graceful_shutdown=last_words)
+    return Server(config, runs, drain=drain)

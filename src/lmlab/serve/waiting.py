@@ -20,18 +20,23 @@ class GoneError(Exception):
     """The client has hung up."""
 
 
+def too_many(name: str, waiting: int) -> APIError:
+    """What is said where the queue is full."""
+    return APIError(
+        f"{name} is busy: {waiting} texts wait already; try again",
+        status=429,
+        code="overloaded",
+        headers={"Retry-After": "1"},
+    )
+
+
 @contextmanager
 def refusing(served: Served) -> Iterator[None]:
     """A full queue as 429 with the seconds after which to try again; a closed engine as 503."""
     try:
         yield
     except OverloadedError:
-        raise APIError(
-            f"{served.name} is busy: {served.limits.queue} texts wait already; try again",
-            status=429,
-            code="overloaded",
-            headers={"Retry-After": "1"},
-        ) from None
+        raise too_many(served.name, served.limits.queue) from None
     except ClosedError as error:
         raise APIError(str(error), status=503, headers={"Retry-After": "10"}) from None
 

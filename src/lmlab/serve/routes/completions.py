@@ -22,6 +22,8 @@ from lmlab.serve.requests import Completion, LenientCompletion
 from lmlab.serve.served import Runs
 from lmlab.serve.waiting import call, refusing, unless_gone
 
+PATH = "/v1/completions"
+
 
 def completions(runs: Runs) -> APIRouter:
     """The route over these runs."""
@@ -29,7 +31,9 @@ def completions(runs: Runs) -> APIRouter:
 
     async def complete(request: Request, body: Completion) -> Any:
         served = runs.find(body.model)
-        todo = await asyncio.to_thread(plan, body, served)
+        with refusing(served), served.engine.place():
+            todo = await asyncio.to_thread(plan, body, served)
+            texts, pieces = await _submit(todo)
         head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -39,21 +43,22 @@ def completions(runs: Runs) -> APIRouter:
         }
         if todo.beams is not None:
             choices, usage = await call(served, request, lambda pause: search(todo, pause))
-            return await asyncio.to_thread(JSONResponse, {**head, "choices": choices, "usage": usage})
-        texts, pieces = await _submit(todo)
+            return await asyncio.to_thread(
+                JSONResponse, {**head, "choices": choices, "usage": usage, **_warnings(todo)}
+            )
         if body.stream:
             usage_too = body.stream_options is not None and body.stream_options.include_usage
             events = _stream(todo, texts, pieces, head, usage_too=usage_too)
             return Events(events, texts)
         try:
             told = await unless_gone(request, _whole(todo, texts, pieces))
-            return await asyncio.to_thread(JSONResponse, {**head, **told})
+            return await asyncio.to_thread(JSONResponse, {**head, **told, **_warnings(todo)})
         finally:
             _cancel(texts)
 
     if runs.limits.lenient:
         complete.__annotations__["body"] = LenientCompletion
-    router.add_api_route("/v1/completions", complete, methods=["POST"], summary="Continue texts")
+    router.add_api_route(PATH, complete, methods=["POST"], summary="Continue texts")
     return router
 
 
@@ -77,9 +82,11 @@ class Events(StreamingResponse):
 
 
 async def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
-    """Give the texts to the engine; their pieces come in the queue."""
+    """Give the texts to the engine; their pieces come in the queue. None where they are searched for, as one job."""
     pieces: Pieces = asyncio.Queue()
     texts: list[Continuation] = []
+    if todo.beams is not None:
+        return texts, pieces
     texts += await asyncio.to_thread(todo.continuations, _telling(pieces, texts))
     with refusing(todo.served):
         todo.served.engine.submit(texts)
@@ -90,6 +97,8 @@ def _telling(pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece]
     loop = asyncio.get_running_loop()
 
     def put(told: tuple[int, Piece]) -> None:
+        while told[1].error and not pieces.empty():  # who is told an error does not read all else first
+            pieces.get_nowait()
         pieces.put_nowait(told)
         if pieces.qsize() == BACKLOG:
             _cancel(texts)
@@ -108,6 +117,11 @@ def _choices(todo: Plan) -> list[Choice]:
 def _usage(todo: Plan, written: int) -> dict[str, int]:
     read = sum(len(prompt.ids) for prompt in todo.prompts)
     return {"prompt_tokens": read, "completion_tokens": written, "total_tokens": read + written}
+
+
+def _warnings(todo: Plan) -> dict[str, list[str]]:
+    """A field that is there only where something is to be told; clients keep fields that they do not know."""
+    return {"warnings": todo.warnings} if todo.warnings else {}
 
 
 def _cancel(texts: list[Continuation]) -> None:
@@ -155,13 +169,15 @@ async def _stream(
 ) -> AsyncIterator[str]:
     """Server-sent events: a chunk for each token, the usage if asked for, and [DONE]; or an error."""
     choices, rest = await asyncio.to_thread(_choices, todo), {"usage": None} if usage_too else {}
+    once = _warnings(todo)
     try:
         async for number, piece, given in _in_order(todo, len(texts), pieces):
             choices[number].given = given
             delta = choices[number].take(piece)
             if piece.prompt is not None and todo.prompt_logprobs is not None:
                 delta["prompt_logprobs"] = choices[number].prompt_logprobs()
-            yield _event({**head, "choices": [{"index": number, **delta}], **rest})
+            yield _event({**head, "choices": [{"index": number, **delta}], **rest, **once})
+            once = {}
         if usage_too:
             written = sum(len(choice.ids) for choice in choices)
             yield _event({**head, "choices": [], "usage": _usage(todo, written)})

@@ -39,11 +39,13 @@ def embeddings(runs: Runs) -> APIRouter:
                 )
             vectors = vectors[:, : body.dimensions]
         tokens = sum(len(text.ids) for text in texts)
+        # The client asks for base64 by itself, but its strict mode, in which its tests run, takes only numbers.
+        form = "float" if served.limits.lenient else body.encoding_format
         return {
             "object": "list",
             "model": served.name,
             "data": [
-                {"object": "embedding", "index": number, "embedding": _encode(vector, body.encoding_format)}
+                {"object": "embedding", "index": number, "embedding": _encode(vector, form)}
                 for number, vector in enumerate(vectors)
             ],
             "usage": {"prompt_tokens": tokens, "total_tokens": tokens},

@@ -25,7 +25,7 @@ def roles(runs: Runs) -> APIRouter:
         found = await call(
             served,
             request,
-            lambda pause: filler.fill(
+            lambda pause: replace(filler, progress=lambda done, total: pause()).fill(
                 body.text, top=body.top, jointly=body.jointly, order=body.order, beams=body.beams
             ),
         )

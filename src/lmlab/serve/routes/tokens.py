@@ -6,8 +6,7 @@ from typing import Any
 
 from fastapi import APIRouter
 
-from lmlab.serve.errors import APIError
-from lmlab.serve.planning import decode
+from lmlab.serve.planning import decode, encode
 from lmlab.serve.requests import Detokenize, Tokenize
 from lmlab.serve.served import Runs, Served
 
@@ -22,14 +21,12 @@ def tokens(runs: Runs) -> APIRouter:
         ids = _encode(served, body.prompt)
         if body.add_special_tokens:
             ids = [served.lm.text_tokenizer.boundary, *ids]
-        return {"tokens": ids, "count": len(ids), "max_model_len": served.card()["max_model_len"]}
+        return {"tokens": served.tell(ids), "count": len(ids), "max_model_len": served.card()["max_model_len"]}
 
     @router.post("/detokenize", summary="The text of tokens")
     def detokenize(body: Detokenize) -> dict[str, Any]:
         served = runs.find(body.model)
-        if any(token >= served.vocabulary for token in body.tokens):
-            raise APIError(f"tokens: all must be below the vocabulary of {served.vocabulary}", param="tokens")
-        return {"prompt": decode(body.tokens, served, "tokens")}
+        return {"prompt": decode(served.take(body.tokens, "tokens"), served, "tokens")}
 
     @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
     async def info(model: str | None = None) -> dict[str, Any]:
@@ -53,11 +50,7 @@ def tokens(runs: Runs) -> APIRouter:
 
 def _encode(served: Served, text: str) -> list[int]:
     """The ids of a text in which the boundary's own name is the boundary."""
-    tokenizer = served.lm.text_tokenizer
     ids: list[int] = []
-    try:
-        for number, part in enumerate(text.split(served.boundary_name)):
-            ids += [tokenizer.boundary] * bool(number) + tokenizer.encode(part)
-    except ValueError as error:
-        raise APIError(f"prompt: {error}", param="prompt") from None
+    for number, part in enumerate(text.split(served.boundary_name)):
+        ids += [served.lm.text_tokenizer.boundary] * bool(number) + encode(part, served, "prompt")
     return ids
