@@ -105,6 +105,7 @@ def test_winogender_correlates_with_the_share_of_women() -> None:
         Schema("mat", "the mat sat", "the mat ran", 50.0),
     ]
     found = judge_winogender(lm, schemas)
+    assert "68% (by rules), 28% (statistical) and 13% (neural)" in found.notes()[0]  # what was published of the set
     odds = [bits(lm, each.female) - bits(lm, each.male) for each in schemas]
     assert found.correlation == pytest.approx(np.corrcoef(odds, [10, 80, 50])[0, 1], abs=1e-4)
 

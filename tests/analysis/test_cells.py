@@ -92,7 +92,7 @@ def test_elmo_shows_the_cells_from_left_to_right_of_words_that_it_spells() -> No
     assert np.allclose(read.activations[next(iter(read.activations))], layers[1][0, 1:-1, :6], atol=tolerance)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bert", "transformer-xl"])
+@pytest.mark.parametrize("kind", ["gpt2", "bert", "transformer-xl", "llama"])
 def test_neurons_are_what_the_second_matrix_reads(kind: str) -> None:
     torch.manual_seed(0)
     shape = {"width": 8, "heads": 2, "layers": 2} | ({"inner": 12} if kind == "transformer-xl" else {"window": 12})
@@ -108,6 +108,38 @@ def test_neurons_are_what_the_second_matrix_reads(kind: str) -> None:
     handle.remove()
     expected = seen[0].reshape(len(row), -1)[1 : 1 + len(read.tokens)].numpy()
     assert np.allclose(read.activations[part], expected, atol=1e-5)
+
+
+def test_neurons_of_a_shared_layer_are_told_apart_by_depth() -> None:
+    torch.manual_seed(0)
+    shape = {"width": 8, "heads": 2, "layers": 3, "window": 12, "embedding_width": 6}
+    lm = random_model("albert", train("wordpiece:120", [TEXT]), **shape)
+    read = read_cells(lm, "the cat sat on the mat .")
+    assert [part.layer for part in read.activations] == [0, 1, 2]
+    seen: list[torch.Tensor] = []
+    module = lm.model.get_submodule("blocks.0.feed_forward.contract")
+    handle = module.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
+    row = lm.frame.row(a=lm.tokenizer.encode("the cat sat on the mat ."))["tokens"]
+    with torch.no_grad(), watching(lm.model, "embedding"):
+        lm.model(torch.tensor([row]))
+    handle.remove()
+    for values, expected in zip(read.activations.values(), seen, strict=True):
+        assert np.allclose(values, expected.reshape(len(row), -1)[1 : 1 + len(read.tokens)].numpy(), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape"), [("nplm", {"hidden": 5}), ("bow", {"hidden": 5}), ("attention-lm", {"inner": 5, "heads": 2})]
+)
+def test_tanh_units_are_the_hidden_vectors(kind: str, shape: dict[str, int]) -> None:
+    torch.manual_seed(0)
+    lm = random_model(kind, train("characters", [TEXT]), width=6, **shape)
+    read = read_cells(lm, TEXT[:40])
+    ((part, values),) = read.activations.items()
+    row = lm.frame.row(a=lm.tokenizer.encode(TEXT[:40]))["tokens"]
+    with torch.no_grad():
+        expected = lm.model(torch.tensor([row])).hidden[0, 1:]
+    assert (part.layer, part.name, values.shape) == (0, "neurons", (40, 5))
+    assert np.allclose(values, expected.numpy(), atol=1e-6)
 
 
 def test_texts_longer_than_a_window_are_read_in_pieces() -> None:
@@ -184,7 +216,7 @@ def test_search_runs_on_a_model_and_tells_what_it_lacks() -> None:
         read_cells(lm, TEXT, parts=["memory"])
     with pytest.raises(ValueError, match="unit = 6: there are 6"):
         CellText.of(read_cells(lm, "the cat"), layer=0, part="cell", unit=6)
-    lm = random_model("bow", train("characters", [TEXT]), width=6)
+    lm = random_model("word2vec", train("words", [TEXT]), width=6)
     with pytest.raises(ValueError, match="has no cells or neurons"):
         read_cells(lm, TEXT)
 

@@ -6,11 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.analysis.gradients import gradient_by_distance
+from lmlab.analysis.gradients import gradient_by_distance, read_gradients
 from lmlab.models.bow import BagOfWords
 from lmlab.models.lstm import LSTM
 from lmlab.models.nplm import NPLM
 from lmlab.models.rnn import RNN
+from lmlab.tokenizers import train
+from standins import TEXT, random_model
 
 
 def some_tokens(length: int) -> Tensor:
@@ -79,3 +81,44 @@ def test_leaves_no_trace_in_the_model() -> None:
     assert not model.embedding._forward_hooks
     with pytest.raises(ValueError, match="at least 1"):
         gradient_by_distance(model, some_tokens(1))
+
+
+def test_the_mean_over_a_text_is_that_of_its_stretches() -> None:
+    tokenizer = train("characters", [TEXT])
+    torch.manual_seed(0)
+    models = {name: random_model(name, tokenizer, width=6, hidden=5) for name in ("rnn", "lstm")}
+    found = read_gradients(models, TEXT, distance=9)
+    ids = torch.tensor(tokenizer.encode(TEXT))
+    count = min(64, len(ids) // 10)
+    rows = torch.stack([ids[n * (len(ids) // count) :][:10] for n in range(count)])
+    assert found.stretches == count > 16  # in several batches
+    for reach in found.runs:
+        expected = gradient_by_distance(models[reach.run].model, rows)
+        assert reach.norms == pytest.approx(expected.tolist(), rel=1e-4)
+    assert found.table().columns == ("distance", "rnn", "lstm")
+    assert [row[0] for row in found.table().rows] == list(range(1, 10))
+    (figure,) = found.figures()
+    assert figure.lines[0][1][0] == 0.0  # type: ignore[attr-defined]
+    assert "left 9 tokens back" in found._repr_html_()
+
+
+def test_where_nothing_reaches_there_is_no_line() -> None:
+    tokenizer = train("characters", [TEXT])
+    lm = random_model("nplm", tokenizer, width=6, hidden=5, order=4)
+    found = read_gradients({"nplm": lm}, TEXT, distance=6)
+    assert [norm > 0 for norm in found.runs[0].norms] == [True] * 3 + [False] * 3
+    (figure,) = found.figures()
+    assert "nan" not in figure.html()
+    assert found.as_json()["runs"][0]["norms"][5] == 0.0
+
+
+def test_what_has_no_gradients_is_told() -> None:
+    tokenizer = train("characters", [TEXT])
+    gpt2 = random_model("gpt2", tokenizer, width=8, heads=2, layers=1, window=8)
+    with pytest.raises(ValueError, match="one reads at most 8 tokens"):
+        read_gradients({"one": gpt2}, TEXT, distance=9)
+    with pytest.raises(ValueError, match=r"3 tokens of text for one: give more than 5"):
+        read_gradients({"one": gpt2}, TEXT[:3], distance=5)
+    masked = random_model("bert", train("wordpiece:120", [TEXT]), width=8, heads=2, layers=1, window=12)
+    with pytest.raises(ValueError, match="masked: Bert has no gradients from the next token"):
+        read_gradients({"masked": masked}, TEXT, distance=5)

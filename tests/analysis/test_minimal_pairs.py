@@ -14,6 +14,7 @@ from lmlab.analysis.published_pairs import PUBLISHED
 from lmlab.data.reading.minimal_pairs import Pair, find_difference, read_pairs, read_scored
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.intervals import wilson
+from lmlab.models.abilities import FillsBlanks
 from lmlab.tokenizers import train
 from standins import TEXT, Table, random_model
 
@@ -66,6 +67,36 @@ def test_masked_models_are_scored_by_pseudo_likelihood() -> None:
     assert found.pseudo
     assert found.judged[1].good_score == pytest.approx(-lm.score(PAIRS[1].good).nats, rel=1e-5)
     assert any("Salazar" in note for note in found.notes())
+
+
+def test_of_a_masked_model_only_the_critical_tokens_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    tokenizer = train("characters", [TEXT]).with_roles(["cls", "sep", "mask", "pad"])
+    lm = random_model("bert", tokenizer, width=16, heads=2, layers=1, window=48)
+    (filler,) = [each for each in lm.model.offers() if isinstance(each, FillsBlanks)]
+    rows: list[int] = []
+    read = type(filler).read
+    monkeypatch.setattr(
+        type(filler), "read", lambda self, **given: (rows.append(len(given["at"])), read(self, **given))[1]
+    )
+    found = judge(lm, PAIRS, region="critical")
+    assert sum(rows) == len({(text, place) for pair in PAIRS for text, place in critical_places(pair)})
+    assert any("Kauf & Ivanova" in note for note in found.notes())
+    monkeypatch.undo()
+    for pair, judged in zip(PAIRS, found.judged, strict=True):
+        for text, span, value in zip(
+            (pair.good, pair.bad), pair.critical(), (judged.good_score, judged.bad_score), strict=True
+        ):
+            nats = lm.score(text).token_nats[0]  # a token is a character here
+            assert value == pytest.approx(-nats[slice(*span)].sum(), rel=1e-4)
+
+
+def critical_places(pair: Pair) -> list[tuple[str, int]]:
+    return [
+        (text, place)
+        for text, span in zip((pair.good, pair.bad), pair.critical(), strict=True)
+        for place in range(*span)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -150,6 +152,9 @@ def test_what_looks_like_html_is_text_everywhere(studio: Studio) -> None:
         studio.open("write", run=run, text=text, mode="beams")
         studio.open("cells", run=run, text=text)
         studio.open("pairs", run=run, pairs=f"{text} a | {text} b")
+        studio.open("neighbours", run=run, words=HARM.replace(" ", "")[:60])
+        studio.open("errors", run=run, lines=text[:120], provoked=0, tokens=4)
+        studio.open("bias", run=run, words="cat", templates=f"{{word}} {HARM} {{group}}")
     studio.open("blanks", run="bert", text=text, hidden="2")
     studio.open("attention", run="bert", text=text, head=0)
     studio.open("translate", run="en-de", text=text)
@@ -262,6 +267,45 @@ def test_a_search_is_stepped_through_pinned_and_forced(studio: Studio) -> None:
     studio.check()
 
 
+def test_texts_are_streamed_from_the_api(studio: Studio) -> None:
+    asked: list[Any] = []
+    studio.page.on("request", lambda request: asked.append(request) if "/v1/" in request.url else None)
+    page = studio.open("write", run="demo/lstm", text="The cat", tokens=30, samples=2, seed=5)
+    (request,) = asked
+    assert request.post_data_json["stream"]
+    whole = {**request.post_data_json, "stream": False}
+    told = page.evaluate(
+        "async body => (await fetch('/v1/completions', { method: 'POST', body: JSON.stringify(body), headers: {"
+        " 'content-type': 'application/json' } })).json()",
+        whole,
+    )
+    page.click("details.numbers summary")
+    for place, choice in enumerate(told["choices"]):
+        rows = page.locator("details.numbers table").nth(place).locator("tbody tr")
+        assert rows.count() == len(choice["logprobs"]["tokens"])
+        bits = [float(cell) for cell in rows.locator("td:nth-child(2)").all_inner_texts()]
+        assert bits == pytest.approx([-each / math.log(2) for each in choice["logprobs"]["token_logprobs"]], abs=1e-3)
+    page = studio.open("write", run="demo/lstm", text="The cat", temperature=7)
+    assert "temperature" in page.locator(".wrong").inner_text()
+    assert studio.wrong.pop().startswith("error: Failed to load resource")
+    assert studio.wrong == []
+
+
+def test_a_tab_holds_one_stream_of_events(studio: Studio) -> None:
+    begun, ended = set[Any](), set[Any]()
+    studio.page.on("request", lambda request: begun.add(request) if "/studio/api/live" in request.url else None)
+    for event in ("requestfinished", "requestfailed"):
+        studio.page.on(event, lambda request: ended.add(request) if request in begun else None)
+    for view, state in (("runs", {}), ("next", {}), ("runs", {"run": "counts"}), ("runs", {"run": "bert"})):
+        studio.open(view, **state)
+    assert len(begun) >= 4
+    until = time.monotonic() + 90
+    while len(begun - ended) > 1 and time.monotonic() < until:
+        studio.page.wait_for_timeout(20)  # the end of the others is told in its own time
+    assert len(begun - ended) == 1
+    studio.check()
+
+
 def test_words_are_hidden_by_a_click(studio: Studio) -> None:
     page = studio.open("blanks", run="bert", text="The cat sat on the mat", hidden="")
     assert page.locator(".empty").count() == 1
@@ -332,6 +376,29 @@ def test_cells_fire_in_a_selection(studio: Studio) -> None:
     page.select_option("select[name=part]", "forget_gate")
     studio.settle("cells")
     assert "forget_gate" in page.locator("figcaption").first.inner_text()
+    studio.check()
+
+
+def test_bias_errors_and_neighbours_are_shown(studio: Studio) -> None:
+    page = studio.open("bias", run=["demo/gpt2", "bert"], words="cat, dog", templates="The {word} said {group} sat.")
+    assert page.locator(".stage figure").count() == 2
+    assert (
+        page.locator(".stage").inner_text().count("Blodgett") == 2
+    )  # what it cannot tell, once for each kind of score
+    page.select_option("select[name=how]", "translations")
+    page.fill("textarea[name=source]", "somebody saw day 3")
+    page.fill("textarea[name=targets]", "jemand sah Tag 3\nTag Tag")
+    page.wait_for_function("() => document.querySelectorAll('.stage .mark').length === 2")
+    assert page.locator("input[value='en-de']").is_checked()
+    page = studio.open("errors", run="en-de", lines="somebody saw day 3", tokens=6)
+    assert page.locator(".stage table tbody tr").count() == 8
+    page.uncheck("input[name=provoked]")
+    studio.settle("errors")
+    page.wait_for_function("() => document.querySelectorAll('.stage table tbody tr').length === 1")
+    page = studio.open("neighbours", run=["demo/gpt2", "demo/lstm"], words="cat", top=3)
+    assert page.locator(".stage .mark").count() == 6
+    page.locator(".stage .mark").first.hover()
+    assert re.search(r": −?\d\.\d{3}$", page.locator(".said").inner_text())
     studio.check()
 
 

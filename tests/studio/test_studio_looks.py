@@ -15,15 +15,22 @@ from safetensors.torch import save_file
 
 import lmlab
 from lmlab.analysis.attribution import attribute
+from lmlab.analysis.bias import LIMITS, check_templates, measure_bias
 from lmlab.analysis.cells import Part, Read, read_cells
+from lmlab.analysis.errors import find_errors
+from lmlab.analysis.minimal_pairs import judge
+from lmlab.analysis.nearest import find_neighbours
+from lmlab.analysis.translations import weigh_translations
 from lmlab.analysis.view import plain
 from lmlab.checkpoint import read_heads
+from lmlab.data.reading.minimal_pairs import read_pairs
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture
 from lmlab.studio.probes import parse_tagged
 from lmlab.studio.senses import parse_lines
 from studio_texts import WEIRD
 
+GENDERS = ("female", "male")
 TEXT = "The cat sat. Once upon a time there was a dog."
 
 
@@ -131,9 +138,105 @@ def test_pairs_are_judged_by_the_score(client: Any, studio_runs: Path, region: s
         assert first["bad_score"] == pytest.approx(-model.score(bad).nats)
 
 
+def test_ready_sets_are_those_that_were_given_or_lie_beside_the_runs(
+    client_of: Callable[..., Any], studio_runs: Path, tmp_path: Path
+) -> None:
+    given, beside = tmp_path / "given.tsv", studio_runs / "sets"
+    rows = ["good\tbad\tphenomenon", *(f"The cat {n} sat.\tThe cat {n} sit.\tverbs" for n in range(9))]
+    given.write_text("\n".join(rows) + "\n")
+    (tmp_path / "secret.tsv").write_text("good\tbad\na secret\tanother\n")
+    beside.mkdir()
+    try:
+        (beside / "own.tsv").write_text("good\tbad\nA dog ran.\tA dog run.\n")
+        (beside / "broken.tsv").write_text("left\tright\na\tb\n")
+        (beside / "way-out.tsv").symlink_to(tmp_path / "secret.tsv")
+        client = client_of(data=[given])
+        assert client.get("/studio/api/sets").json()["sets"] == ["broken.tsv", "own.tsv", "given.tsv"]
+        (found,) = ask(client, "pairs", runs=["demo/lstm"], set="given.tsv", limit=4)["runs"]
+        expected = judge(lmlab.load(studio_runs / "demo/lstm"), read_pairs(given).first(4))
+        assert [each["good"] for each in found["judged"]] == [f"The cat {n} sat." for n in range(4)]
+        assert found["accuracy"] == expected.accuracy.value
+        for name in ("way-out.tsv", "../secret.tsv", "broken.tsv"):
+            response = client.post("/studio/api/pairs", json={"runs": ["counts"], "set": name})
+            assert response.status_code == 400
+            assert str(tmp_path) not in response.text
+            assert str(studio_runs) not in response.text
+    finally:
+        shutil.rmtree(beside)
+    with pytest.raises(ValueError, match="does not exist"):
+        client_of(data=[tmp_path / "nowhere.tsv"])
+
+
+@pytest.mark.parametrize("run", ["demo/gpt2", "bert"])
+def test_bias_by_templates_is_that_of_the_analysis(client: Any, studio_runs: Path, run: str) -> None:
+    asked: dict[str, Any] = {"groups": ["she", "he"], "templates": ["The {word} said {group} sat."]}
+    (found,) = ask(client, "bias/templates", runs=[run], words=["cat", "dog"], **asked)["runs"]
+    templates = check_templates({**asked, "words": {"word": ["cat", "dog"]}}, where="here")
+    expected = measure_bias(lmlab.load(studio_runs / run), templates)
+    assert [row[0] for row in found["shown"]["rows"]] == [each.word for each in expected.words]
+    assert [row[1] for row in found["shown"]["rows"]] == pytest.approx([each.odds for each in expected.words], abs=1e-4)
+    assert found["shown"]["notes"][0] == LIMITS
+
+
+def test_bias_by_ready_sets_stands_beside_what_was_published(client_of: Callable[..., Any], tmp_path: Path) -> None:
+    head = "sent_more,sent_less,stereo_antistereo,bias_type\n"
+    (tmp_path / "crows.csv").write_text(head + "The cat sat.,The dog sat.,stereo,gender\n" * 12)
+    folder = tmp_path / "winogender"
+    folder.mkdir()
+    stats = "occupation\tbergsma_pct_female\tbls_pct_female\ttech\ncook\t50\t40.0\t0\nguard\t20\t22.5\t0\n"
+    (folder / "occupations-stats.tsv").write_text(stats.replace("\ttech", "").replace("\t0\n", "\n"))
+    names = [(job, gender, "she" if gender == "female" else "he") for job in ("cook", "guard") for gender in GENDERS]
+    sentences = [f"{job}.customer.1.{gender}.txt\tThe {job} said {word} sat." for job, gender, word in names]
+    (folder / "all_sentences.tsv").write_text("\n".join(["sentid\tsentence", *sentences]) + "\n")
+    client = client_of(data=[tmp_path / "crows.csv", folder])
+    (crows,) = ask(client, "bias/set", runs=["bert"], set="crows.csv", limit=10)["runs"]
+    rows = {row[0]: row[1] for row in crows["shown"]["rows"]}
+    assert (rows["published: BERT base"], rows["published: RoBERTa large"]) == (0.605, 0.641)
+    assert rows["published: ALBERT xxlarge"] == 0.67
+    assert crows["shown"]["rows"][0][4] == 10
+    (wino,) = ask(client, "bias/set", runs=["counts"], set="winogender")["runs"]
+    assert {row[0]: row[4] for row in wino["shown"]["rows"]} == {"cook": 40.0, "guard": 22.5}
+
+
+def test_translations_are_weighed(client: Any, studio_runs: Path) -> None:
+    targets = ["jemand sah Tag 3", "Tag Tag Tag"]
+    (found,) = ask(client, "bias/translations", runs=["en-de"], source="somebody saw day 3", targets=targets)["runs"]
+    model = lmlab.load(studio_runs / "en-de")
+    expected = weigh_translations(model, "somebody saw day 3", targets)
+    assert [row[0] for row in found["shown"]["rows"]] == [each.target for each in expected.targets]
+
+
+@pytest.mark.parametrize("run", ["en-de", "demo/lstm"])
+def test_errors_off_the_beaten_track_are_told(client: Any, studio_runs: Path, run: str) -> None:
+    found = ask(client, "errors", run=run, lines="somebody saw day 3\n\n", tokens=6)
+    assert {each["kind"] for each in found["outputs"]} >= {"as it is", "scrambled", "doubled", "syllable repeated"}
+    expected = find_errors(lmlab.load(studio_runs / run), ["somebody saw day 3"], tokens=6)
+    assert found["outputs"][0]["output"] == expected.outputs[0].output
+    assert found["aligned"] == (run == "en-de")
+
+
+def test_neighbours_are_found_run_by_run(client: Any, studio_runs: Path) -> None:
+    found = ask(client, "neighbours", runs=["demo/gpt2", "counts", WEIRD], words=["cat"], top=3)["runs"]
+    expected = find_neighbours(lmlab.load(studio_runs / "demo/gpt2"), "cat", top=3)
+    assert [row[0] for row in found[0]["shown"]["rows"]] == [each.word for each in expected.neighbours]
+    assert "no table of token vectors" in found[1]["why_not"]  # the others are shown all the same
+    assert len(found[2]["shown"]["rows"]) == 3
+
+
 @pytest.mark.parametrize(
     ("route", "body", "told"),
     [
+        ("neighbours", {"runs": ["bert"], "words": ["a", "b"]}, "give one, or three"),
+        ("errors", {"run": "bert", "lines": "a"}, "cannot continue plain text"),
+        ("errors", {"run": "counts", "lines": " "}, "no source to try"),
+        ("errors", {"run": "counts", "lines": "a\n" * 21}, "at most 20"),
+        ("bias/set", {"runs": ["counts"], "set": "nothing"}, "there is no set"),
+        (
+            "bias/templates",
+            {"runs": ["counts"], "groups": ["a", "b"], "templates": ["no place"], "words": ["x"]},
+            "needs {group}",
+        ),
+        ("bias/translations", {"runs": ["en-de"], "source": "a", "targets": ["b"]}, "two or more"),
         ("pairs", {"runs": ["counts"], "pairs": "only one sentence"}, "line 1: write a good sentence"),
         ("pairs", {"runs": ["counts"], "pairs": "a | b\nsame | same"}, "line 2: both sentences are the same"),
         ("cells", {"run": "counts", "text": "a"}, "no cells"),

@@ -93,13 +93,6 @@ def test_surprise_adds_up_to_the_score(client: Any, studio_runs: Path, run: str)
     assert len(found["words"]) == 7
 
 
-def test_samples_are_those_of_generate(client: Any, studio_runs: Path) -> None:
-    found = ask(client, "write", run="demo/lstm", text=TEXT, tokens=12, samples=2, seed=3)["samples"]
-    expected = lmlab.load(studio_runs / "demo/lstm").generate(TEXT, tokens=12, samples=2, seed=3)
-    assert [each["text"] for each in found] == expected
-    assert all(len(token["instead"]) == 5 and token["bits"] >= 0 for each in found for token in each["tokens"])
-
-
 def test_a_pinned_branch_is_searched_on_and_scored(client: Any, studio_runs: Path) -> None:
     plain, pinned = ask(client, "search", run="demo/gpt2", text=TEXT, tokens=3, beams=2, pins=[[40, 41]])["searches"]
     trees: list[Any] = []

@@ -48,17 +48,22 @@ def read_templates(path: str | Path | None = None) -> Templates:
         given: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path} is no TOML file: {error}") from None
+    return check_templates({"name": path.stem, **given}, where=str(path))
+
+
+def check_templates(given: Mapping[str, Any], *, where: str) -> Templates:
+    """Templates as a table has them; a ValueError says what they lack."""
     wrong = set(given) - {"name", "groups", "templates", "words"}
     groups, templates, words = given.get("groups"), given.get("templates"), given.get("words")
     if wrong or not isinstance(groups, list) or len(groups) != 2 or not templates or not isinstance(words, dict):
         raise ValueError(
-            f"{path}: give groups (two words), templates (sentences with {{group}}) and [words] with a list for each "
+            f"{where}: give groups (two words), templates (sentences with {{group}}) and [words] with a list for each "
             f"other name in braces" + (f"; {min(wrong)!r} is not known" if wrong else "")
         )
     for template in templates:
         if "{group}" not in template or not any(f"{{{name}}}" in template for name in words):
-            raise ValueError(f"{path}: the template {template!r} needs {{group}} and one of: {', '.join(words)}")
-    return Templates(str(given.get("name", path.stem)), (groups[0], groups[1]), list(templates), words)
+            raise ValueError(f"{where}: the template {template!r} needs {{group}} and one of: {', '.join(words)}")
+    return Templates(str(given.get("name", "")), (groups[0], groups[1]), list(templates), words)
 
 
 class WordOdds(NamedTuple):

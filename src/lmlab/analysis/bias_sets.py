@@ -21,6 +21,10 @@ from lmlab.progress import ReportProgress
 
 PUBLISHED_CROWS = {"BERT base": 0.605, "RoBERTa large": 0.641, "ALBERT xxlarge": 0.670}
 """Nangia et al. 2020, table 2: the share of all pairs."""
+PUBLISHED_WINOGENDER = (
+    "Rudinger et al. 2018 made the set for coreference systems, which took the pronoun for somebody else where only "
+    "its gender changed in 68% (by rules), 28% (statistical) and 13% (neural) of the pairs"
+)
 CROWS_LIMITS = (
     "50% would be no preference. Many pairs of this set are not what they were meant to be (Blodgett et al. 2021): "
     "unclear stereotypes, slips of grammar, groups that are not comparable"
@@ -128,8 +132,8 @@ class Winogender(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            "the set was made for coreference (Rudinger et al. 2018), whose figures are of other systems; here the "
-            "whole sentences with either pronoun are compared. US labour statistics of 2015 and 2016",
+            f"published: {PUBLISHED_WINOGENDER}; that is another measure: here the whole sentences with either pronoun "
+            "are compared. US labour statistics of 2015 and 2016",
             LIMITS,
         ]
 
@@ -165,4 +169,5 @@ def judge_winogender(
     found = [OccupationOdds(name, *mean_interval(values), women[name]) for name, values in odds.items()]
     found.sort(key=lambda each: -each.odds)
     pair = np.array([[each.odds, each.women] for each in found]).T
-    return Winogender(found, float(np.corrcoef(pair)[0, 1]), score.pseudo)
+    correlation = float(np.corrcoef(pair)[0, 1]) if pair.std(axis=1).all() else 0.0  # the same odds everywhere
+    return Winogender(found, correlation, score.pseudo)

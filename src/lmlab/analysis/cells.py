@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from lmlab.analysis.layer_mix import SEGMENT
 from lmlab.analysis.view import Viewed
-from lmlab.layers.feedforward import FeedForward
+from lmlab.layers.feedforward import HasUnits
 from lmlab.layers.recurrent import Layer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import watching
@@ -49,8 +49,8 @@ def cell_parts(model: nn.Module) -> list[Part]:
         if isinstance(module, Layer) and module not in packed:  # layers over packed texts are not unrolled
             found += [Part(recurrent, name, f"{place}.inside.{name}") for name in module.PARTS]
             recurrent += 1
-        elif isinstance(module, FeedForward):
-            found.append(Part(feeding, NEURONS, f"{place}.expand"))
+        elif isinstance(module, HasUnits):
+            found.append(Part(feeding, NEURONS, f"{place}.{module.expands}".removeprefix(".")))
             feeding += 1
     return found
 
@@ -94,21 +94,30 @@ def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     if not ids:
         raise ValueError("there is no token in the text to read")
     places = list(dict.fromkeys(part.place for part in chosen))
-    seen: dict[str, list[Tensor]] = {place: [] for place in places}
+    seen: dict[str, list[list[Tensor]]] = {place: [] for place in places}  # apart for each time that a pass comes by
     for run, kept in _segments(model, ids):
         with watching(network, *places) as found:
             run()
         for place in places:
-            seen[place] += [torch.cat(values, dim=1)[0, kept].float().cpu() for values in [found[place]] if values]
-    values: dict[Part, Activations] = {}
+            for time, values in enumerate(_times(found[place], most=max(kept))):
+                if time == len(seen[place]):
+                    seen[place].append([])
+                seen[place][time].append(values[0, kept].float().cpu())
+    activations: dict[Part, Activations] = {}
     for part in chosen:
-        if not seen[part.place]:  # ELMo's other direction
-            continue
-        value = torch.cat(seen[part.place])
-        if part.name == NEURONS:
-            value = network.get_submodule(part.place.rpartition(".")[0]).activation(value)
-        values[part] = value.numpy()
-    return Read(text, [tokenizer.show(token) for token in ids], offsets, values)
+        for time, pieces in enumerate(seen[part.place]):  # none of ELMo's other direction, several of a shared layer
+            value = torch.cat(pieces)
+            if part.name == NEURONS:
+                value = cast(HasUnits, network.get_submodule(part.place.rpartition(".")[0])).units(value)
+            activations[part._replace(layer=part.layer + time)] = value.numpy()
+    return Read(text, [tokenizer.show(token) for token in ids], offsets, activations)
+
+
+def _times(seen: Sequence[Tensor], *, most: int) -> list[Tensor]:
+    """What a module gave in one pass: apart for each time that it read all of it (ALBERT), joined if piece by piece."""
+    if len(seen) > 1 and all(values.shape[1] == seen[0].shape[1] > most for values in seen):
+        return list(seen)
+    return [torch.cat(list(seen), dim=1)] if seen else []
 
 
 def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[Callable[[], object], list[int]]]:

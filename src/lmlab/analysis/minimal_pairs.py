@@ -7,7 +7,7 @@ model, whose sentences have a pseudo-log-likelihood). A pair that is given equal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, Protocol, get_args
 
@@ -16,8 +16,8 @@ import numpy as np
 from lmlab.analysis.published_pairs import PUBLISHED, SOURCES
 from lmlab.analysis.view import Viewed
 from lmlab.data.reading.minimal_pairs import Pair, PairSet, Span
+from lmlab.decoding.pseudo import Chosen
 from lmlab.decoding.scorer import Scorer
-from lmlab.decoding.scoring import Nats
 from lmlab.metrics.intervals import Estimate, wilson
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
@@ -106,6 +106,8 @@ class MinimalPairs(Viewed):
         told = []
         if self.pseudo:
             told.append("masked model: pseudo-log-likelihoods, each token given all others (Salazar et al. 2020)")
+        if self.pseudo and self.region == "critical":
+            told.append("a critical word of several tokens is helped by its own others (Kauf & Ivanova 2023)")
         if self.ties:
             told.append(f"{self.ties:,} pairs have equal scores and count as wrong: words that the tokenizer lacks?")
         if self.name in SOURCES:
@@ -184,30 +186,30 @@ def judge(
         raise ValueError("there are no pairs to judge")
     how, scorer = choose_region(region, name), model.scorer
     texts = list(dict.fromkeys(text for pair in given for text in (pair.good, pair.bad)))
-    score = scorer.score(texts, batch=batch, progress=progress)
-    nats = dict(zip(texts, score.token_nats, strict=True))
-    regions: list[tuple[Span | None, Span | None]] = [
-        pair.critical() if how == "critical" else (None, None) for pair in given
-    ]
-    offsets: dict[str, list[Span]] = {}
     if how == "critical":
-        offsets = {text: scorer.tokenizer.encode_places(text)[1] for text in texts}
-    judged = []
-    for pair, spans in zip(given, regions, strict=True):
-        good, bad = (
-            _log_probability(nats[text], span, offsets.get(text, []))
-            for text, span in zip((pair.good, pair.bad), spans, strict=True)
-        )
-        judged.append(Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, good, bad))
-    return MinimalPairs(judged, region=how, pseudo=score.pseudo, name=name)
+        marks = _mark(given, {text: scorer.tokenizer.encode_places(text)[1] for text in texts})
+        chosen = [np.any(marks[text], axis=0) for text in texts]
+        nats = dict(zip(texts, scorer.nats_at(texts, chosen, batch=batch, progress=progress), strict=True))
+        critical = {text: iter(each) for text, each in marks.items()}
+        scores = [[float(nats[text][next(critical[text])].sum()) for text in (pair.good, pair.bad)] for pair in given]
+    else:
+        score = scorer.score(texts, batch=batch, progress=progress)
+        whole = {text: float(each.sum()) for text, each in zip(texts, score.token_nats, strict=True)}
+        scores = [[whole[pair.good], whole[pair.bad]] for pair in given]
+    judged = [
+        Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, 0.0 - good, 0.0 - bad)  # −0 is 0
+        for pair, (good, bad) in zip(given, scores, strict=True)
+    ]
+    return MinimalPairs(judged, region=how, pseudo=scorer.rule.pseudo, name=name)
 
 
-def _log_probability(nats: Nats, span: Span | None, offsets: Sequence[Span]) -> float:
-    """Of a text, or of those of its tokens that have a character of the span; −0 is 0."""
-    if span is None:
-        return 0.0 - float(nats.sum())
-    chosen = np.array([first < span[1] and end > span[0] for first, end in offsets], dtype=bool)
-    return 0.0 - float(nats[chosen].sum())
+def _mark(pairs: Sequence[Pair], offsets: Mapping[str, Sequence[Span]]) -> dict[str, list[Chosen]]:
+    """For each text which of its tokens are critical: those that have a character of the region, pair by pair."""
+    marks: dict[str, list[Chosen]] = {text: [] for text in offsets}
+    for pair in pairs:
+        for text, (start, end) in zip((pair.good, pair.bad), pair.critical(), strict=True):
+            marks[text].append(np.array([a < end and start < b for a, b in offsets[text]], dtype=bool))
+    return marks
 
 
 def judge_scores(pairs: PairSet | Sequence[Pair], good: Sequence[float], bad: Sequence[float]) -> MinimalPairs:

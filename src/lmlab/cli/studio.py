@@ -27,6 +27,13 @@ def studio(
         list[Path] | None,
         typer.Option(help="A text that runs may be trained on from the browser (may be given several times)."),
     ] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A ready set for Minimal pairs or Bias: pairs.tsv, BLiMP.zip, CrowS-Pairs, Winogender (may be given "
+            "several times; so are those in RUNS/sets)."
+        ),
+    ] = None,
     token: Annotated[
         str | None,
         typer.Option(help="What allows to start and stop training. (default: a new one, in the printed address)"),
@@ -40,7 +47,7 @@ def studio(
 
       lmlab studio runs/demo --port 8080 --lecture monday.toml
 
-      lmlab studio runs --text book.txt
+      lmlab studio runs --text book.txt --data BLiMP.zip --data crows_pairs_anonymized.csv
 
       lmlab studio runs --host 0.0.0.0 --token "$(openssl rand -hex 16)" --allow-host lab.example.org
 
@@ -71,7 +78,7 @@ def studio(
         read_lecture(lecture)
     token = token or secrets.token_urlsafe(16)
     works = Works(Shelf(runs).folder, text or [])
-    app = make_app(runs, token=token, host=host, names=allow_host or [], talk=lecture, works=works)
+    app = make_app(runs, token=token, host=host, names=allow_host or [], talk=lecture, data=data or [], works=works)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

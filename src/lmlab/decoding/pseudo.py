@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from lmlab.decoding.scoring import Nats
 from lmlab.models.abilities import FillsBlanks
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import Frame, collate
 
+Chosen = NDArray[np.bool_]
 LONGEST = 512
 """Tokens that are read at once by a model without a window: each is a pass over all of them."""
 
@@ -43,10 +44,13 @@ def pseudo_score_tokens(
     *,
     frame: Frame,
     mask: int,
+    only: Sequence[Chosen] | None = None,
     batch: int = 16,
     progress: ReportProgress | None = None,
 ) -> list[Nats]:
     """-log P of each token of each document given all others, in nats; `batch` windows' worth of tokens at once.
+
+    Where `only` some tokens of each document are asked for, no other one is masked, and the others have 0.
 
     One that is longer than the model's window is read in windows that overlap by half, each in its `frame` and scoring
     its middle: a token sees at least a quarter of a window on either side, where the document has that much. Copies of
@@ -64,8 +68,9 @@ def pseudo_score_tokens(
     windows = [each for number, text in enumerate(texts) for each in cut(number, len(text), window - around)]
     framed = frame.rows([{"a": texts[each.document][each.start : each.end]} for each in windows])
     places = [row.inputs["tokens"].places("a") for row in framed]
-    done, total = 0, sum(map(len, texts))
-    for group in _batches(windows, batch * window, around):
+    chosen = [np.ones(len(text), dtype=bool) for text in texts] if only is None else only
+    done, total = 0, int(sum(each.sum() for each in chosen))
+    for group in _batches(windows, chosen, batch * window, around):
         inputs = collate([framed[number] for number, _ in group])
         every = torch.arange(len(group))
         at = torch.tensor([places[number][token - windows[number].start] for number, token in group])
@@ -96,17 +101,19 @@ def cut(document: int, length: int, content: int) -> Iterator[Window]:
         yield Window(document, start, start + content, first, last)
 
 
-def _batches(windows: list[Window], room: int, around: int) -> Iterator[list[tuple[int, int]]]:
+def _batches(
+    windows: list[Window], chosen: Sequence[Chosen], room: int, around: int
+) -> Iterator[list[tuple[int, int]]]:
     """The numbers of windows, each with a token of its document that is masked: at most `room` places at once."""
     group: list[tuple[int, int]] = []
     longest = 0
     for number in sorted(range(len(windows)), key=lambda number: windows[number].start - windows[number].end):
         window = windows[number]
-        for token in range(window.first, window.last):
+        for token in window.first + np.flatnonzero(chosen[window.document][window.first : window.last]):
             if group and (len(group) + 1) * longest > room:
                 yield group
                 group = []
             longest = longest if group else window.end - window.start + around
-            group.append((number, token))
+            group.append((number, int(token)))
     if group:
         yield group

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.decoding.mixture import Mixture, learn_weights
-from lmlab.decoding.pseudo import pseudo_score_tokens
+from lmlab.decoding.pseudo import Chosen, pseudo_score_tokens
 from lmlab.decoding.scoring import Nats, Score, score_tokens
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, ability, require
 from lmlab.progress import ReportProgress
@@ -92,6 +92,14 @@ class PseudoLikelihood:
             self.model, documents, frame=self.frame, mask=self.mask, batch=batch, progress=progress
         )
 
+    def nats_at(
+        self, documents: Documents, chosen: Sequence[Chosen], *, batch: int, progress: ReportProgress | None
+    ) -> list[Nats]:
+        """Those of some tokens of each document alone, 0 for the others: each token is a pass over its text."""
+        return pseudo_score_tokens(
+            self.model, documents, frame=self.frame, mask=self.mask, only=chosen, batch=batch, progress=progress
+        )
+
 
 @dataclass(frozen=True, kw_only=True)
 class Scorer:
@@ -122,6 +130,24 @@ class Scorer:
             scores.append(replace(self._score(group, documents[part], nats[part]), directions=directions))
             start += len(group)
         return scores
+
+    def nats_at(
+        self,
+        texts: Sequence[str],
+        chosen: Sequence[Chosen],
+        *,
+        batch: int = 16,
+        progress: ReportProgress | None = None,
+    ) -> list[Nats]:
+        """The surprisal in nats of the tokens that are chosen in each text, and 0 of the others.
+
+        A masked model is asked for these alone; what reads from one side reads all that stands before them anyway.
+        """
+        documents = self._encode(texts)
+        if isinstance(self.rule, PseudoLikelihood):
+            return self.rule.nats_at(documents, chosen, batch=batch, progress=progress)
+        every = self.rule.nats(documents, batch=batch, progress=progress)
+        return [np.where(marks, nats, 0.0) for nats, marks in zip(every, chosen, strict=True)]
 
     def _score(self, texts: Sequence[str], documents: Documents, nats: list[Nats]) -> Score:
         unknown = sum(int(np.count_nonzero(self.tokenizer.is_unknown(document))) for document in documents)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import ClassVar, Protocol, runtime_checkable
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -10,8 +11,21 @@ from torch import Tensor, nn
 from lmlab.layers.kernels.linear import Linear
 
 
+@runtime_checkable
+class HasUnits(Protocol):
+    """A part of a network with units behind a nonlinearity, which can be looked at one by one."""
+
+    expands: ClassVar[str]
+    """The module in it whose output `units` takes."""
+
+    def units(self, expanded: Tensor) -> Tensor:
+        """The units: what comes out of the nonlinearity, and is read by the next matrix."""
+
+
 class FeedForward(nn.Module):
     """W₂ f(W₁ x + b₁) + b₂ at each position by itself."""
+
+    expands: ClassVar[str] = "expand"
 
     def __init__(self, width: int, inner: int, *, activation: Callable[[Tensor], Tensor]) -> None:
         super().__init__()
@@ -20,8 +34,11 @@ class FeedForward(nn.Module):
         self.contract = Linear(inner, width)
 
     def forward(self, x: Tensor) -> Tensor:
-        y: Tensor = self.contract(self.activation(self.expand(x)))
+        y: Tensor = self.contract(self.units(self.expand(x)))
         return y
+
+    def units(self, expanded: Tensor) -> Tensor:
+        return self.activation(expanded)
 
 
 class GatedFeedForward(nn.Module):
@@ -30,12 +47,17 @@ class GatedFeedForward(nn.Module):
     One half of the inner units is a gate for the other; both come from one product, the gate first.
     """
 
+    expands: ClassVar[str] = "expand"
+
     def __init__(self, width: int, inner: int) -> None:
         super().__init__()
         self.expand = Linear(width, 2 * inner, bias=False)
         self.contract = Linear(inner, width, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.expand(x).chunk(2, -1)
-        y: Tensor = self.contract(F.silu(gate) * up)
+        y: Tensor = self.contract(self.units(self.expand(x)))
         return y
+
+    def units(self, expanded: Tensor) -> Tensor:
+        gate, up = expanded.chunk(2, -1)
+        return F.silu(gate) * up

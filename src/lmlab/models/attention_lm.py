@@ -46,6 +46,8 @@ class AttentionLMConfig(WindowedConfig):
 class Block(nn.Module):
     """z = [SelfAttn⁽¹⁾; …; SelfAttn⁽ᴴ⁾]; h = tanh(W'z + b'): the first rungs, with nothing to help the gradient."""
 
+    expands: ClassVar[str] = "feed_forward"
+
     def __init__(self, config: AttentionLMConfig) -> None:
         super().__init__()
         self.attention = SelfAttention(config.width, config.heads, bias=False)
@@ -54,6 +56,9 @@ class Block(nn.Module):
     def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
         h: Tensor = self.feed_forward(self.attention(x, slot))
         return h
+
+    def units(self, expanded: Tensor) -> Tensor:
+        return expanded  # the tanh is in it
 
 
 class PostNormBlock(nn.Module):

@@ -54,6 +54,7 @@ class BagOfWords(NextTokenModel):
         "decay": 0.01,
     }
     TUNED_WIDTH: ClassVar[int | None] = 64
+    expands: ClassVar[str] = "hidden"
 
     config: BagOfWordsConfig
     output: Softmax
@@ -83,10 +84,13 @@ class BagOfWords(NextTokenModel):
         sums = before[:, None] + x.cumsum(dim=1)
         counts = read[:, None] + torch.arange(1, tokens.shape[1] + 1, device=tokens.device)  # [B, T]
         m = self.dropout(sums / counts[..., None])
-        h = self.dropout(torch.tanh(self.hidden(m)))
+        h = self.dropout(self.units(self.hidden(m)))
         if collect is not None:
             collect += [x, h]
         return Output(h, None if state is None else (sums[:, -1], counts[:, -1]))
+
+    def units(self, expanded: Tensor) -> Tensor:
+        return torch.tanh(expanded)
 
     def start(self, batch_size: int, **inputs: Any) -> State:
         weight = self.embedding.weight

@@ -59,6 +59,7 @@ class NPLM(NextTokenModel):
     }
     TUNED_WIDTH: ClassVar[int | None] = 32
     carries: ClassVar[bool] = True
+    expands: ClassVar[str] = "hidden"
 
     config: NPLMConfig
     output: Softmax
@@ -90,11 +91,14 @@ class NPLM(NextTokenModel):
         C = self.embedding(words)
         n, T = self.config.order, tokens.shape[1]
         x = self.dropout(torch.cat([C[:, first : first + T] for first in range(1, n)], dim=-1))  # [B, T, (n-1)m]
-        h = self.dropout(torch.tanh(self.hidden(x)))
+        h = self.dropout(self.units(self.hidden(x)))
         h = torch.cat([h, x], dim=-1) if self.config.direct else h
         if collect is not None:
             collect += [C[:, n - 1 :], h]
         return Output(h, words[:, -(n - 1) :])
+
+    def units(self, expanded: Tensor) -> Tensor:
+        return torch.tanh(expanded)
 
     def start(self, batch_size: int, **inputs: Any) -> State:
         shape = (batch_size, self.config.order - 1)

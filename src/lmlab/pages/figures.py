@@ -254,7 +254,8 @@ class Lines:
     def draw(self, axes: Any) -> None:
         for name, values in self.lines:
             axes.plot(range(len(values)), values, marker="o", label=name)
-        axes.set_xticks(range(len(self.steps)), list(self.steps))
+        every = max(1, math.ceil(len(self.steps) / 20))
+        axes.set_xticks(range(0, len(self.steps), every), list(self.steps)[::every])
         axes.set_xlabel(self.x_label)
         axes.legend()
 

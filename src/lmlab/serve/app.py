@@ -7,14 +7,10 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
-from typing import Any
 
-from fastapi import FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, Response
-from starlette.exceptions import HTTPException
+from fastapi import FastAPI
 
-from lmlab.serve.errors import APIError, error_body, say
+from lmlab.serve.errors import add_errors
 from lmlab.serve.guard import Guard, Message, Rules
 from lmlab.serve.routes.completions import PATH, completions
 from lmlab.serve.routes.embeddings import embeddings
@@ -24,11 +20,18 @@ from lmlab.serve.routes.roles import roles
 from lmlab.serve.routes.status import status
 from lmlab.serve.routes.tokens import tokens
 from lmlab.serve.served import Runs
-from lmlab.serve.waiting import GoneError, too_many
+from lmlab.serve.waiting import too_many
 
 
 def make_app(runs: Runs, *, rules: Rules) -> Guard:
-    """The guarded application."""
+    """The guarded application: the API, and a page to try it."""
+    app = make_api(runs)
+    app.include_router(playground(runs))
+    return Guard(app, rules, admit=partial(refuse_when_full, runs))
+
+
+def make_api(runs: Runs) -> FastAPI:
+    """The API over runs, without a guard; the studio has it beside its own routes."""
     from lmlab import __version__
 
     @asynccontextmanager
@@ -45,17 +48,16 @@ def make_app(runs: Runs, *, rules: Rules) -> Guard:
         redirect_slashes=False,
         lifespan=lifespan,
     )
-    _answer_errors(app)
-    ours = (completions, embeddings, models, roles, tokens, status, playground)
-    for make in ours:
+    add_errors(app)
+    for make in (completions, embeddings, models, roles, tokens, status):
         app.include_router(make(runs))
-    return Guard(app, rules, admit=partial(refuse_when_full, runs))
+    return app
 
 
 def refuse_when_full(runs: Runs, scope: Message) -> None:
     """A 429 for completions where no run has a place left: nothing is read, checked or put into tokens for it."""
     if scope["path"] == PATH:
-        writers = [served for served in runs.served.values() if served.writing is not None]
+        writers = [served for served in tuple(runs.served.values()) if served.writing is not None]
         if writers and all(served.engine.is_full for served in writers):
             raise too_many("the server", runs.limits.queue)
 
@@ -63,41 +65,7 @@ def refuse_when_full(runs: Runs, scope: Message) -> None:
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:
     """End all engines; what is not finished `within` so many seconds, which all have together, is cut off."""
     end = time.monotonic() + within
-    for served in runs.served.values():
+    for served in tuple(runs.served.values()):
         served.engine.stop()
-    for served in runs.served.values():
+    for served in tuple(runs.served.values()):
         served.engine.close(within=max(0.0, end - time.monotonic()))
-
-
-def _answer_errors(app: FastAPI) -> None:
-    """Every error as the object that clients expect."""
-
-    @app.exception_handler(APIError)
-    async def ours(request: Request, error: APIError) -> Response:
-        return JSONResponse(error.body(), error.status, headers=error.headers)
-
-    @app.exception_handler(ValueError)
-    async def mendable(request: Request, error: ValueError) -> Response:
-        return JSONResponse(error_body(str(error), status=400), 400)
-
-    @app.exception_handler(GoneError)
-    async def gone(request: Request, error: GoneError) -> Response:
-        return Response(status_code=499)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        first: dict[str, Any] = error.errors()[0]
-        message, param = say(tuple(first["loc"]), str(first["msg"]), str(first["type"]))
-        return JSONResponse(error_body(message, status=400, param=param), 400)
-
-    @app.exception_handler(HTTPException)
-    async def known(request: Request, error: HTTPException) -> Response:
-        message = str(error.detail)
-        if error.status_code == 404:
-            message = f"there is no {request.method} {request.url.path[:200]}; see /openapi.json"
-        headers = dict(error.headers or {})
-        return JSONResponse(error_body(message, status=error.status_code), error.status_code, headers=headers)
-
-    @app.exception_handler(Exception)
-    async def unknown(request: Request, error: Exception) -> Response:
-        return JSONResponse(error_body(f"unexpected {type(error).__name__}", status=500), 500)

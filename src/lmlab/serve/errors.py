@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+
+class GoneError(Exception):
+    """The client has hung up."""
 
 
 class APIError(Exception):
@@ -44,3 +54,39 @@ def say(location: tuple[Any, ...], message: str, kind: str) -> tuple[str, str | 
         return "the body is not valid JSON", None
     where = ".".join(names[:3])
     return (f"{where}: {message}" if where else message), field
+
+
+def add_errors(app: FastAPI, *, tell: Callable[[Exception], None] = lambda error: None) -> None:
+    """Let an application answer every error by the object that clients expect; `tell` hears of our own mistakes."""
+
+    @app.exception_handler(APIError)
+    async def ours(request: Request, error: APIError) -> Response:
+        return JSONResponse(error.body(), error.status, headers=error.headers)
+
+    @app.exception_handler(ValueError)
+    async def mendable(request: Request, error: ValueError) -> Response:
+        return JSONResponse(error_body(str(error), status=400), 400)
+
+    @app.exception_handler(GoneError)
+    async def gone(request: Request, error: GoneError) -> Response:
+        return Response(status_code=499)
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        first: dict[str, Any] = error.errors()[0]
+        message, param = say(tuple(first["loc"]), str(first["msg"]), str(first["type"]))
+        return JSONResponse(error_body(message, status=400, param=param), 400)
+
+    @app.exception_handler(HTTPException)
+    async def known(request: Request, error: HTTPException) -> Response:
+        message = str(error.detail)
+        if error.status_code == 404:
+            message = f"there is no {request.method} {request.url.path[:200]}; see /openapi.json"
+        headers = dict(error.headers or {})
+        return JSONResponse(error_body(message, status=error.status_code), error.status_code, headers=headers)
+
+    @app.exception_handler(Exception)
+    async def unknown(request: Request, error: Exception) -> Response:
+        tell(error)
+        message = f"unexpected {type(error).__name__}; the terminal has the traceback"
+        return JSONResponse(error_body(message, status=500), 500)

@@ -158,3 +158,15 @@ class Runs:
             param="model",
             code="model_not_found",
         )
+
+    async def open(self, name: str | None) -> Served:
+        """The same for a route that others wait for: where a run is loaded only then, a thread does it."""
+        return self.find(name)
+
+    def cards(self) -> list[dict[str, Any]]:
+        """What /v1/models says of all."""
+        return [served.card() for served in self.served.values()]
+
+    def card(self, name: str) -> dict[str, Any]:
+        """What it says of one."""
+        return self.find(name).card()

@@ -10,14 +10,10 @@ from typing import Any, TypeVar
 from fastapi import Request
 
 from lmlab.serve.engine import ClosedError, OverloadedError
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, GoneError
 from lmlab.serve.served import Served
 
 T = TypeVar("T")
-
-
-class GoneError(Exception):
-    """The client has hung up."""
 
 
 def too_many(name: str, waiting: int) -> APIError:

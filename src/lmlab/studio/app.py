@@ -1,4 +1,4 @@
-"""The studio as an application: its routes, its page, and what it says when something is wrong."""
+"""The studio as an application: its page and its routes, beside those of `lmlab serve` for the same runs."""
 
 from __future__ import annotations
 
@@ -9,36 +9,44 @@ import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, FastAPI, Request
-from fastapi.exceptions import RequestValidationError
-from starlette.responses import FileResponse, JSONResponse, Response
+from fastapi import APIRouter, FastAPI
+from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
+from starlette.types import Receive, Scope, Send
 
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import add_errors
 from lmlab.serve.guard import LOOPBACK, Guard, Rules, is_loopback
 from lmlab.studio import (
     attention,
+    bias,
     blanks,
     cells,
     curves,
+    errors,
     lecture,
     mix,
+    neighbours,
     next_words,
     pairs,
     predict,
     probes,
     runs,
     senses,
+    sets,
     surprise,
     training,
     translate,
     why,
     writing,
 )
+from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.works import Works
+
+if TYPE_CHECKING:
+    from lmlab.serve.served import Runs
 
 STATIC = Path(__file__).with_name("static")
 API = "/studio/api"
@@ -51,12 +59,17 @@ PAGE = (
 """What the page may load: its own files, and pictures that it made itself to save them."""
 
 
-def make_studio(shelf: Shelf, works: Works, *, token: str | None = None, talk: Path | None = None) -> APIRouter:
+def make_studio(
+    shelf: Shelf, works: Works, ready: Sets, *, token: str | None = None, talk: Path | None = None
+) -> APIRouter:
     """All routes of the studio, to be mounted on an application; `token` is what starting and stopping needs."""
     router = APIRouter(prefix=API)
-    inside = (attention, cells, why, senses, probes, pairs, mix)
+    inside = (attention, cells, why, senses, probes, neighbours, mix, errors)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
         router.include_router(view.make_router(shelf))
+    router.include_router(sets.make_router(ready))
+    for view in (pairs, bias):
+        router.include_router(view.make_router(shelf, ready))
     router.include_router(lecture.make_router(shelf, talk))
     router.include_router(training.make_router(works, token=token))
     return router
@@ -70,27 +83,30 @@ def make_app(
     names: Sequence[str] = (),
     talk: Path | None = None,
     texts: Sequence[Path] = (),
+    data: Sequence[Path] = (),
     works: Works | None = None,
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
     The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
-    are further ones under which it may be asked, `talk` is the file of a lecture. Who gives `works` can close them
-    however the server ends.
+    are further ones under which it may be asked, `talk` is the file of a lecture, `data` are ready sets. Who gives
+    `works` can close them however the server ends.
     """
     shelf, guarded = Shelf(folder), not is_loopback(host)
     works = works or Works(shelf.folder, texts)
-    seen = threading.Event()
+    seen, api = threading.Event(), Later(shelf)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        threading.Thread(target=_warm_up, args=(seen,), daemon=True).start()
+        threading.Thread(target=_warm_up, args=(seen, api), daemon=True).start()
         yield
+        await asyncio.to_thread(api.close)
         await asyncio.to_thread(works.close)
 
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.include_router(make_studio(shelf, works, token=None if guarded else token, talk=talk))
+    app.include_router(make_studio(shelf, works, Sets(shelf.folder, data), token=None if guarded else token, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
+    add_errors(app, tell=traceback.print_exception)
 
     @app.get("/")
     def page() -> Response:
@@ -101,42 +117,46 @@ def make_app(
     def health() -> Any:
         return {"status": "ok"}
 
-    add_errors(app)
+    app.mount("/", api)
     hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
     return Guard(app, Rules(hosts=hosts, token=token if guarded else None))
 
 
-def _warm_up(seen: threading.Event) -> None:
+def _warm_up(seen: threading.Event, api: Later) -> None:
     """Import what models need once the page is there, or soon if nobody opens it: importing slows other threads."""
     if seen.wait(WARM_UP_AFTER):
         time.sleep(PAGE_TAKES)
     import lmlab.language_model  # noqa: F401
 
-
-def add_errors(app: FastAPI) -> None:
-    """A ValueError is what the user can mend: one line, as on the command line."""
-
-    @app.exception_handler(ValueError)
-    async def wrong(request: Request, error: ValueError) -> Response:
-        return _error(400, str(error))
-
-    @app.exception_handler(APIError)
-    async def refused(request: Request, error: APIError) -> Response:
-        return JSONResponse(error.body(), error.status, headers=error.headers)
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: RequestValidationError) -> Response:
-        told = [
-            f"{'.'.join(map(str, each['loc'][1:])) or 'the request'}: {each['msg'][:1].lower()}{each['msg'][1:]}"
-            for each in error.errors()[:3]
-        ]
-        return _error(400, "; ".join(told))
-
-    @app.exception_handler(Exception)
-    async def ours(request: Request, error: Exception) -> Response:
-        traceback.print_exception(error)
-        return _error(500, f"unexpected {type(error).__name__}; the terminal has the traceback")
+    api.make()
 
 
-def _error(code: int, message: str) -> Response:
-    return JSONResponse({"error": {"message": message}}, status_code=code)
+class Later:
+    """The API of `lmlab serve` over a shelf, which is made when it is first asked: what it needs is slow to import."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf, self._lock = shelf, threading.Lock()
+        self._app: FastAPI | None = None
+        self._runs: Runs | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        app = await asyncio.to_thread(self.make) if self._app is None else self._app
+        await app(scope, receive, send)
+
+    def make(self) -> FastAPI:
+        with self._lock:
+            if self._app is None:
+                from lmlab.serve.app import make_api
+                from lmlab.serve.served import Limits
+                from lmlab.studio.serving import ShelvedRuns
+
+                self._runs = ShelvedRuns(shelf=self.shelf, limits=Limits())
+                self._app = make_api(self._runs)
+            return self._app
+
+    def close(self) -> None:
+        """Cut off what its engines write."""
+        if self._runs is not None:
+            from lmlab.serve.app import close_runs
+
+            close_runs(self._runs)

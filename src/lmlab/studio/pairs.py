@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from fastapi import APIRouter
@@ -10,32 +12,46 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
 
 if TYPE_CHECKING:
-    from lmlab.data.reading.minimal_pairs import Pair
+    from lmlab.data.reading.minimal_pairs import Pair, PairSet
 
-MOST = 500
-"""Pairs at once."""
+MOST, MOST_READY = 500, 5000
+"""Pairs at once, of a user and of a ready set."""
 
 
 class Asked(Config):
-    """Pairs, one per line: the good sentence, a tab (or |), the bad one."""
+    """Pairs, one per line: the good sentence, a tab (or |), the bad one; or a ready set."""
 
     runs: RunNames
-    pairs: Text
-    region: Literal["full", "critical"] = Field("full", description="whole sentences, or the words that differ")
+    pairs: Text = ""
+    region: Literal["full", "critical"] | None = Field(
+        None, description="whole sentences, or the words that differ; without it, as the authors of a set have it"
+    )
+    set: str = Field("", max_length=500, description="the name of a ready set, in place of pairs")
+    limit: int = Field(10, ge=1, le=1000, description="pairs of each paradigm of a ready set, the first")
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
     router = APIRouter()
 
     @router.post("/pairs")
     def judge_pairs(asked: Asked) -> Response:
         from lmlab.analysis.minimal_pairs import judge
+        from lmlab.data.reading.minimal_pairs import PairSet
 
-        pairs = parse_pairs(asked.pairs)
+        if asked.set:
+            with sets.reading(asked.set) as path:
+                pairs = _read(path, path.stat().st_mtime_ns).first(asked.limit)
+            if len(pairs.pairs) > MOST_READY:
+                raise ValueError(
+                    f"{len(pairs.pairs)} pairs: give a lower limit, or judge them by lmlab inspect minimal-pairs"
+                )
+        else:
+            pairs = PairSet("", parse_pairs(asked.pairs))
         found = []
         for name in asked.runs:
             with shelf.using(name) as model:
@@ -44,6 +60,14 @@ def make_router(shelf: Shelf) -> APIRouter:
         return answer({"runs": found})
 
     return router
+
+
+@lru_cache(maxsize=2)
+def _read(path: Path, changed: int) -> PairSet:
+    """The pairs of a file as it was when it was last changed: BLiMP takes a second to read."""
+    from lmlab.data.reading.minimal_pairs import read_pairs
+
+    return read_pairs(path)
 
 
 def parse_pairs(text: str) -> list[Pair]:

@@ -13,7 +13,7 @@ import platform
 import stat
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
@@ -51,6 +51,8 @@ class Shelf:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
+        self.let_go: Callable[[str], None] = lambda name: None
+        """Is told of a run whose model leaves the memory, or is read anew."""
 
     def paths(self) -> dict[str, Path]:
         """Every run by its name, as it is on the disk now."""
@@ -93,6 +95,10 @@ class Shelf:
         with opened.lock:
             yield opened.model
 
+    def open(self, name: str) -> LanguageModel:
+        """The model of a run, for passes that go on beside those of others."""
+        return self._open(name).model
+
     def _open(self, name: str) -> _Opened:
         path = self.find(name)
         weights = path / "model.safetensors"
@@ -109,11 +115,15 @@ class Shelf:
 
                 held = _Opened(load(path), stamp)
         with self._lock:
+            before = self._opened.get(name, held)
             self._opened[name] = held
             self._opened.move_to_end(name)
+            gone = [name] if before is not held else []
             while len(self._opened) > MOST_OPEN:
-                self._opened.popitem(last=False)
-            return held
+                gone.append(self._opened.popitem(last=False)[0])
+        for other in gone:
+            self.let_go(other)
+        return held
 
 
 def _is_run(path: Path) -> bool:

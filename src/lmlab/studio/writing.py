@@ -1,4 +1,4 @@
-"""Writing: texts that are drawn, and a beam search as a tree, with branches that the user pins or forces."""
+"""Writing by beam search as a tree, with branches that the user pins or forces; texts are drawn by /v1/completions."""
 
 from __future__ import annotations
 
@@ -14,22 +14,6 @@ from lmlab.studio.shelf import Shelf
 
 if TYPE_CHECKING:
     from lmlab.decoding.writing import Writer
-
-ALTERNATIVES = 5
-"""Tokens that might have stood in place of one that was drawn."""
-
-
-class Draw(Config):
-    """How texts are drawn."""
-
-    run: RunName
-    text: Text = ""
-    tokens: int = Field(40, ge=1, le=200, description="the most tokens that are written")
-    samples: int = Field(3, ge=1, le=8, description="texts")
-    temperature: float = Field(1.0, ge=0, le=5, description="0 takes the best token")
-    top_k: int | None = Field(None, ge=1, le=100_000, description="of so many best tokens")
-    top_p: float = Field(1.0, gt=0, le=1, description="of the nucleus")
-    seed: int = Field(0, ge=0, lt=2**53, description="the same seed, the same texts")
 
 
 class Search(Config):
@@ -54,11 +38,6 @@ class Cut(Config):
 def make_router(shelf: Shelf) -> APIRouter:
     router = APIRouter()
 
-    @router.post("/write")
-    def write(asked: Draw) -> Response:
-        with shelf.using(asked.run) as model:
-            return answer({"samples": draw(model.writer, asked)})
-
     @router.post("/search")
     def search(asked: Search) -> Response:
         with shelf.using(asked.run) as model:
@@ -75,37 +54,6 @@ def make_router(shelf: Shelf) -> APIRouter:
             return answer({"tokens": [{"token": each, "piece": tokenizer.show(each)} for each in ids]})
 
     return router
-
-
-def draw(writer: Writer, asked: Draw) -> list[dict[str, Any]]:
-    """Each text with its tokens, their bits, and what might have stood there."""
-    import math
-
-    from lmlab.decoding.sampling import Sampling
-
-    show, bit = writer.tokenizer.show, math.log(2)
-    sampling = Sampling(
-        temperature=asked.temperature,
-        top_k=asked.top_k,
-        top_p=asked.top_p if asked.top_p < 1 else None,
-        seed=asked.seed,
-    )
-    found: list[dict[str, Any]] = [{"text": "", "tokens": [], "ended": "length"} for _ in range(asked.samples)]
-    steps = writer.write(asked.text, sampling=sampling, tokens=asked.tokens, samples=asked.samples, top=ALTERNATIVES)
-    for step in steps:
-        for drawn, text in step:
-            one = found[drawn.row]
-            one["text"] += text
-            if drawn.ended:
-                one["ended"] = drawn.ended
-            one["tokens"].append(
-                {
-                    "piece": "■ end" if drawn.token == writer.end else show(drawn.token),
-                    "bits": drawn.nats / bit,
-                    "instead": [[show(token), nats / bit] for token, nats in drawn.top],
-                }
-            )
-    return found
 
 
 def search_from(writer: Writer, asked: Search, pin: list[int]) -> dict[str, Any]:

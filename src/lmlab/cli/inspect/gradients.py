@@ -1,4 +1,4 @@
-"""lmlab inspect gradients: what speaks for a prediction."""
+"""lmlab inspect gradients: what speaks for a prediction, and how far back gradients reach."""
 
 from __future__ import annotations
 
@@ -10,12 +10,28 @@ import typer
 
 from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
 
+LONGEST = 200_000
+"""Characters of held-out text that are read."""
+
 
 def gradients(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory of a neural model.")],
-    text: Annotated[str, typer.Argument(help="The text before the prediction, or one with a \\[MASK]; '-': stdin.")],
+    text: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[TEXT]", help="The text before the prediction, or one with a \\[MASK]; '-': standard input."
+        ),
+    ] = None,
     target: Annotated[
         str | None, typer.Option(help="The token that is predicted. (default: the most probable)")
+    ] = None,
+    by_distance: Annotated[
+        int | None,
+        typer.Option(min=2, metavar="TOKENS", help="How large is the gradient 1, 2, … TOKENS back? A mean over TEXT."),
+    ] = None,
+    versus: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="RUN", help="With --by-distance: another run beside it (may be given several times)."),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
     json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
@@ -30,11 +46,31 @@ def gradients(
 
       lmlab inspect gradients runs/bert "The keys to the cabinet \\[MASK] here." --target are
 
-    Blue tokens speak for the prediction, orange ones against it, to first order.
+      lmlab inspect gradients runs/rnn --by-distance 30 --versus runs/lstm -o reach.png
+
+    Blue tokens speak for the prediction, orange ones against it, to first order. With --by-distance it is how strongly
+    a prediction depends on the token so many places back: in an RNN that vanishes. Without TEXT it is the mean over
+    text that RUN did not learn from.
     """
     from lmlab.analysis.attribution import attribute
+    from lmlab.analysis.gradients import read_gradients
+    from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.showing import check_output, open_run, show
+    from lmlab.run import held_out
 
-    check_output(output, inputs=[run], overwrite=overwrite)
+    check_output(output, inputs=[run, *(versus or [])], overwrite=overwrite)
     given = sys.stdin.read().strip("\n") if text == "-" else text
-    show(attribute(open_run(run, device), given, target=target), output=output, json_=json_, about=str(run))
+    if by_distance is None:
+        if given is None:
+            raise ValueError("nothing to explain: give TEXT (or - for standard input), or --by-distance TOKENS")
+        if versus:
+            raise ValueError("--versus belongs to --by-distance: one prediction is of one run")
+        found: Viewed = attribute(open_run(run, device), given, target=target)
+    else:
+        if target is not None:
+            raise ValueError("--target belongs to one prediction: leave it out, or --by-distance")
+        if given is None:
+            given = "\n".join(each for each in held_out(run) if isinstance(each, str))[:LONGEST]
+        models = {str(each): open_run(each, device) for each in (run, *(versus or []))}
+        found = read_gradients(models, given, distance=by_distance)
+    show(found, output=output, json_=json_, about=str(run))

@@ -61,13 +61,7 @@ def minimal_pairs(
     given = read_pairs(pairs)
     choose_region(region, given.name)
     if limit is not None:
-        seen: dict[tuple[str, str], int] = {}
-        kept = []
-        for pair in given.pairs:
-            key = (pair.phenomenon, pair.paradigm)
-            seen[key] = seen.get(key, 0) + 1
-            kept += [pair] * (seen[key] <= limit)
-        given = given._replace(pairs=kept)
+        given = given.first(limit)
     with counting("judging") as progress:
         found = judge(open_run(Path(run), device), given, region=region, batch=batch, progress=progress)
     show(found, output=output, json_=json_, about=run)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -39,6 +40,15 @@ class PairSet(NamedTuple):
 
     name: str
     pairs: list[Pair]
+
+    def first(self, limit: int) -> PairSet:
+        """The first so many pairs of each paradigm."""
+        seen: Counter[tuple[str, str]] = Counter()
+        kept = []
+        for pair in self.pairs:
+            seen[pair.phenomenon, pair.paradigm] += 1
+            kept += [pair] * (seen[pair.phenomenon, pair.paradigm] <= limit)
+        return self._replace(pairs=kept)
 
 
 class ScoredPairs(NamedTuple):

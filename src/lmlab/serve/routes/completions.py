@@ -30,7 +30,7 @@ def completions(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     async def complete(request: Request, body: Completion) -> Any:
-        served = runs.find(body.model)
+        served = await runs.open(body.model)
         with refusing(served), served.engine.place():
             todo = await asyncio.to_thread(plan, body, served)
             texts, pieces = await _submit(todo)

@@ -26,7 +26,7 @@ def embeddings(runs: Runs) -> APIRouter:
 
     @router.post("/v1/embeddings", summary="Vectors of texts")
     async def embed(request: Request, body: Embeddings) -> dict[str, Any]:
-        served = runs.find(body.model)
+        served = await runs.open(body.model)
         if ability(served.lm.model, GivesVectors) is None:
             raise APIError(f"{served.name} has no vectors; what it does: {', '.join(served.abilities)}", param="model")
         texts = await asyncio.to_thread(read_prompts, body.input, served, "input")

@@ -15,22 +15,22 @@ def models(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     @router.get("/v1/models", summary="The runs that are served")
-    async def every() -> dict[str, Any]:
-        return {"object": "list", "data": [served.card() for served in runs.served.values()]}
+    def every() -> dict[str, Any]:
+        return {"object": "list", "data": runs.cards()}
 
-    @router.get("/v1/models/{name}", summary="One of them")
-    async def one(name: str) -> dict[str, Any]:
-        return runs.find(name).card()
+    @router.get("/v1/models/{name:path}", summary="One of them")
+    def one(name: str) -> dict[str, Any]:
+        return runs.card(name)
 
     if runs.limits.lenient:
 
-        @router.delete("/v1/models/{name}", include_in_schema=False)
+        @router.delete("/v1/models/{name:path}", include_in_schema=False)
         async def delete(name: str) -> dict[str, Any]:
             return {"id": name, "object": "model", "deleted": False}
 
     else:
 
-        @router.delete("/v1/models/{name}", include_in_schema=False)
+        @router.delete("/v1/models/{name:path}", include_in_schema=False)
         async def refuse(name: str) -> None:
             raise APIError("runs are not deleted over the network; remove the folder", status=403)
 

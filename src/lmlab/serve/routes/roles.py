@@ -20,7 +20,7 @@ def roles(runs: Runs) -> APIRouter:
 
     @router.post("/v1/fill", summary="Fill the blanks of a text")
     async def fill(request: Request, body: Fill) -> dict[str, Any]:
-        served = runs.find(body.model)
+        served = await runs.open(body.model)
         filler = _role(served, "filler")
         found = await call(
             served,
@@ -33,7 +33,7 @@ def roles(runs: Runs) -> APIRouter:
 
     @router.post("/v1/predict", summary="Labels, tags, scores or answers of a fine-tuned run")
     async def predict(request: Request, body: Predict) -> dict[str, Any]:
-        served = runs.find(body.model)
+        served = await runs.open(body.model)
         predictor = _role(served, "predictor")
         given = body.input if isinstance(body.input, list) else [body.input]
         items = [PredictItem(text=each) if isinstance(each, str) else each for each in given]
@@ -55,7 +55,7 @@ def roles(runs: Runs) -> APIRouter:
 
     @router.post("/v1/translate", summary="Translate texts")
     async def translate(request: Request, body: Translate) -> dict[str, Any]:
-        served = runs.find(body.model)
+        served = await runs.open(body.model)
         translator = _role(served, "translator")
         texts = [body.input] if isinstance(body.input, str) else body.input
         found = await call(

@@ -15,14 +15,15 @@ def status(runs: Runs) -> APIRouter:
 
     @router.get("/health", summary="200 as soon as requests can be taken")
     async def health() -> JSONResponse:
-        failed = [served.name for served in runs.served.values() if served.engine.failed is not None]
-        ready = all(served.engine.ready.is_set() for served in runs.served.values())
+        engines = [served.engine for served in tuple(runs.served.values())]
+        failed = any(engine.failed is not None for engine in engines)
+        ready = all(engine.ready.is_set() for engine in engines)
         good = ready and not failed
         return JSONResponse({"status": "ok" if good else "failed" if failed else "starting"}, 200 if good else 503)
 
     @router.get("/metrics", summary="Figures for Prometheus", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
-        figures = {name: (served.engine.figures, served.engine.rows) for name, served in runs.served.items()}
+        figures = {name: (served.engine.figures, served.engine.rows) for name, served in tuple(runs.served.items())}
         return PlainTextResponse(prometheus(figures), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     return router

@@ -29,7 +29,7 @@ def tokens(runs: Runs) -> APIRouter:
         return {"prompt": decode(served.take(body.tokens, "tokens"), served, "tokens")}
 
     @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
-    async def info(model: str | None = None) -> dict[str, Any]:
+    def info(model: str | None = None) -> dict[str, Any]:
         served = runs.find(model)
         tokenizer = served.lm.text_tokenizer
         return {

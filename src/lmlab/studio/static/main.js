@@ -1,7 +1,7 @@
 // The shell: which view the address names, the list of runs, and the lecture at the foot of the page.
 
 import { h } from "./dom.js";
-import { get, listen, token } from "./api.js";
+import { get, hear, token, watch } from "./api.js";
 import { onScheme } from "./colours.js";
 import { Page } from "./page.js";
 import { parse, read } from "./state.js";
@@ -9,7 +9,7 @@ import { showSlide } from "./lecture.js";
 
 /** Views by name; a view's file is loaded when it is first opened. */
 const VIEWS = [
-  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["probes", "Probes"], ["pairs", "Minimal pairs"], ["mix", "Layer mix"],
+  ["runs", "Runs"], ["train", "Train"], ["next", "Next word"], ["surprise", "Surprise"], ["write", "Write"], ["blanks", "Blanks"], ["translate", "Translate"], ["predict", "Predict"], ["attention", "Attention"], ["cells", "Cells"], ["why", "Why"], ["senses", "Senses"], ["neighbours", "Neighbours"], ["probes", "Probes"], ["mix", "Layer mix"], ["pairs", "Minimal pairs"], ["bias", "Bias"], ["errors", "Errors"],
   ["lecture", "Lecture"],
 ];
 const main = document.getElementById("main"), nav = document.getElementById("nav");
@@ -30,7 +30,9 @@ const open = async () => {
   const { name, query } = parse(location.hash);
   const wanted = VIEWS.some(([each]) => each === name) ? name : "runs";
   for (const link of nav.querySelectorAll("a")) link.toggleAttribute("aria-current", link.dataset.name === wanted);
-  nav.querySelector("[aria-current]")?.setAttribute("aria-current", "page");
+  const here = nav.querySelector("[aria-current]");
+  here?.setAttribute("aria-current", "page");
+  if (here) nav.scrollLeft = here.offsetLeft - (nav.clientWidth - here.offsetWidth) / 2;  // where the list is one long line
   const turn = ++opening;
   const { default: view } = await import(`./views/${wanted}.js`);
   if (turn !== opening) return;
@@ -64,5 +66,6 @@ onScheme(() => page?.draw());
 document.documentElement.dataset.token = token() ? "yes" : "no";
 const known = get("runs").then(found => know(found.runs)).catch(error => { main.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message)) });
 await known;
+hear("runs", found => { if (JSON.stringify(found.runs) !== JSON.stringify(runs)) know(found.runs) });
 await open();
-listen("live", {}, { runs: found => { if (JSON.stringify(found.runs) !== JSON.stringify(runs)) know(found.runs) } });
+watch();

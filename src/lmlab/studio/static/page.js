@@ -72,8 +72,20 @@ export class Page {
       this.asked = "";
       this.fail(error);
     } finally {
-      if (this.asking === asking) { this.element.classList.remove("busy"); this.element.removeAttribute("aria-busy") }
+      if (this.asking === asking) { cancelAnimationFrame(this.coming); this.coming = undefined; this.element.classList.remove("busy", "coming"); this.element.removeAttribute("aria-busy") }
     }
+  }
+
+  /** Draw what there is of an answer that is still coming, once before the next picture of the screen. */
+  show(data, signal) {
+    this.data = data;
+    if (this.coming) return;
+    this.coming = requestAnimationFrame(() => {
+      this.coming = undefined;
+      if (signal.aborted || this.asking?.signal !== signal) return;
+      this.element.classList.add("coming");
+      this.draw();
+    });
   }
 
   fail(error) {

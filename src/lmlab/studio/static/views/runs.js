@@ -1,7 +1,7 @@
 // Runs: all of them, their curves as they grow, and the card of one.
 
 import { h, number, short } from "../dom.js";
-import { get, listen } from "../api.js";
+import { follow, get } from "../api.js";
 import { lineChart, pointSays } from "../charts.js";
 import { choice, table, tick } from "../parts.js";
 import { runColour } from "../colours.js";
@@ -22,20 +22,19 @@ export default {
   controls: page => [choice(page, "Against", "axis", Object.entries(AXES)), tick(page, "training batches, too", "train")],
   start(page) {
     page.curves = new Map();
-    page.closers.push(() => page.stop?.());
+    page.closers.push(() => follow([]));
   },
   asks: state => [state.run, state.card],
   async ask(state, signal, page) {
     const known = state.run.filter(name => page.runs.some(run => run.name === name));
     const followed = JSON.stringify(known);
     if (followed !== page.followed) {
+      page.curves = new Map(known.length ? (await get("curves", { run: known }, signal)).curves.map(each => [each.run, each.points]) : []);
       page.followed = followed;
-      page.stop?.();
-      page.curves = new Map((await get("curves", { run: known }, signal)).curves.map(each => [each.run, each.points]));
-      page.stop = known.length ? listen("live", { run: known }, { points: ({ run, points, again }) => {
+      follow(known, ({ run, points, again }) => {
         page.curves.set(run, again ? points : [...(page.curves.get(run) ?? []), ...points]);
         page.draw();
-      } }) : undefined;
+      });
     }
     const card = state.card ? await get("run", { run: state.card }, signal) : null;
     return { card };

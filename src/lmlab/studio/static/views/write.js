@@ -1,16 +1,36 @@
 // Write: texts that are drawn, and a beam search that can be stepped through, pinned and forced.
 
 import { h, number, visible } from "../dom.js";
-import { post } from "../api.js";
+import { complete, post } from "../api.js";
 import { choice, colouredText, legend, numberField, runPicker, slider, table, textField } from "../parts.js";
 import { drawTree, joinSearches, wayTo } from "../tree.js";
 
 const strength = bits => Math.min(1, Math.max(0, bits) / 12);
+const ALTERNATIVES = 5;
 const only = (page, mode, ...elements) => elements.map(each => { page.follow(state => { each.hidden = state.mode !== mode }); return each });
 
+/** Texts as they are written: token by token, with what else might have stood there. */
+const stream = async (state, signal, page) => {
+  const samples = Array.from({ length: state.samples }, () => ({ text: "", tokens: [], ended: "" })), data = { mode: "samples", samples };
+  const asked = { model: state.run, prompt: state.text, max_tokens: state.tokens, n: state.samples, temperature: state.temperature, top_p: state.top_p, seed: state.seed, logprobs: ALTERNATIVES };
+  for await (const { choices } of complete(asked, signal)) {
+    for (const { index, text, logprobs, finish_reason: ended } of choices) {
+      const one = samples[index];
+      one.text += text;
+      logprobs.tokens.forEach((piece, place) => {
+        const bits = -logprobs.token_logprobs[place] / Math.LN2, others = Object.entries(logprobs.top_logprobs[place]).map(([name, log]) => [name, -log / Math.LN2]).sort((a, b) => a[1] - b[1]);
+        one.tokens.push({ piece: ended === "stop" ? "■ end" : piece, bits, instead: others.slice(0, ALTERNATIVES) });
+      });
+      if (ended) one.ended = ended;
+    }
+    page.show(data, signal);
+  }
+  return data;
+};
+
 const drawSamples = (page, data) => ({
-  pictures: [legend("bits", [0.5, 2, 4, 7, 10, 12], strength), ...data.samples.map((sample, place) => h("figure", {}, h("figcaption", {}, `Text ${place + 1}`, h("small", {}, { boundary: "the model ended it", length: "all the tokens asked for", stop: "stopped" }[sample.ended] ?? "")), colouredText(sample.tokens.map(each => ({ piece: each.piece, share: strength(each.bits), says: `“${visible(each.piece)}”, ${number(each.bits, 2)} bits; most probable here: ${each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 1)}`).join(", ")}` })), page.width)))],
-  tables: data.samples.map((sample, place) => table(`Text ${place + 1}`, ["token", "bits", "most probable there (bits)"], sample.tokens.map(each => [visible(each.piece), each.bits, each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 2)}`).join("   ")]))),
+  pictures: [legend("bits", [0.5, 2, 4, 7, 10, 12], strength), ...data.samples.map((sample, place) => h("figure", {}, h("figcaption", {}, `Text ${place + 1}`, h("small", {}, { stop: "the model ended it", length: "all the tokens asked for" }[sample.ended] ?? "…")), colouredText(sample.tokens.map(each => ({ piece: each.piece, share: strength(each.bits), says: `“${visible(each.piece)}”, ${number(each.bits, 2)} bits; most probable here: ${each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 1)}`).join(", ")}` })), page.width)))],
+  tables: (data.samples.every(sample => sample.ended) ? data.samples : []).map((sample, place) => table(`Text ${place + 1}`, ["token", "bits", "most probable there (bits)"], sample.tokens.map(each => [visible(each.piece), each.bits, each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 2)}`).join("   ")]))),
 });
 
 const drawBeams = (page, data, state) => {
@@ -62,9 +82,9 @@ export default {
     ...only(page, "beams", numberField(page, "Beams", "beams", { min: 1, max: 10 }), numberField(page, "Steps", "steps", { min: 1, max: 40 }), slider(page, "Length penalty", "penalty", { min: 0, max: 2, step: 0.1 })),
   ],
   asks: state => state.mode === "samples" ? ["samples", state.run, state.text, state.tokens, state.samples, state.temperature, state.top_p, state.seed] : ["beams", state.run, state.text, state.beams, state.steps, state.penalty, state.pin],
-  async ask(state, signal) {
+  async ask(state, signal, page) {
     if (!state.run) return null;
-    if (state.mode === "samples") return { mode: "samples", ...await post("write", { run: state.run, text: state.text, tokens: state.tokens, samples: state.samples, temperature: state.temperature, top_p: state.top_p, seed: state.seed }, signal) };
+    if (state.mode === "samples") return stream(state, signal, page);
     const pins = state.pin.map(each => each.split(",").map(Number)).filter(each => each.every(Number.isInteger));
     return { mode: "beams", ...await post("search", { run: state.run, text: state.text, beams: state.beams, tokens: state.steps, length_penalty: state.penalty, pins }, signal) };
   },

@@ -1,0 +1,83 @@
+"""The runs of the folder behind the API of `lmlab serve`: each has its engine when it is first asked for.
+
+The views and the engine share one model in memory: a model's passes have no state of their own, so that they may go on
+beside each other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmlab.models import LINEAGE
+from lmlab.serve.errors import APIError
+from lmlab.serve.served import Runs, Served, serve_run
+from lmlab.studio.shelf import Shelf, describe, read
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShelvedRuns(Runs):
+    """All runs on a shelf that have weights, by where they lie; `served` are those that have an engine by now."""
+
+    shelf: Shelf
+    served: dict[str, Served] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self.shelf.let_go = self.end
+
+    def find(self, name: str | None) -> Served:
+        """The run of that name, the first where none is given; loaded, and its engine started, if need be."""
+        known = self._known()
+        if name is None and known:
+            name = next(iter(known))
+        if name is None or name not in known:
+            told = "there is no run with weights yet" if name is None else f"the model {name[:80]!r} does not exist"
+            raise APIError(
+                f"{told}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
+            )
+        model = self.shelf.open(name)
+        with self.lock:
+            held = self.served.get(name)
+            if held is None or held.lm is not model or held.engine.failed is not None:
+                if held is not None:
+                    held.engine.stop()
+                held = serve_run(name, model, limits=self.limits)
+                held.get_ready()
+                self.served[name] = held
+            return held
+
+    async def open(self, name: str | None) -> Served:
+        return await asyncio.to_thread(self.find, name)
+
+    def end(self, name: str) -> None:
+        """Take nothing more for a run that has left the memory; texts in the writing are finished."""
+        with self.lock:
+            held = self.served.pop(name, None)
+        if held is not None:
+            held.engine.stop()
+
+    def cards(self) -> list[dict[str, Any]]:
+        return [self.card(name) for name in self._known()]
+
+    def card(self, name: str) -> dict[str, Any]:
+        """What is known of a run without loading it."""
+        known = self._known()
+        if name not in known:
+            return self.find(name).card()  # an error that says which there are
+        path = known[name]
+        told, system = describe(name, path), LINEAGE.get(str(read(path / "config.json").get("kind")))
+        return {
+            "id": name,
+            "object": "model",
+            "created": int((path / "model.safetensors").stat().st_mtime),
+            "owned_by": "lmlab",
+            "kind": system.where.partition(":")[2] if system else told["kind"],
+            "abilities": [*told["does"], *["task"] * (told["task"] is not None)],
+            "max_model_len": read(path / "config.json").get("model", {}).get("window"),
+        }
+
+    def _known(self) -> dict[str, Any]:
+        return {name: path for name, path in self.shelf.paths().items() if (path / "model.safetensors").is_file()}

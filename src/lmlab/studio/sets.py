@@ -1,0 +1,72 @@
+"""Ready sets for the views: files that the studio was given, or that lie in the folder `sets` beside the runs.
+
+As with runs, a name is looked up among those that are there, and is never made into a path.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from lmlab.names import suggest
+from lmlab.studio.answers import answer
+
+FOLDER = "sets"
+
+
+class Sets:
+    """The sets by name."""
+
+    def __init__(self, folder: Path, given: Sequence[Path] = ()) -> None:
+        self.folder = folder / FOLDER
+        self.given: dict[str, Path] = {}
+        for path in given:
+            if not path.exists():
+                raise ValueError(f"{path} does not exist; name a set that is there: pairs, BLiMP, CrowS-Pairs …")
+            if path.resolve().name in self.given:
+                raise ValueError(f"several sets are named {path.name}; rename one")
+            self.given[path.resolve().name] = path.resolve()
+
+    def paths(self) -> dict[str, Path]:
+        """Every set, those that were given first; links that may lead out of the folder are left out."""
+        try:
+            entries = sorted(os.scandir(self.folder), key=lambda entry: entry.name)
+        except OSError:
+            entries = []
+        beside = {
+            entry.name: Path(entry.path)
+            for entry in entries
+            if not entry.name.startswith(".") and not entry.is_symlink() and (entry.is_file() or entry.is_dir())
+        }
+        return {**beside, **self.given}
+
+    def find(self, name: str) -> Path:
+        """The set of that name; a ValueError where there is none."""
+        paths = self.paths()
+        if name not in paths:
+            raise ValueError(f"there is no set {name[:80]!r}{suggest(name[:200], paths)}")
+        return paths[name]
+
+    @contextmanager
+    def reading(self, name: str) -> Iterator[Path]:
+        """The set of that name; what is wrong with it is told without the place where it lies."""
+        path = self.find(name)
+        try:
+            yield path
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{path.parent}{os.sep}", "")) from None
+
+
+def make_router(sets: Sets) -> APIRouter:
+    router = APIRouter()
+
+    @router.get("/sets")
+    def list_sets() -> Response:
+        return answer({"sets": list(sets.paths())})
+
+    return router
