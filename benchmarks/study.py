@@ -6,6 +6,7 @@ import math
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,14 +36,7 @@ def trained(recipe: str, output: Path, *settings: str, origin: Path | None = Non
     Also its corpus, and the seconds of training.
     """
     values = apply_settings(read_toml(HERE.parent / "recipes" / f"{recipe}.toml"), settings)
-    resolved = make_recipe(values if origin is None else {**values, "origin": str(origin)})
-    finished = (output / "README.md").is_file()
-    if not finished:
-        with TrainingDisplay() as display:
-            if (output / "recipe.json").is_file():
-                run.resume(output, reporter=display)
-            else:
-                run.start(resolved, output, reporter=display)
+    complete(values if origin is None else {**values, "origin": str(origin)}, output)
     corpus = run.reopen_corpus(read_record(output), output, run.Silent())
     import json
 
@@ -50,9 +44,25 @@ def trained(recipe: str, output: Path, *settings: str, origin: Path | None = Non
     return load(output), corpus, lines[-1]["cost"]["seconds"]
 
 
-def stream_nats(lm: LanguageModel, split: Split) -> np.ndarray:
-    """The surprisal of every token of a split read as one stream, line and document ends included, as published."""
-    return score_tokens(lm.model, [split.tokens[1:]], boundary=lm.tokenizer.boundary)[0]
+def complete(values: Mapping[str, Any], output: Path) -> Path:
+    """The folder of a run with these settings: trained now, to its end where it was begun, or found as it is."""
+    if not (output / "README.md").is_file():
+        print(f"training {output}", flush=True)
+        with TrainingDisplay() as display:
+            if (output / "recipe.json").is_file():
+                run.resume(output, reporter=display)
+            else:
+                run.start(make_recipe(dict(values)), output, reporter=display)
+    return output
+
+
+def stream_nats(lm: LanguageModel, split: Split, *, most: int | None = None) -> np.ndarray:
+    """The surprisal of every token of a split read as one stream, line and document ends included, as published.
+
+    With `most` only of the first so many.
+    """
+    tokens = split.tokens[1:] if most is None else split.tokens[1 : 1 + most]
+    return score_tokens(lm.model, [tokens], boundary=lm.tokenizer.boundary)[0]
 
 
 def perplexity(nats: np.ndarray) -> float:

@@ -13,12 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import load, run
-from lmlab.cli.progress import TrainingDisplay
 from lmlab.data.reading.examples import Example
 from lmlab.data.reading.labelled import read_examples
 from lmlab.metrics.intervals import Estimate, mean_interval
 from lmlab.metrics.measures import measures_for
-from lmlab.recipe import make_recipe
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
@@ -27,7 +25,7 @@ from lmlab.transfer.results import score_predictions
 from lmlab.transfer.study import labels_of
 from lmlab.transfer.trials import TaskData, Trial
 from masked_pretraining import write_articles
-from study import clock, need
+from study import clock, complete, need
 
 TASKS: dict[str, tuple[str, str | None]] = {
     "sst2": ("glue/SST2_sentences", None),
@@ -167,17 +165,9 @@ def import_minilm(folder: Path) -> Path:
 
 def pretrain(kind: str, folder: Path, *, size: str, budget: str) -> Path:
     """A model pre-trained on the articles of WikiText-2, now or in an earlier call."""
-    output = folder / f"{kind}-{size}-{budget}"
-    if not (output / "README.md").is_file():
-        data = write_articles(folder / "articles")
-        values = {"data": data, "model": {"kind": kind, "size": size}, "train": {"budget": budget}}
-        print(f"pre-training {output.name}", flush=True)
-        with TrainingDisplay() as display:
-            if (output / "recipe.json").is_file():
-                run.resume(output, reporter=display)
-            else:
-                run.start(make_recipe(values), output, reporter=display)
-    return output
+    data = write_articles(folder / "articles")
+    values = {"data": data, "model": {"kind": kind, "size": size}, "train": {"budget": budget}}
+    return complete(values, folder / f"{kind}-{size}-{budget}")
 
 
 def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Found:
@@ -214,7 +204,7 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
     seconds = time.perf_counter() - began
     predictor = load(output).predictor
     values = task.score(predictor.predict(task.dev))
-    mix: Any = dict(predictor.heads).get("mix")
+    mix = predictor.mix
     shutil.rmtree(output)
     return Found(
         values=values,

@@ -265,7 +265,7 @@ def load_weights(
     model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path, into: str = "the model in config.json"
 ) -> None:
     """Copy weights into a model or into heads; a ValueError names what does not fit."""
-    expected = model_tensors(model)
+    expected, tensors = model_tensors(model), with_new_names(tensors, type(model))
     missing = sorted(expected.keys() - tensors.keys())
     extra = sorted(tensors.keys() - expected.keys())
     shapes = [
@@ -278,6 +278,12 @@ def load_weights(
         problems = [f"{what}: {_some(names)}" for what, names in parts if names]
         raise ValueError(f"{source} does not fit {into}: {'; '.join(problems)}")
     model.load_state_dict(dict(tensors), strict=False)
+
+
+def with_new_names(tensors: Mapping[str, Tensor], kind: type) -> dict[str, Tensor]:
+    """Tensors by the names that they have today: a model says in RENAMED which ones it once saved under others."""
+    renamed: Mapping[str, str] = getattr(kind, "RENAMED", {})
+    return {renamed.get(name, name): tensor for name, tensor in tensors.items()}
 
 
 def _some(names: list[str]) -> str:
@@ -314,6 +320,26 @@ def read_heads(run: str | Path) -> dict[str, Tensor]:
     if not (run / HEADS).is_file():
         raise ValueError(f"{run} has no {HEADS}: it was not trained for a task")
     return _best_weights(run, HEADS)
+
+
+def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tensor]]:
+    """The task of a run, and the `scores` and `gamma` of the mix of layers that it has learnt, in heads or body.
+
+    Errors call the run by `name`, or by its path.
+    """
+    name = name or str(run)
+    if not (run / TASK).is_file():
+        raise ValueError(f"{name} has not learnt a task: lmlab finetune RUN DATA -o {name} --how mix")
+    found = read_heads(run)
+    if "mix.scores" not in found and (run / "config.json").is_file():
+        found = with_new_names(_best_weights(run), load_class(read_json(run / "config.json")["kind"]))
+    if "mix.scores" not in found:
+        raise ValueError(
+            f"{name} has learnt no mix of layers: fine-tune with --how mix, or a tagger with --states RUN "
+            "--set objective.state_layers=mix"
+        )
+    mix = {key.removeprefix("mix."): tensor for key, tensor in found.items() if key.startswith("mix.")}
+    return str(read_json(run / TASK).get("kind", "task")), mix
 
 
 def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:

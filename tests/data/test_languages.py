@@ -96,6 +96,24 @@ def test_a_corpus_in_two_languages(texts: dict[str, Path], tmp_path: Path) -> No
     assert again.fingerprint == corpus.fingerprint
 
 
+def test_words_that_are_spelled_have_one_number_in_all_languages(texts: dict[str, Path], tmp_path: Path) -> None:
+    """Rare words of every language are in the one tokenizer, so that a model can be told their letters."""
+    for path, rare in zip(texts.values(), ("zebra", "Zebrastreifen"), strict=True):
+        path.write_text(f"{path.read_text()} {rare} Kilo {rare}\n", encoding="utf-8")
+    sources = {name: [str(path)] for name, path in texts.items()}
+    corpus = prepare_languages(
+        sources, tokenizer="spelled:12", alpha=0.5, split=(1.0, 0.0, 0.0), cache=tmp_path / "cache"
+    )
+    for name, path in texts.items():
+        tokens = corpus.train.parts()[name].tokens
+        assert int(tokens.max()) < corpus.tokenizer.vocabulary
+        assert corpus.tokenizer.decode(tokens.tolist()).split() == path.read_text(encoding="utf-8").split()
+    given = prepare_languages(
+        sources, tokenizer=corpus.tokenizer, alpha=0.5, split=(1.0, 0.0, 0.0), cache=tmp_path / "cache"
+    )
+    assert given.fingerprint == corpus.fingerprint
+
+
 def test_the_languages_of_validation_must_be_those_of_the_text(texts: dict[str, Path]) -> None:
     sources = {name: [str(path)] for name, path in texts.items()}
     with pytest.raises(ValueError, match="--valid has en, the text has en, de"):

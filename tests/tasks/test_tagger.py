@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.checkpoint import read_json, read_tensors
+from lmlab.analysis.task_layers import describe_mix
+from lmlab.checkpoint import load_model, read_json, read_mix, read_tensors, write_tensors
 from lmlab.data.reading.examples import Example
 from lmlab.language_model import load
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
@@ -107,10 +108,10 @@ def test_vectors_without_what_comes_with_words_are_refused() -> None:
 def test_layers_of_states_are_mixed() -> None:
     model = make(states=3, state_layers=4)
     with torch.no_grad():
-        model.mix.copy_(torch.tensor([0.0, 1.0, 2.0, -1.0]))
-        model.gamma.fill_(1.5)
+        model.mix.scores.copy_(torch.tensor([0.0, 1.0, 2.0, -1.0]))
+        model.mix.gamma.fill_(1.5)
     states = torch.randn(2, 5, 4, 3, dtype=torch.float64)
-    mixed = 1.5 * (model.mix.softmax(0)[:, None] * states).sum(2)
+    mixed = 1.5 * (model.mix.scores.softmax(0)[:, None] * states).sum(2)
     found = model._states(states.flatten(2), torch.zeros(2, 5))
     torch.testing.assert_close(found, mixed)
 
@@ -342,6 +343,16 @@ def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_pat
     assert sum(result.mix) == pytest.approx(1)
     assert result.mix != pytest.approx([1 / 3] * 3, abs=1e-7), "it has learnt"
     assert result.gamma != 1
+    drawn = describe_mix("ner", *read_mix(done.path))
+    assert drawn.task == "tagging"
+    assert [*drawn.shares, drawn.gamma] == pytest.approx([*result.mix, result.gamma])
+    tensors = read_tensors(done.path / "model.safetensors")
+    old = {"mix.scores": "mix", "mix.gamma": "gamma"}
+    write_tensors(done.path / "model.safetensors", {old.get(name, name): each for name, each in tensors.items()})
+    (done.path / "manifest.json").unlink()
+    assert describe_mix("ner", *read_mix(done.path)) == drawn, "as it was named before"
+    again, _ = load_model(done.path)
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in again.state_dict().items())
 
 
 def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> None:

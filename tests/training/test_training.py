@@ -101,6 +101,31 @@ def test_schedules() -> None:
     assert rate("plateau", 50, 0.5, plateau=0.25) == 0.5
 
 
+def test_stairs_are_zarembas_halving() -> None:
+    """1 in the first four epochs, then halved in each (Zaremba et al. 2014, section 4.1)."""
+    config = TrainConfig(schedule="stairs", rate=1.0)
+    rates = [learning_rate(config, step=100 * epoch, progress=epoch / 13, epoch=epoch) for epoch in range(13)]
+    assert rates == [1, 1, 1, 1, *(0.5**n for n in range(1, 10))]
+    config = TrainConfig(schedule="stairs", rate=2.0, stairs_epochs=1, stairs_factor=0.1)
+    assert learning_rate(config, step=7, progress=0.5, epoch=2) == pytest.approx(0.02)
+
+
+def test_epochs_of_the_stairs_are_those_of_the_text() -> None:
+    """The rates that a run logs, step by step: an epoch of 25 batches in twos has 12.5 steps."""
+    torch.manual_seed(0)
+    tokens = np.random.default_rng(0).integers(0, 9, 1001).astype(np.uint16)
+    learner = Learner(create("rnn", {"vocabulary": 9, "width": 4, "hidden": 4}), Causal())
+    config = TrainConfig(
+        **{"schedule": "stairs", "stairs_epochs": 1, "rate": 0.8, "optimizer": "sgd", "log_every": 1},
+        **{"budget": "3epochs", "accumulate": 2, "batch": 4},
+    )
+    rates: list[float] = []
+    loader = Streams(tokens, batch=4, window=10, seed=0)
+    train(learner, loader, config, on_log=lambda line, _: rates.append(line["rate"]))
+    assert loader.steps_per_epoch == 25
+    assert rates == pytest.approx([0.8] * 13 + [0.4] * 12 + [0.2] * 12)
+
+
 def test_windows_visit_everything_once_an_epoch() -> None:
     loader = Windows(np.arange(103, dtype=np.uint16), batch=2, window=10, seed=0)
     assert loader.count == 9

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from torch import Tensor
 
 from lmlab.analysis.view import Viewed
-from lmlab.pages.figures import Figure, Heatmap
+from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.inspection import Table
 
 
@@ -51,12 +51,18 @@ class TaskLayers(Viewed):
         most = max(len(each.shares) for each in self.runs)
         values = [[*each.shares, *[0.0] * (most - len(each.shares))] for each in self.runs]
         names = [f"{each.run} · {each.task}" for each in self.runs]
-        return [Heatmap("Share of each layer", names, [str(i) for i in range(most)], values, unit=".1%")]
+        strongest = max(2 / most, *(share for row in values for share in row))  # so that an even mix is half coloured
+        layers = [f"layer {i}" for i in range(most)]
+        figures: list[Figure] = [
+            Heatmap("Share of each layer", names, layers, values, most=strongest, unit=".1%", cell=36)
+        ]
+        for each, name in zip(self.runs, names, strict=True):
+            bars = [Bar(f"layer {i}", share) for i, share in enumerate(each.shares)]
+            even = 1 / len(each.shares)
+            figures.append(Bars(f"{name}, an even mix dotted", bars, most=strongest, line=even))
+        return figures
 
 
-def read_mix(run: str, task: str, heads: Mapping[str, Tensor]) -> Mixed:
-    """The mix among the heads of a fine-tuned run; a ValueError where it has learnt none."""
-    if "mix.scores" not in heads:
-        raise ValueError(f"{run} has learnt no mix of layers: fine-tune with --how mix")
-    shares = heads["mix.scores"].double().softmax(0).tolist()
-    return Mixed(run, task, shares, float(heads.get("mix.gamma", 1.0)))
+def describe_mix(run: str, task: str, mix: Mapping[str, Tensor]) -> Mixed:
+    """The mix of a run by its `scores` and `gamma` (`checkpoint.read_mix`)."""
+    return Mixed(run, task, mix["scores"].double().softmax(0).tolist(), float(mix.get("gamma", 1.0)))

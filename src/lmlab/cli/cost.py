@@ -83,7 +83,7 @@ def cost(
         raise ValueError(f"--batch {batch}: give at least one row")
     measured = hardware is not None and hardware.strip().lower() == THIS
     design, train = _design(model, size, settings or [], vocabulary, batch, measured=measured)
-    moments = 2 if train.optimizer != "sgd" else int(train.momentum > 0)
+    moments = {"sgd": int(train.momentum > 0), "adagrad": 1}.get(train.optimizer, 2)
     speed, rows = None, train.batch
     if measured:
         if utilisation is not None:

@@ -149,7 +149,10 @@ class JudgesPairs(Protocol):
 
 @runtime_checkable
 class PredictsNeighbours(Protocol):
-    """Has a second vector for each token, as a neighbour of others."""
+    """Has two vectors for each token: its own, and one as a neighbour of others. Their gradients are sparse."""
+
+    def as_centres(self, tokens: Tensor) -> Tensor:
+        """Vectors [..., D] of tokens themselves."""
 
     def as_neighbours(self, tokens: Tensor) -> Tensor:
         """Vectors [..., D] of tokens: their products with others say which stand beside each other."""

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.layers.dropout import Dropout
+from lmlab.layers.mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
@@ -74,6 +75,7 @@ class Tagger(EncoderModel):
     TASK_FRAME: ClassVar[Mapping[str, str]] = FRAME
     POOL: ClassVar[str] = "mean"
     HEAD: ClassVar[str | None] = None
+    RENAMED: ClassVar[Mapping[str, str]] = {"mix": "mix.scores", "gamma": "mix.gamma"}
 
     config: TaggerConfig
 
@@ -85,8 +87,7 @@ class Tagger(EncoderModel):
         nn.init.uniform_(self.embedding.weight, -bound, bound)
         self.characters = make_characters(config)
         width = config.width + (0 if self.characters is None else self.characters.width)
-        self.mix = nn.Parameter(torch.zeros(config.state_layers)) if config.state_layers > 1 else None
-        self.gamma = nn.Parameter(torch.ones(())) if config.state_layers > 1 else None
+        self.mix = Mix(config.state_layers) if config.state_layers > 1 else None
         bottom = config.states if config.place in ("bottom", "both") else 0
         between = config.states if config.place == "between" else 0
 
@@ -163,17 +164,12 @@ class Tagger(EncoderModel):
             return None
         if states is None:
             return self.embedding.weight.new_zeros(*tokens.shape, config.states)
-        if self.mix is None or self.gamma is None:
+        if self.mix is None:
             return states
-        layers = states.view(*tokens.shape, config.state_layers, config.states)
-        return self.gamma * (self.shares()[:, None] * layers).sum(-2)
-
-    def shares(self) -> Tensor:
-        """What each layer of the states weighs in their mix; they add up to one."""
-        return torch.ones(1) if self.mix is None else self.mix.softmax(0)
+        return cast(Tensor, self.mix(states.view(*tokens.shape, config.state_layers, config.states)))
 
     def depths(self) -> list[list[nn.Parameter]]:
-        inputs = (self.embedding, self.characters, self.mix, self.gamma)
+        inputs = (self.embedding, self.characters, self.mix)
         upper = [] if self.upper is None else self.upper.stages()
         return by_depth(self, inputs, *self.lower.stages(), *upper)
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 import torch
+import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
@@ -21,7 +22,7 @@ from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
 PRODUCTS = 6 + 64
-"""Of one word's vector with others: its neighbours on average, and the drawn words that a batch shares (the usual)."""
+"""Of one word's vector with others: its neighbours on average, and the drawn words that a row shares (the usual)."""
 
 
 class Word2VecConfig(TokenModelConfig):
@@ -40,8 +41,8 @@ class Word2Vec(EncoderModel):
         "google-news": {"width": 300},
     }
     TRAINING: ClassVar[dict[str, Any]] = {
-        **{"optimizer": "adamw", "rate": 1e-2, "beta2": 0.99, "decay": 0.0, "clip": None, "schedule": "linear"},
-        **{"floor": 0.01, "batch": 32, "window": 256},
+        **{"optimizer": "adagrad", "rate": 0.1, "decay": 0.0, "clip": None, "schedule": "linear", "floor": 0.01},
+        **{"batch": 16, "window": 128},
     }
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "neighbours"}
     TOKENIZER: ClassVar[str | None] = "words:20000,min=5"
@@ -77,10 +78,13 @@ class Word2Vec(EncoderModel):
             collect.append(v)
         return Output(v if at is None else choose(v, at))
 
+    def as_centres(self, tokens: Tensor) -> Tensor:
+        """The vectors v [..., D] of tokens."""
+        return _look_up(tokens, self.embedding)
+
     def as_neighbours(self, tokens: Tensor) -> Tensor:
         """The vectors u [..., D] of tokens as neighbours of others."""
-        u: Tensor = self.neighbours(tokens)
-        return u
+        return _look_up(tokens, self.neighbours)
 
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,))
@@ -88,3 +92,8 @@ class Word2Vec(EncoderModel):
     def flops(self, window: int, share: float = 1.0) -> float:
         """Its products with neighbours and with drawn words in training; reading is a look-up."""
         return 2.0 * self.config.width * PRODUCTS
+
+
+def _look_up(tokens: Tensor, table: nn.Embedding) -> Tensor:
+    """Rows of a table; their gradient holds these rows alone, so that a step costs what a batch has, not the table."""
+    return F.embedding(tokens, table.weight, sparse=table.weight.device.type != "mps")

@@ -4,8 +4,9 @@
     cbow        L = −Σ_c     [ log σ(h_c · u_c) + Σ_k log σ(−h_c · u_k) ],   h_c = mean of v_o around c
 
 k are drawn as often as the words are seen, to the power 3/4. Frequent words are left out with probability 1 − √(t / f),
-and each centre looks between 1 and `context` words to both sides. The draws of k are shared by a whole batch, K of them
-with weight k / K each: in expectation the same loss, as one matrix product. Shapes: B rows, T words, D width.
+and each centre looks between 1 and `context` words to both sides. The draws of k are shared by the words of a row, K of
+them with weight k / K each: in expectation the same loss, as one matrix product. Each word of a batch is looked up
+once, so that a step changes only the rows of its words. Shapes: B rows, T words, K draws, D width, U different words.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ class NeighboursConfig(Config):
     )
     context: int = Field(5, ge=1, le=100, description="words to each side that count as neighbours, at most")
     negatives: int = Field(5, ge=1, description="words that are no neighbours, for each that is one")
-    drawn: int = Field(64, ge=1, description="different draws of these in a batch, which all its words share")
+    drawn: int = Field(64, ge=1, description="different draws of these for a row of text, which all its words share")
     power: float = Field(0.75, ge=0, le=1, description="they are drawn as often as seen, to this power")
     subsample: float = Field(1e-3, ge=0, description="threshold t above which frequent words are left out; 0: none is")
 
@@ -91,15 +92,19 @@ class Neighbours(PreTraining):
         order = np.argsort(~kept, axis=1, kind="stable")
         lengths = kept.sum(1)
         words = np.take_along_axis(tokens, order, axis=1)[:, : max(1, int(lengths.max()))]
-        reach = generator.integers(1, self.config.context + 1, words.shape)
-        reach[np.arange(words.shape[1]) >= lengths[:, None]] = 0
-        odds = self._shares**self.config.power * (self._shares > 0)
-        negatives = np.searchsorted(np.cumsum(odds), generator.random(self.config.drawn) * odds.sum(), side="right")
+        inside = np.arange(words.shape[1]) < lengths[:, None]
+        words, reach = words * inside, generator.integers(1, self.config.context + 1, words.shape) * inside
+        odds = np.cumsum(self._shares**self.config.power * (self._shares > 0))
+        drawn = np.searchsorted(odds, generator.random((len(words), self.config.drawn)) * odds[-1], side="right")
+        drawn = drawn.clip(max=len(odds) - 1)
+        centres, centre = np.unique(words, return_inverse=True)
+        others, other = np.unique(np.concatenate([words, drawn], axis=1), return_inverse=True)
         sums = self._around(reach, lengths)
         count = int(sums.sum() if self.config.variant == "skip-gram" else (sums > 0).sum())
-        labels = {"reach": torch.from_numpy(reach), "negatives": torch.from_numpy(negatives.clip(max=len(odds) - 1))}
-        inputs = {"tokens": torch.from_numpy(words), "lengths": torch.from_numpy(lengths)}
-        return Batch(inputs, labels, {"pairs": count}, {"tokens": tokens.size})
+        inputs = {"tokens": words, "lengths": lengths}
+        labels = {"centres": centres, "others": others, "reach": reach}  # of the first two each word once [U]
+        labels |= {"centre": centre.reshape(words.shape), "other": other.reshape(len(words), -1)}  # their places
+        return Batch(_tensors(inputs), _tensors(labels), {"pairs": count}, {"tokens": tokens.size})
 
     def _around(self, reach: NDArray[Any], lengths: NDArray[Any]) -> NDArray[Any]:
         """How many neighbours each word has [B, T]."""
@@ -108,24 +113,23 @@ class Neighbours(PreTraining):
         return np.where(reach > 0, np.minimum(reach, places) + after, 0)
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        tokens, lengths, reach = batch.inputs["tokens"], batch.inputs["lengths"], batch.labels["reach"]
-        v, u = model(tokens, lengths=lengths).hidden, model.as_neighbours(tokens)  # [B, T, D]
-        n = model.as_neighbours(batch.labels["negatives"])  # [K, D]
-        inside = torch.arange(tokens.shape[1], device=v.device) < lengths[:, None]
-        near = list(_pairs(reach, inside))
-        count = sum((looks.float() for _, looks in near), torch.zeros_like(reach, dtype=v.dtype))
+        centre, other = batch.labels["centre"], batch.labels["other"]
+        time, negatives = centre.shape[1], self.config.negatives
+        v = F.embedding(centre, model.as_centres(batch.labels["centres"]))  # [B, T, D]
+        u = F.embedding(other, model.as_neighbours(batch.labels["others"]))  # [B, T + K, D]
+        near = _near(batch.labels["reach"], batch.inputs["lengths"]).to(v.dtype)  # [B, T, T]
+        count = near.sum(-1, keepdim=True)  # [B, T, 1]
         if self.config.variant == "skip-gram":
-            right = sum(
-                ((F.softplus(-(v * _shift(u, offset)).sum(-1)) * looks).sum() for offset, looks in near),
-                v.new_zeros(()),
-            )
-            asking, weight = v, count
+            scores = v @ u.mT  # [B, T, T + K]
+            right = near * F.softplus(-scores[..., :time])
+            weight = count
         else:
-            total = sum((_shift(v, offset) * looks[..., None] for offset, looks in near), torch.zeros_like(v))
-            asking, weight = total / count.clamp(min=1)[..., None], (count > 0).to(v.dtype)
-            right = (F.softplus(-(asking * u).sum(-1)) * weight).sum()
-        wrong = F.softplus(asking @ n.T).mean(-1) * weight  # [B, T]
-        return Loss({"pairs": right + self.config.negatives * wrong.sum()})
+            h = near @ v / count.clamp(min=1)  # [B, T, D]
+            scores = h @ u[:, time:].mT  # [B, T, K]
+            weight = (count > 0).to(v.dtype)
+            right = weight * F.softplus(-(h * u[:, :time]).sum(-1, keepdim=True))
+        wrong = weight * F.softplus(scores[..., -self.config.drawn :]).mean(-1, keepdim=True)
+        return Loss({"pairs": right.sum() + negatives * wrong.sum()})
 
     def flops(self, model: Model, loader: Loader) -> float:
         products = self.config.context + 1 + self.config.drawn
@@ -133,20 +137,12 @@ class Neighbours(PreTraining):
         return 2.0 * float(model.config.width) * products * tokens
 
 
-def _pairs(reach: Tensor, inside: Tensor) -> Any:
-    """For each offset to a neighbour which words [B, T] look there, and find one."""
-    for distance in range(1, int(reach.max()) + 1 if reach.numel() else 1):
-        looks = reach >= distance
-        for offset in (distance, -distance):
-            yield offset, looks & _shift(inside, offset)
+def _near(reach: Tensor, lengths: Tensor) -> Tensor:
+    """Which words [B, T, T] are neighbours of which: no further than the centre looks, itself left out."""
+    places = torch.arange(reach.shape[1], device=reach.device)
+    distance = (places - places[:, None]).abs()
+    return (distance > 0) & (distance <= reach[..., None]) & (places < lengths[:, None, None])
 
 
-def _shift(x: Tensor, offset: int) -> Tensor:
-    """x [B, T, …] at t + offset; zero, or False, beyond the ends."""
-    moved = torch.zeros_like(x)
-    if abs(offset) < x.shape[1]:
-        if offset > 0:
-            moved[:, :-offset] = x[:, offset:]
-        else:
-            moved[:, -offset:] = x[:, :offset]
-    return moved
+def _tensors(arrays: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
+    return {name: torch.from_numpy(array) for name, array in arrays.items()}

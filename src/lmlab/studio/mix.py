@@ -7,7 +7,7 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, answer
-from lmlab.studio.shelf import Shelf, read
+from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
 
 
@@ -22,15 +22,10 @@ def make_router(shelf: Shelf) -> APIRouter:
 
     @router.post("/mix")
     def mix(asked: Asked) -> Response:
-        from lmlab.analysis.task_layers import TaskLayers, read_mix
-        from lmlab.checkpoint import TASK, read_heads
+        from lmlab.analysis.task_layers import TaskLayers, describe_mix
+        from lmlab.checkpoint import read_mix
 
-        found = []
-        for name in asked.runs:
-            path = shelf.find(name)
-            if not (path / TASK).is_file():
-                raise ValueError(f"{name} has not learnt a task: lmlab finetune RUN DATA -o {name} --how mix")
-            found.append(read_mix(name, str(read(path / TASK).get("kind", "task")), read_heads(path)))
+        found = [describe_mix(name, *read_mix(shelf.find(name), name=name)) for name in asked.runs]
         return answer({"mixes": found, "shown": show(TaskLayers(found))})
 
     return router

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from lmlab.data.reading.examples import Example
+from lmlab.layers.mix import Mix
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.tasks.forms import check_examples, truth_of
@@ -37,6 +38,12 @@ class Predictor:
     heads: Mapping[str, nn.Module]
     batch_tokens: int = 4096
     progress: ReportProgress | None = None
+
+    @property
+    def mix(self) -> Mix | None:
+        """The mix of layers that was learnt: of those of the model, or of the states beside a tagger's words."""
+        found = dict(self.heads).get("mix", getattr(self.model, "mix", None))
+        return found if isinstance(found, Mix) else None
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
         """What the task says of each example; labels are not looked at. A ValueError names one of another form."""

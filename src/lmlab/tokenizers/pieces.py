@@ -55,7 +55,8 @@ class Pieces(NamedTuple):
 def describe_pieces(tokenizer: Tokenizer) -> Pieces:
     """The flags of a tokenizer's vocabulary."""
     texts = spell_pieces(tokenizer)
-    spaced = tokenizer.kind not in ("words", "spelled", "wordpiece") and not _model(tokenizer).get("end_of_word_suffix")
+    unspaced = tokenizer.of_words or tokenizer.kind == "wordpiece"
+    spaced = not unspaced and not _model(tokenizer).get("end_of_word_suffix")
     closers = CLOSERS + QUOTES * spaced
     ending = re.compile(rf"[{re.escape(CLOSERS + QUOTES)}]*\s*\Z")
     ends = ["" if text is None else ending.sub("", text)[-1:] for text in texts]
@@ -95,7 +96,7 @@ def spell_pieces(tokenizer: Tokenizer) -> list[str | None]:
             return bytes(BYTE_OF[sign] for sign in piece if sign in BYTE_OF).decode(errors="replace")
         if prefix:
             return piece.removeprefix(prefix) if piece.startswith(prefix) else f" {piece}"
-        if tokenizer.kind in ("words", "spelled"):
+        if tokenizer.of_words:
             return f" {piece}"
         if suffix:
             return f"{piece.removesuffix(suffix)} " if piece.endswith(suffix) else piece

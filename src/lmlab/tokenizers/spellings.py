@@ -115,7 +115,7 @@ def _texts(tokenizer: Tokenizer) -> list[bytes | int]:
     for role, mark in (("cls", BEGIN_TEXT), ("sep", END_TEXT)):
         if tokenizer.has_role(role):
             marks[tokenizer.role(role)] = mark
-    plain = tokenizer.kind in ("words", "spelled")
+    plain = tokenizer.of_words
     texts: list[bytes | int] = []
     for token, text in enumerate(spell_pieces(tokenizer)):
         if text is None:

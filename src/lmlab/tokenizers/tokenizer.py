@@ -41,6 +41,9 @@ ROLES: dict[str, tuple[str, ...]] = {
 }
 """The special tokens of models that fill blanks, each under the names that published tokenizers give it."""
 
+WORD_KINDS = ("words", "spelled")
+"""The kinds whose tokens are whole words, known or told by their letters."""
+
 Ids = NDArray[np.uint32]
 
 
@@ -92,6 +95,11 @@ class Tokenizer:
         return self.kind if self.kind in ("characters", "bytes") else f"{self.kind}:{self.predicted}"
 
     @property
+    def of_words(self) -> bool:
+        """Whether each token is a whole word: `words`, `spelled`."""
+        return self.kind in WORD_KINDS
+
+    @property
     def is_open(self) -> bool:
         """Whether every word has a number, whatever its letters: for models that read letters (`spelled`)."""
         return self.kind == "spelled"
@@ -118,11 +126,7 @@ class Tokenizer:
     @cached_property
     def newline_is_boundary(self) -> bool:
         """Whether a newline is itself the boundary, as in the word-level experiments on PTB, WikiText and Brown."""
-        return (
-            self.kind in ("words", "spelled")
-            and self._cuts_as(word_engine(""))
-            and self._vocabulary.get(END_OF_LINE) == self.boundary
-        )
+        return self.of_words and self._cuts_as(word_engine("")) and self._vocabulary.get(END_OF_LINE) == self.boundary
 
     @cached_property
     def unknown(self) -> int | None:

@@ -29,7 +29,7 @@ from lmlab.tokenizers.engines import (
     wordpiece_engine,
 )
 from lmlab.tokenizers.files import load
-from lmlab.tokenizers.tokenizer import Tokenizer, TokenizerWarning
+from lmlab.tokenizers.tokenizer import WORD_KINDS, Tokenizer, TokenizerWarning
 
 KINDS = ("characters", "bytes", "words", "spelled", "bpe", "wordpiece", "unigram")
 SMALLEST = {"bpe": 257, "unigram": 257, "wordpiece": 64, "words": 3, "spelled": 3}
@@ -70,7 +70,7 @@ def parse(text: str) -> Spec:
         if kind == "wordpiece" and option.strip() == "cased":
             values["cased"] = True
         elif re.fullmatch(r"[0-9_]+", value) and (
-            (key == "" and kind in SMALLEST) or (key == "min" and kind in ("words", "spelled"))
+            (key == "" and kind in SMALLEST) or (key == "min" and kind in WORD_KINDS)
         ):
             values["minimum" if key else "size"] = int(value)
         else:

@@ -28,6 +28,9 @@ from lmlab.units import PER_SECOND, main_unit
 VALIDATION_SHARE = 0.5
 """The time that all validations of a budget in time may take, relative to that of training."""
 
+ROUNDING = 1e-9
+"""An epoch has begun with the step that is so near to its first, whatever the division gave."""
+
 
 class Keeper(Protocol):
     """What the loop needs of a run directory."""
@@ -109,6 +112,7 @@ def _take_steps(
     """As `train`, which ends what `step` has begun."""
     budget, learner, loader, config = parse_budget(step.config.budget), step.learner, step.loader, step.config
     last_step, flops_per_step = planned
+    steps_per_epoch = loader.steps_per_epoch / config.accumulate
     progress, state = Progress(), None
     if keeper is not None:
         carries = learner.model.carries
@@ -234,7 +238,8 @@ def _take_steps(
         on_begin(progress)
     learner.train()
     while not progress.ended and not interrupted():
-        rate = learning_rate(config, step=progress.step, progress=share(), plateau=progress.plateau)
+        epoch = math.floor(progress.step / steps_per_epoch + ROUNDING)
+        rate = learning_rate(config, step=progress.step, progress=share(), plateau=progress.plateau, epoch=epoch)
         taken, state = step(progress.step, rate, state)
         unread.append(taken)
         progress.step += 1

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from lmlab.training.adagrad import Adagrad
 from lmlab.training.settings import TrainConfig
 
 LONGEST_WARMUP = 0.1
@@ -34,8 +35,27 @@ def create_optimizer(groups: list[Group], config: TrainConfig) -> torch.optim.Op
     """The optimizer that `config` names, fused into one kernel where torch can."""
     if config.optimizer == "sgd":
         return torch.optim.SGD(groups, lr=config.rate, momentum=config.momentum, fused=True)
+    if config.optimizer == "adagrad":
+        return Adagrad(groups, rate=config.rate)
     kind = torch.optim.AdamW if config.optimizer == "adamw" else torch.optim.Adam
     return kind(groups, lr=config.rate, betas=(config.beta1, config.beta2), fused=True)
+
+
+def settle_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> list[Tensor]:
+    """The numbers of all gradients, to be measured and clipped in place.
+
+    Those of tables may be sparse; only Adagrad without decay takes them so, for any other rule moves every row.
+    """
+    numbers = []
+    for gradient, parameter in ((each.grad, each) for each in parameters):
+        if gradient is None:
+            continue
+        if gradient.is_sparse:
+            gradient = gradient.coalesce()
+            keep = config.optimizer == "adagrad" and not config.decay
+            gradient = parameter.grad = gradient if keep else gradient.to_dense()
+        numbers.append(gradient.values() if gradient.is_sparse else gradient)
+    return numbers
 
 
 def scale_groups(optimizer: torch.optim.Optimizer, scales: Sequence[float]) -> None:
@@ -49,12 +69,13 @@ def scale_groups(optimizer: torch.optim.Optimizer, scales: Sequence[float]) -> N
             parameter.requires_grad_(group["scale"] > 0)
 
 
-def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: float = 1.0) -> float:
-    """The rate for step number `step` (from 0), with `progress` (0 to 1) of the budget spent.
+def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: float = 1.0, epoch: int = 0) -> float:
+    """The rate for step number `step` of `epoch` (both from 0), with `progress` (0 to 1) of the budget spent.
 
     inverse-sqrt is the Transformer's (Vaswani 2017, eq. 3), scaled so that the peak is `rate`; plateau multiplies by a
-    factor whenever validation stands still, as for the PTB LSTMs. Warm-up takes at most a tenth of the budget. slanted
-    rises and falls along two straight lines (Howard & Ruder 2018, equation 3), and needs no warm-up.
+    factor whenever validation stands still, as for the PTB LSTMs; stairs multiplies in every epoch after the first ones
+    (Zaremba et al. 2014). Warm-up takes at most a tenth of the budget. slanted rises and falls along two straight lines
+    (Howard & Ruder 2018, equation 3), and needs no warm-up.
     """
     if config.schedule == "slanted":
         return config.rate * (1 + slant(min(progress, 1.0)) * (SLANTED_RATIO - 1)) / SLANTED_RATIO
@@ -69,6 +90,7 @@ def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: f
         "linear": falling,
         "inverse-sqrt": math.sqrt(max(config.warmup, 1) / (step + 1)),
         "plateau": plateau,
+        "stairs": config.stairs_factor ** max(0, epoch + 1 - config.stairs_epochs),
     }
     return config.rate * min(1.0, factor[config.schedule])
 

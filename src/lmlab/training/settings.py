@@ -34,7 +34,9 @@ class TrainConfig(Config):
         description="shuffled windows, or contiguous streams with carried state (truncated BPTT), or the same in "
         "segments of varied length around the window; auto: by model",
     )
-    optimizer: Literal["adamw", "adam", "sgd"] = Field("adamw", description="optimizer")
+    optimizer: Literal["adamw", "adam", "sgd", "adagrad"] = Field(
+        "adamw", description="optimizer; adagrad changes only the rows of a table that a batch has (word2vec)"
+    )
     rate: float = Field(1e-3, gt=0, description="peak learning rate")
     momentum: float = Field(0.0, ge=0, lt=1, description="momentum of sgd")
     beta1: float = Field(0.9, ge=0, lt=1, description="of adam and adamw: decay of the running mean of gradients")
@@ -60,10 +62,10 @@ class TrainConfig(Config):
     clip: float | None = Field(
         1.0, gt=0, description="gradient clipping: largest norm of the gradient; none for no clipping"
     )
-    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau", "slanted"] = Field(
+    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau", "slanted", "stairs"] = Field(
         "cosine",
         description="schedule: learning-rate decay after warm-up; slanted: ULMFiT's triangle, a short rise and a long "
-        "fall without warm-up",
+        "fall without warm-up; stairs: the full rate for some epochs, then a fraction of it more in each",
     )
     warmup: int = Field(
         0, ge=0, description="warm-up: steps in which the learning rate rises from zero; at most a tenth of the budget"
@@ -76,6 +78,10 @@ class TrainConfig(Config):
     )
     plateau_patience: int = Field(
         1, ge=1, description="of plateau: validations without improvement before the rate is reduced"
+    )
+    stairs_epochs: int = Field(4, ge=0, description="of stairs: epochs at the full learning rate")
+    stairs_factor: float = Field(
+        0.5, gt=0, lt=1, description="of stairs: factor for the learning rate in each epoch after these"
     )
     evaluations: int = Field(
         10,

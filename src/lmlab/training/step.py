@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,7 @@ from lmlab.training.optimizers import (
     parameter_groups,
     restore_optimizer,
     scale_groups,
+    settle_gradients,
 )
 from lmlab.training.settings import TrainConfig
 from lmlab.training.strategies import choose_strategy
@@ -98,8 +99,8 @@ class Step:
         """Clip, and change the weights; give the norm of the gradient. On a CPU, none that is no number is applied."""
         self.scaler.unscale_(self.optimizer)
         limit = self.config.clip if self.config.clip is not None else math.inf
-        parameters = [parameter for depth in self.depths for parameter in depth if parameter.grad is not None]
-        norm = torch.nn.utils.clip_grad_norm_(parameters, limit)
+        parameters = [parameter for depth in self.depths for parameter in depth]
+        norm = clip_gradients(settle_gradients(parameters, self.config), limit)
         if self.device.type != "cpu" or self.scaler.is_enabled() or bool(norm.isfinite()):
             self.scaler.step(self.optimizer)
             self.scaler.update()
@@ -157,6 +158,16 @@ def add_up(counts: Any) -> dict[str, int]:
         for name, count in each.items():
             total[name] = total.get(name, 0) + count
     return total
+
+
+def clip_gradients(gradients: Sequence[Tensor], limit: float) -> Tensor:
+    """Scale gradients in place so that the norm of all together is at most `limit`; give the norm that it was."""
+    norm = torch.nn.utils.get_total_norm(gradients)
+    if math.isfinite(limit):
+        share = (limit / (norm + 1e-6)).clamp(max=1.0)  # the small term as in torch.nn.utils.clip_grad_norm_
+        for gradient in gradients:
+            gradient.mul_(share)
+    return norm
 
 
 def choose_dtype(precision: str, device: torch.device) -> torch.dtype | None:

@@ -172,9 +172,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> R
     predictor = load(path, device=device).predictor
     predictions = predictor.predict(examples)
     write_predictions(path / PREDICTIONS, predictions, examples)
-    mix: Any = dict(predictor.heads).get("mix")
-    if mix is None and getattr(predictor.model, "mix", None) is not None:
-        mix = predictor.model  # a tagger mixes the layers of the states beside its words
+    mix = predictor.mix
     cost = Cost(*progress.cost)
     return Result(
         name=trial.origin.name,

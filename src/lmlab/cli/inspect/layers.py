@@ -11,7 +11,7 @@ from lmlab.cli.inspect.showing import JSON, OUTPUT, REPLACE
 
 
 def layers(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs that were fine-tuned with --how mix.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help="Runs with a learnt mix: --how mix, or taggers.")],
     output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
     json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=REPLACE)] = False,
@@ -20,17 +20,14 @@ def layers(
 
     Example:  lmlab inspect layers runs/sentiment runs/tags -o layers.html
 
-    A run that was fine-tuned with --how mix has learnt how much of each layer its task needs. The score of each frozen
-    layer by itself is that of a probe: lmlab inspect probes RUN DATA.
+    A run that was fine-tuned with --how mix has learnt how much of each layer its task needs, and so has a tagger over
+    the states of a language model (--states RUN --set objective.state_layers=mix). The score of each frozen layer by
+    itself is that of a probe: lmlab inspect probes RUN DATA.
     """
-    from lmlab.analysis.task_layers import TaskLayers, read_mix
-    from lmlab.checkpoint import TASK, read_heads, read_json
+    from lmlab.analysis.task_layers import TaskLayers, describe_mix
+    from lmlab.checkpoint import read_mix
     from lmlab.cli.inspect.showing import check_output, show
 
     check_output(output, inputs=list(runs), overwrite=overwrite)
-    found = []
-    for run in runs:
-        if not (run / TASK).is_file():
-            raise ValueError(f"{run} has not learnt a task: lmlab finetune RUN DATA -o {run} --how mix")
-        found.append(read_mix(run.name, str(read_json(run / TASK).get("kind", "task")), read_heads(run)))
+    found = [describe_mix(run.name, *read_mix(run)) for run in runs]
     show(TaskLayers(found), output=output, json_=json_, about=", ".join(run.name for run in runs))

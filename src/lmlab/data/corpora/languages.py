@@ -7,9 +7,10 @@ with 0.3): α = 1 leaves sizes as they are, 0 treats all languages alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -26,7 +27,7 @@ from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.reading.labels import by_language
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.training import is_path
+from lmlab.tokenizers.training import different_words, is_path
 
 PIECE = 1 << 16
 """Bytes of a language that are taken together, or left out together, when the tokenizer is trained."""
@@ -193,6 +194,8 @@ def prepare_languages(
         }
 
     shared = tokenizer if isinstance(tokenizer, Tokenizer) else _shared_tokenizer(tokenizer, corpora, alpha, cache)
+    if shared.is_open:  # with the words of all languages, or each would number its own
+        shared = shared.with_words(different_words(_all_texts(corpora("bytes").values())))
     parts = corpora(shared)
 
     def joined(which: str) -> Any:
@@ -241,6 +244,14 @@ def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
     wanted = math.ceil(len(pieces) * rest / len(tokens))
     for place in np.linspace(0, len(pieces) - 1, wanted).round().astype(int).tolist():
         yield corpus.text_tokenizer.decode(pieces[place][: max(1, rest)].tolist())
+
+
+def _all_texts(corpora: Iterable[Corpus]) -> Iterator[str]:
+    """Every document of corpora of bytes, one after another."""
+    for corpus in corpora:
+        for part in (each for each in (corpus.train, corpus.valid, corpus.test) if each is not None):
+            for start, end in pairwise([*part.documents.tolist(), len(part.tokens)]):
+                yield corpus.text_tokenizer.decode(part.tokens[start:end].tolist())
 
 
 def _text_fingerprints(corpora: Mapping[str, Corpus]) -> list[str]:

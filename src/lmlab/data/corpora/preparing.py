@@ -14,6 +14,7 @@ from typing import IO, Any
 from lmlab.data.corpora.store import temporary
 from lmlab.data.reading.text import TextWarning, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
+from lmlab.tokenizers.tokenizer import WORD_KINDS
 from lmlab.tokenizers.training import is_path
 
 ReportProgress = Callable[[str, int, int], None]
@@ -92,7 +93,7 @@ def name_of(tokenizer: str | Tokenizer | None) -> str | None:
 
 def learns_from_all(spec: str | Tokenizer) -> bool:
     """Whether a tokenizer is trained on all of the text: one that lists its words or characters."""
-    return isinstance(spec, str) and parse(spec).kind in ("words", "spelled", "characters")
+    return isinstance(spec, str) and parse(spec).kind in (*WORD_KINDS, "characters")
 
 
 def warnings_to_keep(caught: Iterable[warnings.WarningMessage]) -> list[list[str]]:
