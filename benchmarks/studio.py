@@ -49,8 +49,9 @@ def studio(folder: Path) -> Iterator[str]:
 
 def large_model(folder: Path, tokens: int, layers: int, heads: int) -> None:
     """A GPT-2 with random weights as a run, over characters."""
-    from lmlab.checkpoint import model_tensors, write_config, write_tensors
+    from lmlab.checkpoint import model_tensors, write_config
     from lmlab.models import create
+    from lmlab.storage import write_tensors
     from lmlab.tokenizers import train
 
     tokenizer = train("characters", ["abcdefghijklmnopqrstuvwxyz .,"])

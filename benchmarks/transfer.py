@@ -26,8 +26,8 @@ from typing import Any
 
 import torch
 
-from lmlab.checkpoint import read_json
 from lmlab.interop.huggingface import export_run
+from lmlab.storage import read_json
 from lmlab.training.allocator import keep_buffers
 from study import clock
 from transfer_peer import learn_with_peer

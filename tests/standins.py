@@ -9,10 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmlab.checkpoint import model_tensors, write_config, write_tensors
+from lmlab.checkpoint import model_tensors, write_config
 from lmlab.language_model import LanguageModel
 from lmlab.models import create, load_class
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig
+from lmlab.storage import write_tensors
 from lmlab.tokenizers import Tokenizer, train
 
 TEXT = (

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 import lmlab
 from lmlab import run
-from lmlab.checkpoint import load_heads, read_tensors
+from lmlab.checkpoint import load_heads
 from lmlab.config import Config
 from lmlab.costs.design import describe
 from lmlab.data import DATA, Kind
@@ -31,6 +31,7 @@ from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
 from lmlab.pages.run import make_page
 from lmlab.recipe import make_recipe
 from lmlab.report import gather_facts
+from lmlab.storage import read_tensors
 from lmlab.training.averaging import average
 
 HERE = __name__

@@ -16,7 +16,7 @@ from safetensors import SafetensorError
 
 import lmlab
 from lmlab import run
-from lmlab.checkpoint import FullDiskError
+from lmlab.storage import FullDiskError
 from test_runs import TEXT, TINY, after, files, recipe, weights
 
 
@@ -41,7 +41,7 @@ def test_a_full_disk_loses_nothing(fail: Any, text: Path, tmp_path: Path, monkey
     run.start(recipe(text), tmp_path / "run", interrupted=after(3))
     good = {name: value[0] for name, value in files(tmp_path / "run").items()}
     with monkeypatch.context() as patch:
-        patch.setattr("lmlab.checkpoint.save_file", fail)
+        patch.setattr("lmlab.storage.save_file", fail)
         with pytest.raises(FullDiskError) as told:
             run.resume(tmp_path / "run")
         with pytest.raises(FullDiskError, match="no checkpoint had been written yet"):

@@ -12,8 +12,8 @@ import pytest
 
 import lmlab
 from lmlab import run
-from lmlab.checkpoint import read_tensors, write_json, write_manifest
 from lmlab.recipe import make_recipe, read_record
+from lmlab.storage import read_tensors, write_json, write_manifest
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.training.settings import FIXED
 

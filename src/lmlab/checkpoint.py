@@ -1,250 +1,36 @@
-"""A run directory on disk: JSON and safetensors, each file hashed, nothing half written, no pickle.
-
-No tensor format notices a flipped bit, so every checkpoint has a `manifest.json` with the SHA-256 of its files, checked
-on loading. A folder is written under a temporary name, synced to disk and renamed; the one before it is kept as
-`previous/`.
-"""
+"""Models in run directories: weights, heads, tokenizer, frame and config, written and read by name."""
 
 from __future__ import annotations
 
-import errno
-import hashlib
-import json
-import os
-import re
-import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
-import safetensors
 import torch
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from lmlab import __version__
 from lmlab.config import build
 from lmlab.models import load_class
 from lmlab.models.model import ReadsLetters
+from lmlab.storage import (
+    HEADS,
+    MANIFEST,
+    MODEL,
+    TASK,
+    DamagedError,
+    read_folder,
+    read_json,
+    read_tensors,
+    verify,
+    write_json,
+)
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.frames import Frame
-
-MANIFEST = "manifest.json"
-TASK = "task.json"
-"""What a fine-tuned run keeps its task in."""
-MODEL = "model.safetensors"
-HEADS = "head.safetensors"
-"""The weights of what was learnt besides the model, for a task."""
-READ = {
-    *("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", TASK, MODEL, HEADS),
-    *("progress.json", "average.json"),
-}
-"""The files of a run that are read again, whose hashes its manifest keeps; others may come and go."""
-T = TypeVar("T")
-
-
-class DamagedError(ValueError):
-    """A file of a checkpoint is missing, or is not what was written."""
-
-
-class FullDiskError(ValueError):
-    """A file could not be written because there is no room for it; what was there before is whole."""
-
-
-NO_ROOM = {errno.ENOSPC: "no space left on device", errno.EDQUOT: "disk quota exceeded", errno.EFBIG: "file too large"}
-
-
-def find_no_room(error: BaseException) -> str | None:
-    """In words, why there is no room for a file, where that is what an error says; safetensors hides it in its text."""
-    hidden = re.search(r"os error (\d+)", str(error)) if isinstance(error, safetensors.SafetensorError) else None
-    number = int(hidden[1]) if hidden else error.errno if isinstance(error, OSError) else None
-    return NO_ROOM.get(number) if number is not None else None
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[Path]:
-    """A temporary name under which to write a file, synced and renamed at the end; it is gone where that fails.
-
-    What is no file (a pipe, `/dev/null`) is written to as it is, and a link leads to what is written.
-    """
-    if path.exists() and not path.is_file():
-        yield path
-        return
-    path = path.resolve() if path.is_symlink() else path
-    new = path.with_name(f".{path.name}.new")
-    try:
-        yield new
-        with open(new, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(new, path)
-    except (OSError, safetensors.SafetensorError) as error:
-        new.unlink(missing_ok=True)
-        if (reason := find_no_room(error)) is not None:
-            named = path.with_name(path.name.removeprefix(".").removesuffix(".staged"))
-            raise FullDiskError(f"{reason}: {named} could not be written") from None
-        raise
-    sync_folder(path.parent)
-
-
-# Single files
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write a file so that after a crash it is either the old one or the new one, whole."""
-    with writing(path) as new:
-        new.write_bytes(content)
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file for people to read, safely."""
-    write_bytes(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())
-
-
-def read_json(path: Path) -> Any:
-    """The content of a JSON file; a DamagedError names it where it does not parse."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise DamagedError(f"{path} is missing") from None
-    except (ValueError, OSError) as error:
-        raise DamagedError(f"{path} is damaged: {error}") from None
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: dict[str, str] | None = None) -> None:
-    """Write tensors as safetensors, safely."""
-    with writing(path) as new:
-        save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, new, metadata=metadata)
-        new.chmod(0o666 & ~_umask())  # safetensors makes files that only their owner can read
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
-def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file; a DamagedError names it where it does not parse."""
-    try:
-        return load_file(path)
-    except FileNotFoundError:
-        raise DamagedError(f"{path} is missing") from None
-    except (safetensors.SafetensorError, ValueError, OSError) as error:
-        raise DamagedError(f"{path} is damaged: {error}") from None
-
-
-def sync_folder(path: Path) -> None:
-    """Make renames in a folder durable (where the system can)."""
-    if os.name == "posix":
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-# Manifests
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def write_manifest(folder: Path, also: Mapping[str, str] | None = None) -> None:
-    """Record the hash of every file in a run that is read again.
-
-    `also` names hashes that a file may have besides: while a file is being replaced, both the old and the new one count
-    as good, so that a crash between the two renames leaves nothing damaged.
-    """
-    hashes = {name: [digest(folder / name)] for name in sorted(READ) if (folder / name).is_file()}
-    for name, value in (also or {}).items():
-        hashes.setdefault(name, []).append(value)
-    write_json(folder / MANIFEST, hashes)
-
-
-def digest_weights(run: Path) -> str | None:
-    """The SHA-256 of the weights of a run; None where it has none."""
-    return digest(run / MODEL) if (run / MODEL).is_file() else None
-
-
-def verify(folder: Path) -> None:
-    """Compare each file with the manifest; a DamagedError names the first that differs."""
-    for name, hashes in read_json(folder / MANIFEST).items():
-        path = folder / name
-        if name == "scores.json":  # manifests of 0.4 name it, though nothing reads it
-            continue
-        if not path.is_file():
-            raise DamagedError(f"{path} is missing")
-        if digest(path) not in hashes:
-            raise DamagedError(f"{path} is damaged: its SHA-256 is not the one in {MANIFEST}")
-
-
-def replace_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
-    """Replace one tensor file of a folder together with its entry in the manifest."""
-    staged = path.with_name(f".{path.name}.staged")
-    try:
-        write_tensors(staged, tensors)
-        write_manifest(path.parent, also={path.name: digest(staged)})
-    except (OSError, FullDiskError):
-        staged.unlink(missing_ok=True)
-        raise
-    os.replace(staged, path)
-    sync_folder(path.parent)
-    write_manifest(path.parent)
-
-
-# Folders that change as a whole
-
-
-def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
-    """Write a folder of files as one: `fill` it under another name, hash it, then let it take its place."""
-    new, previous = path.with_name(f"{path.name}.new"), path.with_name("previous")
-    shutil.rmtree(new, ignore_errors=True)
-    new.mkdir(parents=True)
-    try:
-        fill(new)
-        files = [file for file in sorted(new.iterdir()) if file.suffix in (".json", ".safetensors")]
-        write_json(new / MANIFEST, {file.name: [digest(file)] for file in files})
-    except BaseException:  # who presses Ctrl-C wants nothing half written either
-        shutil.rmtree(new, ignore_errors=True)
-        raise
-    if path.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        path.rename(previous)
-    new.rename(path)
-    sync_folder(path.parent)
-
-
-def read_folder(path: Path, read: Callable[[Path], T]) -> T | None:
-    """Read the newest whole copy of a folder written by `write_folder`; None where there was none yet."""
-    damage: list[str] = []
-    for candidate in (path, path.with_name(f"{path.name}.new"), path.with_name("previous")):
-        if not (candidate / MANIFEST).is_file():
-            if candidate.is_dir() and candidate != path.with_name(f"{path.name}.new"):
-                damage.append(f"{candidate / MANIFEST} is missing")
-            continue
-        try:
-            verify(candidate)
-            value = read(candidate)
-        except DamagedError as error:
-            damage.append(str(error))
-            continue
-        if damage:
-            warnings.warn(f"{'; '.join(damage)}. Going on from {candidate}", stacklevel=2)
-        return value
-    if damage:
-        raise DamagedError("; ".join(damage) + ". No whole checkpoint is left: start the run anew")
-    return None
-
-
-# Models
 
 
 def model_tensors(model: Any) -> dict[str, Tensor]:

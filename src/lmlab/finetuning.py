@@ -9,7 +9,7 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from lmlab.checkpoint import MODEL, load_weights, read_folder, read_json, read_tensors
+from lmlab.checkpoint import load_weights
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.batches.examples import ExampleLoader
@@ -18,6 +18,7 @@ from lmlab.data.corpora.examples import ExampleSet
 from lmlab.jobs import Reporter, Training
 from lmlab.models.model import Model
 from lmlab.recipe import Recipe
+from lmlab.storage import MODEL, read_folder, read_json, read_tensors
 from lmlab.tasks.features import hash_weights, with_vectors
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator

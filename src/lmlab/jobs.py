@@ -15,18 +15,7 @@ import numpy as np
 import torch
 
 from lmlab.bits import bits_per_byte
-from lmlab.checkpoint import (
-    DamagedError,
-    copy_weights,
-    load_model,
-    read_json,
-    replace_tensors,
-    teach_letters,
-    verify,
-    write_bytes,
-    write_json,
-    write_manifest,
-)
+from lmlab.checkpoint import copy_weights, load_model, teach_letters
 from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
@@ -39,6 +28,7 @@ from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
 from lmlab.recipe import Recipe
+from lmlab.storage import DamagedError, read_json, replace_tensors, verify, write_bytes, write_json, write_manifest
 from lmlab.tokenizers.frames import Frame
 from lmlab.training.allocator import keep_buffers
 from lmlab.training.budget import parse_budget

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
     """The language model in a run directory."""
-    from lmlab.checkpoint import TASK, load_frame, load_model, load_source_tokenizer
+    from lmlab.checkpoint import load_frame, load_model, load_source_tokenizer
+    from lmlab.storage import TASK
 
     path = Path(path)
     if not path.exists():
@@ -55,8 +56,9 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
 
 def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predictor:
     """The model of a fine-tuned run with the head of its task."""
-    from lmlab.checkpoint import TASK, load_heads, read_json
+    from lmlab.checkpoint import load_heads
     from lmlab.objectives import create_objective
+    from lmlab.storage import TASK, read_json
     from lmlab.tasks.predicting import Predictor
 
     task: Any = create_objective(read_json(path / TASK), tokenizer, None)

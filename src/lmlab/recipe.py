@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from lmlab.checkpoint import read_json, write_json
 from lmlab.config import Config, build, suggest
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.models import BODIES, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
+from lmlab.storage import read_json, write_json
 from lmlab.training.settings import TrainConfig
 from lmlab.upgrade import upgrade
 

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lmlab.checkpoint import read_json
 from lmlab.compare.blanks import fill_cloze
 from lmlab.compare.held_out import TestText, make_cloze, make_test_text, shorten
 from lmlab.compare.likelihood import SAMPLE_BYTES, perplexity, score_units
@@ -23,6 +22,7 @@ from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, WritesTarget, ability
 from lmlab.recipe import read_record
 from lmlab.run import held_out
+from lmlab.storage import read_json
 from lmlab.tokenizers.inspecting import Cutting
 from lmlab.units import read_speed, training_seconds
 

@@ -9,19 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import nn
 
-from lmlab.checkpoint import (
-    MANIFEST,
-    TASK,
-    FullDiskError,
-    digest_weights,
-    load_source_tokenizer,
-    load_tokenizer,
-    read_json,
-    write_bytes,
-    write_config,
-    write_json,
-    write_manifest,
-)
+from lmlab.checkpoint import load_source_tokenizer, load_tokenizer, write_config
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
@@ -33,6 +21,16 @@ from lmlab.models import load_class
 from lmlab.objectives import TASKS, load_objective
 from lmlab.own_files import check_place, clear, remove_begun
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
+from lmlab.storage import (
+    MANIFEST,
+    TASK,
+    FullDiskError,
+    digest_weights,
+    read_json,
+    write_bytes,
+    write_json,
+    write_manifest,
+)
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path

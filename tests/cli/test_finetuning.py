@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import pytest
 
 import lmlab
-from lmlab.checkpoint import read_json, read_tensors
 from lmlab.language_model import load
+from lmlab.storage import read_json, read_tensors
 from lmlab.transfer.finetune import Finetuned, finetune
 from standins import write_run
 from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from killing import kill_while_saving
-from lmlab.checkpoint import read_json, read_tensors
 from lmlab.own_files import is_study
+from lmlab.storage import read_json, read_tensors
 from lmlab.transfer.finetune import finetune
 from toy_tasks import write_reviews, write_toy_run
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 from rich.text import Text
 
-from lmlab.checkpoint import write_tensors
 from lmlab.cli.inspect import VERBS
 from lmlab.cli.verbs import load_command
+from lmlab.storage import write_tensors
 from standins import TEXT, write_run
 from translators import write_translator
 

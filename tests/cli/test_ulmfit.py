@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.checkpoint import digest_weights, read_json, read_tensors
 from lmlab.data.reading.examples import Example
 from lmlab.language_model import load, load_ensemble
 from lmlab.models import create
 from lmlab.recipe import make_recipe, read_record
 from lmlab.run import start
+from lmlab.storage import digest_weights, read_json, read_tensors
 from lmlab.tasks.ensemble import Ensemble, average
 from lmlab.tasks.long_texts import LEARNT, read_in_segments
 from lmlab.tasks.task import Prediction

@@ -11,12 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_tensors
+from lmlab.checkpoint import load_weights, model_tensors
 from lmlab.config import build
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, ability, require
 from lmlab.models.model import EncoderModel
+from lmlab.storage import read_tensors, write_tensors
 
 VOCABULARY = 23
 MASK = VOCABULARY - 1

@@ -10,12 +10,13 @@ import pytest
 import torch
 from lineage_models import BOUNDARY, NETWORKS, PREDICT_NEXT, VOCABULARY, make, reader, tokens
 
-from lmlab.checkpoint import load_weights, model_tensors, read_tensors, write_tensors
+from lmlab.checkpoint import load_weights, model_tensors
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, require
 from lmlab.models.states import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
+from lmlab.storage import read_tensors, write_tensors
 from losses import loss_of, mean_of
 
 NEURAL = [name for name in PREDICT_NEXT if name in NETWORKS]

@@ -12,13 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.analysis.task_layers import describe_mix
-from lmlab.checkpoint import load_model, read_json, read_mix, read_tensors, write_tensors
+from lmlab.checkpoint import load_model, read_mix
 from lmlab.data.reading.examples import Example
 from lmlab.language_model import load
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
+from lmlab.storage import read_json, read_tensors, write_tensors
 from lmlab.tasks.language_states import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_bytes import spell, spell_rows

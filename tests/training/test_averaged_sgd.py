@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.checkpoint import read_tensors
 from lmlab.data.batches.loaders import Streams
 from lmlab.data.batches.varied import VariedStreams
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
+from lmlab.storage import read_tensors
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
 from lmlab.training.loop import train

@@ -11,9 +11,10 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.checkpoint import DamagedError, load_model, model_tensors, read_tensors, write_tensors
+from lmlab.checkpoint import load_model, model_tensors
 from lmlab.data.batches.loaders import Windows
 from lmlab.objectives.causal import Causal
+from lmlab.storage import DamagedError, read_tensors, write_tensors
 from lmlab.training.averaging import average, average_tensors
 from lmlab.training.learner import Learner
 from lmlab.training.progress import Progress

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from lmlab.checkpoint import read_json
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.language_model import load
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
+from lmlab.storage import read_json
 from lmlab.training import costs
 from lmlab.training.costs import Cost, Meter, price_tag, second_opinion
 
@@ -80,7 +80,7 @@ def test_an_old_checkpoint_without_gpu_seconds_goes_on(text: Path, tmp_path: Pat
     progress = read_json(place)
     progress["cost"] = progress["cost"][:3]
     place.write_text(json.dumps(progress))
-    from lmlab.checkpoint import write_manifest
+    from lmlab.storage import write_manifest
 
     write_manifest(run / "last")
     assert resume(run, settings={"budget": "6steps"}).progress.step == 6

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import read_tensors, write_folder, write_json, write_tensors
 from lmlab.data.batches.loaders import Windows
 from lmlab.metrics.bleu import Bleu
 from lmlab.metrics.metric import Average
@@ -21,6 +20,7 @@ from lmlab.objectives.causal import Causal
 from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
+from lmlab.storage import read_tensors, write_folder, write_json, write_tensors
 from lmlab.training.learner import Learner
 from lmlab.training.loop import train
 from lmlab.training.progress import Progress

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from lmlab.checkpoint import read_json, read_tensors
+from lmlab.storage import read_json, read_tensors
 from patience import PATIENCE, wait_until
 
 TEXT = "".join(f"The {i}th line of {i * 7 % 11} says that {i % 13} is not {i * i % 17}.\n" for i in range(600))

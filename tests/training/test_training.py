@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab import checkpoint
-from lmlab.checkpoint import DamagedError, load_model, read_folder, read_json, verify, write_folder, write_json
+from lmlab.checkpoint import load_model
 from lmlab.data.batches.loaders import Streams, Windows
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
+from lmlab.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
 from lmlab.training.budget import Budget, parse_budget
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
@@ -179,7 +179,7 @@ def test_a_loss_that_is_no_number_stops_the_run_and_is_never_best(text: Path, tm
     step = int(str(error.value).split("at step ")[1].split(";")[0])
     progress = read_json(tmp_path / "run" / "last" / "progress.json")
     assert 0 < progress["step"] < step
-    kept = checkpoint.read_tensors(tmp_path / "run" / "last" / "model.safetensors")
+    kept = read_tensors(tmp_path / "run" / "last" / "model.safetensors")
     assert all(tensor.isfinite().all() for tensor in kept.values())
 
 

@@ -133,7 +133,7 @@ def _from_elmo(folder: Path, run: Path, overwrite: bool) -> None:
 
 def _format_of(run: Path, target: Path) -> str:
     """What a run becomes unless the user says so."""
-    from lmlab.checkpoint import read_json
+    from lmlab.storage import read_json
 
     named = any(suffix in (".arpa", ".lm") for suffix in target.suffixes)
     if read_json(run / "config.json").get("kind") == "word2vec":

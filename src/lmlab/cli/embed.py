@@ -122,7 +122,7 @@ def _write(path: Path, vectors: Any) -> None:
     """Write an array so that the file is whole or not there."""
     import numpy as np
 
-    from lmlab.checkpoint import writing
+    from lmlab.storage import writing
 
     with writing(path) as new, open(new, "wb") as file:
         np.save(file, vectors, allow_pickle=False)
@@ -132,7 +132,7 @@ def _write(path: Path, vectors: Any) -> None:
 def _write_listing(path: Path, found: list[TokenVectors], *, layers: str) -> None:
     import json
 
-    from lmlab.checkpoint import write_bytes
+    from lmlab.storage import write_bytes
 
     start, texts = 0, []
     for each in found:

@@ -59,7 +59,7 @@ def evaluate(
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
-    from lmlab.checkpoint import TASK
+    from lmlab.storage import TASK
 
     if (run / TASK).is_file():
         given = {"--source": source, "--target": target, "--lowercase": lowercase}

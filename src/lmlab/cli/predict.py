@@ -79,7 +79,7 @@ def predict(
     if output is None:
         sys.stdout.write(text)
         return
-    from lmlab.checkpoint import write_bytes
+    from lmlab.storage import write_bytes
 
     write_bytes(output, text.encode())
     print(f"wrote {output}", file=sys.stderr)

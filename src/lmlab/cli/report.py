@@ -52,8 +52,8 @@ def report(
 
         print(json.dumps(facts, ensure_ascii=False))
         return
-    from lmlab.checkpoint import write_bytes
     from lmlab.pages.run import make_page
+    from lmlab.storage import write_bytes
 
     write_bytes(path, make_page(facts).encode())
     print(f"wrote {path}")
@@ -67,8 +67,8 @@ def report(
 
 def _report_task(run: Path, *, open_: bool) -> None:
     """The page of a fine-tuned run, a learning curve or a comparison, made again from its scores."""
-    from lmlab.checkpoint import read_json
     from lmlab.config import build
+    from lmlab.storage import read_json
     from lmlab.transfer.report import write_report
     from lmlab.transfer.study import Study
 

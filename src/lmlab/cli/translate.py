@@ -129,7 +129,7 @@ def translate(
     if output is None:
         sys.stdout.write(content)
     else:
-        from lmlab.checkpoint import write_bytes
+        from lmlab.storage import write_bytes
 
         write_bytes(output, content.encode())
         print(f"wrote {output}", file=sys.stderr)

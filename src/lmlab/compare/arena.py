@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 from lmlab import run
-from lmlab.checkpoint import digest
 from lmlab.compare.conditions import describe_conditions
 from lmlab.compare.contests import Contest, contest_of, contests_of
 from lmlab.compare.held_out import PART_TOKENS, Tests, make_test_text, shorten
@@ -32,6 +31,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Plan, Reporter
 from lmlab.language_model import LanguageModel, load
 from lmlab.recipe import Recipe
+from lmlab.storage import digest
 from lmlab.training.budget import Budget, parse_budget
 from lmlab.training.loop import NotFiniteError, choose_device
 from lmlab.training.progress import Progress

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from lmlab.checkpoint import read_json, write_bytes, write_json
 from lmlab.compare import joining
 from lmlab.compare.arena import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
 from lmlab.compare.conditions import CONDITIONS, check_folder, read_conditions
@@ -19,6 +18,7 @@ from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
 from lmlab.pages import charts
+from lmlab.storage import read_json, write_bytes, write_json
 from lmlab.training.lock import hold
 
 

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import __version__
-from lmlab.checkpoint import read_json, write_json
 from lmlab.compare.held_out import TestText
 from lmlab.compare.plan import Conditions, matched_parameters, read_tokenizers
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.storage import read_json, write_json
 from lmlab.upgrade import upgrade
 
 CONDITIONS = "conditions.json"

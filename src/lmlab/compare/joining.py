@@ -12,7 +12,6 @@ from typing import Any, NamedTuple
 
 from lmlab import recipe as recipes
 from lmlab import run
-from lmlab.checkpoint import digest, read_json
 from lmlab.compare.arena import measure
 from lmlab.compare.contests import contests_of
 from lmlab.compare.held_out import Tests, TestText
@@ -22,6 +21,7 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
 from lmlab.recipe import read_record
+from lmlab.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.training.loop import choose_device
 from lmlab.units import read_speed

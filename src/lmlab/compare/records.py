@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmlab.checkpoint import digest, read_json, write_json
 from lmlab.costs.countries import find_grid
 from lmlab.recipe import Recipe
+from lmlab.storage import digest, read_json, write_json
 from lmlab.training.costs import Cost
 from lmlab.training.progress import Progress
 from lmlab.units import training_seconds

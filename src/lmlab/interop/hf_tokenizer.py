@@ -11,9 +11,9 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import models, normalizers, processors
 
-from lmlab.checkpoint import read_json, write_json
 from lmlab.interop.hf_frames import read_template
 from lmlab.interop.hf_table import Family
+from lmlab.storage import read_json, write_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.sentencepiece import load_sentencepiece

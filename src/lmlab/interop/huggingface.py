@@ -18,21 +18,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from lmlab import __version__
-from lmlab.checkpoint import (
-    HEADS,
-    TASK,
-    DamagedError,
-    load_frame,
-    load_model,
-    load_weights,
-    read_heads,
-    read_json,
-    read_tensors,
-    write_config,
-    write_json,
-    write_manifest,
-    write_tensors,
-)
+from lmlab.checkpoint import load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.config import build
 from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
@@ -52,6 +38,7 @@ from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, undo_changes, write_tokenizer
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import load_class
+from lmlab.storage import HEADS, TASK, DamagedError, read_json, read_tensors, write_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 
 if TYPE_CHECKING:

@@ -18,10 +18,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.checkpoint import model_tensors, write_folder, write_json
+from lmlab.checkpoint import model_tensors
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
+from lmlab.storage import write_folder, write_json
 from lmlab.tasks.task import Item, Task, in_batches
 
 BATCH_TOKENS = 4096

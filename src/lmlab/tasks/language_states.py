@@ -22,11 +22,12 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.checkpoint import MODEL, digest_weights, load_frame, load_model, write_folder, write_json
+from lmlab.checkpoint import load_frame, load_model
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
+from lmlab.storage import MODEL, digest_weights, write_folder, write_json
 from lmlab.tasks.features import make_room
 from lmlab.tasks.task import Item, in_batches
 from lmlab.tokenizers import Tokenizer

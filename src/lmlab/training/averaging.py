@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import (
+from lmlab.storage import (
     HEADS,
     MODEL,
     DamagedError,

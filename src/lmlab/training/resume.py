@@ -13,13 +13,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from lmlab.checkpoint import (
+from lmlab.checkpoint import load_weights, model_tensors
+from lmlab.models.abilities import State
+from lmlab.models.states import map_state
+from lmlab.storage import (
     HEADS,
     MODEL,
     FullDiskError,
     find_no_room,
-    load_weights,
-    model_tensors,
     read_folder,
     read_json,
     read_tensors,
@@ -28,8 +29,6 @@ from lmlab.checkpoint import (
     write_json,
     write_tensors,
 )
-from lmlab.models.abilities import State
-from lmlab.models.states import map_state
 from lmlab.training.learner import Learner
 from lmlab.training.progress import Progress
 from lmlab.training.randomness import random_tensors, restore_random

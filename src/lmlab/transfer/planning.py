@@ -11,7 +11,6 @@ from typing import Any
 
 from torch import nn
 
-from lmlab.checkpoint import TASK, read_json
 from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
@@ -20,6 +19,7 @@ from lmlab.metrics.measure import Measure
 from lmlab.models import load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
+from lmlab.storage import TASK, read_json
 from lmlab.tasks.task import HOWS
 from lmlab.tokenizers.frames import FILE
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmlab.checkpoint import write_bytes
 from lmlab.pages.scores import within
 from lmlab.pages.transfer import make_page
+from lmlab.storage import write_bytes
 from lmlab.transfer.evidence import find_shown, gather_evidence, key_of
 from lmlab.transfer.results import Result, Row, rows_of
 from lmlab.transfer.study import Study

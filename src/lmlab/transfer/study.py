@@ -12,13 +12,13 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from lmlab.checkpoint import write_json
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
 from lmlab.jobs import Reporter
 from lmlab.metrics.intervals import compare
 from lmlab.metrics.measure import Measure
 from lmlab.own_files import TRIALS
+from lmlab.storage import write_json
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.planning import labels_of, measures_of

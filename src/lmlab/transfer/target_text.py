@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import run as runs
-from lmlab.checkpoint import read_json, write_bytes
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.examples import texts_of
 from lmlab.data.reading.documents import SEPARATORS
@@ -20,6 +19,7 @@ from lmlab.data.reading.examples import Example
 from lmlab.jobs import Reporter
 from lmlab.own_files import is_run
 from lmlab.recipe import Recipe, make_recipe, read_record
+from lmlab.storage import read_json, write_bytes
 
 SPLIT = [0.9, 0.1, 0.0]
 EPOCHS = 5

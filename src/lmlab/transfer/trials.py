@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import run as runs
-from lmlab.checkpoint import read_json, write_bytes, write_json
 from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint
 from lmlab.data.reading.examples import Example, Labelled
@@ -18,6 +17,7 @@ from lmlab.jobs import Reporter
 from lmlab.language_model import load
 from lmlab.own_files import clear, is_run, remove
 from lmlab.recipe import Recipe, read_record
+from lmlab.storage import read_json, write_bytes, write_json
 from lmlab.tasks.forms import to_json_with_truth
 from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost

@@ -83,9 +83,9 @@ def to_json(view: Viewed) -> str:
 
 def write(view: Viewed, output: Path, *, about: str = "") -> None:
     """Write the record in the form that the name of the file asks for, whole or not at all."""
-    from lmlab.checkpoint import write_bytes, writing
     from lmlab.pages.figures import save_png
     from lmlab.pages.inspection import to_csv, to_page
+    from lmlab.storage import write_bytes, writing
 
     if output.suffix == ".png":
         with writing(output) as new:
