@@ -51,8 +51,8 @@ class Shelf:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        self.let_go: Callable[[str], None] = lambda name: None
-        """Is told of a run whose model leaves the memory, or is read anew."""
+        self.let_go: Callable[[str, LanguageModel], None] = lambda name, model: None
+        """Is told of a run and its model that leaves the memory, for others or for newer weights."""
 
     def paths(self) -> dict[str, Path]:
         """Every run by its name, as it is on the disk now."""
@@ -114,16 +114,21 @@ class Shelf:
                 from lmlab.language_model import load
 
                 held = _Opened(load(path), stamp)
-        with self._lock:
-            before = self._opened.get(name, held)
-            self._opened[name] = held
-            self._opened.move_to_end(name)
-            gone = [name] if before is not held else []
-            while len(self._opened) > MOST_OPEN:
-                gone.append(self._opened.popitem(last=False)[0])
-        for other in gone:
-            self.let_go(other)
+            gone = self._keep(name, held)
+        for other, left in gone:
+            self.let_go(other, left.model)
         return held
+
+    def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
+        """Keep a model as the one used last; which leave for it."""
+        with self._lock:
+            before = self._opened.get(name, opened)
+            self._opened[name] = opened
+            self._opened.move_to_end(name)
+            gone = [(name, before)] if before is not opened else []
+            while len(self._opened) > MOST_OPEN:
+                gone.append(self._opened.popitem(last=False))
+        return gone
 
 
 def _is_run(path: Path) -> bool:
