@@ -143,6 +143,21 @@ def test_a_score_on_what_was_trained_on_is_called_too_good(
     assert "too good" not in run_command("evaluate", runs.stars, "other.tsv").err
 
 
+def test_all_runs_of_an_ensemble_are_asked_what_they_were_trained_on(
+    runs: Runs, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    trained = json.loads(Path(runs.stars, "recipe.json").read_text())["data"]["examples"][0]
+    rows = [f"quite another film {number}\t{('pos', 'neg')[number % 2]}\n" for number in range(30)]
+    (tmp_path / "own.tsv").write_text("text\tlabel\n" + "".join(rows))
+    bert = write_toy_run(tmp_path / "bert", "bert")
+    finetune(bert, tmp_path / "own.tsv", output=tmp_path / "second", alone=True, train=TRAIN)
+    said = run_command("evaluate", "second", trained, "--with", runs.stars, "--json")
+    assert said.code == 0, said.err
+    assert f"{runs.stars} was trained on" in said.err
+    assert "second was trained on" not in said.err
+    assert json.loads(said.out)["trained_on"] > 0
+
+
 def test_what_was_held_out_is_evaluated(runs: Runs, run_command: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "set").mkdir()
     for name, count in (("train", 40), ("dev", 12), ("test", 8)):

@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from lmlab.decoding.scorer import ChainRule
+from lmlab.decoding.scoring import windows
 from lmlab.language_model import LanguageModel, load
-from lmlab.models import load_class
+from lmlab.models import create, load_class
 from lmlab.prompting import BUILTIN, ask, find_template, read_items
 from lmlab.prompting.asking import continuation_nats, with_examples
+from lmlab.prompting.fitting import tokens_seen
 from lmlab.prompting.items import Items
 from lmlab.tokenizers import train
 from standins import write_run
@@ -163,3 +165,35 @@ def test_json_lines_end_at_line_feeds_alone(tmp_path: Path) -> None:
     path.write_text('{"text": "a cat\u2028sat on the mat"}\n{"text": "the dog ran"}\n', encoding="utf-8")
     items = read_items(find_template("last-word"), path)
     assert [item.answer for item in items.asked] == [("mat",), ("ran",)]
+
+
+@pytest.mark.parametrize("task", ["sentiment", "translation"])
+def test_what_a_window_cuts_is_counted(tmp_path: Path, task: str) -> None:
+    tokenizer = train("bytes", [])
+    settings = {"vocabulary": tokenizer.vocabulary, "width": 16, "heads": 2, "layers": 1, "window": 128}
+    lm = LanguageModel(model=create("gpt2", settings).eval(), tokenizer=tokenizer)
+    template = find_template(task)
+    rows = [f"a {word} film\tpos" for word in GOOD] + [f"a {word} film\tneg" for word in BAD]
+    (tmp_path / "data.tsv").write_text("\n".join([*["text\tlabel"] * (task == "sentiment"), *rows]) + "\n")
+    items = read_items(template, tmp_path / "data.tsv")
+    none, two, many = (each.fitting for each in ask(lm, template, items, shots=[0, 2, 6], most=4).answers)
+    assert none.cut == 0
+    assert none.whole == [0] * 4
+    assert two.cut == 0
+    assert two.whole == [2] * 4
+    if task == "sentiment":  # about 40 bytes each
+        assert many.cut == 4
+        assert all(1 <= each <= 3 for each in many.whole)
+
+
+def test_tokens_before_an_answer_are_those_that_are_read() -> None:
+    for full, window in ((5, 8), (8, 8), (9, 8), (20, 8), (23, 8), (24, 7)):
+        for length in range(full):
+            starts = [
+                each.start
+                for each in windows(full, window)
+                if each.start + each.first <= length < each.start + each.length
+            ]
+            read = range(starts[0], length + 1)  # places, of which 0 is the boundary
+            assert tokens_seen(length, full, window) == sum(place > 0 for place in read)
+            assert tokens_seen(length, full, window) <= window

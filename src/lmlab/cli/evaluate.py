@@ -132,7 +132,7 @@ def _evaluate_task(
     from lmlab.data.reading.roles import parse_columns
     from lmlab.language_model import load_ensemble
     from lmlab.training.loop import choose_device
-    from lmlab.transfer.evaluation import count_trained_on, evaluate_file
+    from lmlab.transfer.evaluation import evaluate_file, find_trained_on, tell_trained_on
     from lmlab.transfer.trials import write_predictions
 
     run = runs[0]
@@ -145,12 +145,11 @@ def _evaluate_task(
         told = replace(predictor, progress=progress)
         found = evaluate_file(told, data, columns=parse_columns(columns) if columns else None)
     seconds = time.perf_counter() - begin
-    if seen := count_trained_on(run, found.examples):
-        print(
-            f"note: {run} was trained on {seen:,} of these {len(found.examples):,} examples, so the score is too good; "
-            f"that on held-out examples is in {run / 'report.html'}",
-            file=sys.stderr,
-        )
+    seen: set[int] = set()
+    for each_run in dict.fromkeys(runs):
+        if own := find_trained_on(each_run, found.examples):
+            print(tell_trained_on(each_run, len(own), len(found.examples)), file=sys.stderr)
+            seen |= own
     if output is not None:
         write_predictions(output, found.predictions, found.examples)
         print(f"wrote {output}", file=sys.stderr)
@@ -160,7 +159,7 @@ def _evaluate_task(
         values: dict[str, Any] = {name: each.value for name, each in found.values.items()}
         intervals = {name: [each.low, each.high] for name, each in found.values.items()}
         values |= {"intervals": intervals, "examples": len(found.examples), "split": found.split, "seconds": seconds}
-        values["trained_on"] = seen
+        values["trained_on"] = len(seen)
         print(json.dumps(values))
         return
     from rich.console import Console

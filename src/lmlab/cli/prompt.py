@@ -11,6 +11,7 @@ import typer
 if TYPE_CHECKING:
     from lmlab.metrics.intervals import Estimate
     from lmlab.prompting import Asked
+    from lmlab.prompting.comparing import Finetuned
 
 
 def prompt(
@@ -66,20 +67,24 @@ def prompt(
     lm = load(run, device=choose_device(device))
     with counting("asking") as progress:
         asked = ask(lm, template, items, shots=numbers, seed=seed, most=examples, progress=progress)
-    tuned = None
+    tuned, seen = None, 0
     if finetuned is not None:
         from lmlab.prompting.comparing import score_finetuned
+        from lmlab.transfer.evaluation import find_trained_on, tell_trained_on
 
         tuned = score_finetuned(load(finetuned, device=choose_device(device)), items, most=examples, seed=seed)
+        if seen := len(find_trained_on(finetuned, tuned.examples)):
+            print(tell_trained_on(finetuned, seen, len(tuned.examples)), file=sys.stderr)
+    _warn(asked, lm.writer.model.window)
     if json_:
         import json
 
-        print(json.dumps(_as_dict(asked, task, seed, tuned), ensure_ascii=False))
+        print(json.dumps(_as_dict(asked, task, seed, tuned, seen), ensure_ascii=False))
         return
     _print(asked, task, run.name, tuned, None if finetuned is None else finetuned.name)
     if show:
         first = asked.answers[-1]
-        told = f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.predicted[0]}\n"
+        told = f"\n--- the first prompt ---\n{first.prompt}\n--- answered ---\n{first.first}\n"
         sys.stdout.write("".join(each if each.isprintable() or each in "\n\t" else "\ufffd" for each in told))
 
 
@@ -93,7 +98,20 @@ def _numbers(text: str) -> list[int]:
     return numbers
 
 
-def _print(asked: Asked, task: str, run: str, tuned: Estimate | None, tuned_name: str | None) -> None:
+def _warn(asked: Asked, window: int | None) -> None:
+    """One line for each number of examples with which prompts were longer than the model's window."""
+    for each in asked.answers:
+        if each.fitting.cut:
+            few, most = each.fitting.fewest, each.fitting.most
+            fitted = f"{few}" if few == most else f"{few} to {most}"
+            print(
+                f"warning: {each.shots} shots: {each.fitting.cut:,} of {asked.items:,} prompts are longer than the "
+                f"window of {window:,} tokens and were cut at the left; {fitted} of {each.shots} examples were seen",
+                file=sys.stderr,
+            )
+
+
+def _print(asked: Asked, task: str, run: str, tuned: Finetuned | None, tuned_name: str | None) -> None:
     from rich import box
     from rich.console import Console
     from rich.table import Table
@@ -101,15 +119,20 @@ def _print(asked: Asked, task: str, run: str, tuned: Estimate | None, tuned_name
     table = Table(title=f"{task}: {asked.items:,} items", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.caption, table.caption_justify = "scores times 100, 95% intervals", "left"
     names = list(asked.answers[0].scores)
-    for name in ("", "shots", *names):
+    cut = any(answers.fitting.cut for answers in asked.answers)
+    if cut:
+        table.caption += "; cut: prompts longer than the window; seen: examples that fitted, mean"
+    for name in ("", "shots", *["cut", "seen"] * cut, *names):
         table.add_column(name, justify="left" if not name else "right")
     for answers in asked.answers:
         others = (f"{100 * answers.scores[name].value:.1f}" for name in names[1:])
-        table.add_row(run, str(answers.shots), _tell(answers.scores[names[0]]), *others)
+        held = [f"{answers.fitting.cut:,}", f"{answers.fitting.mean:.1f}"] * cut
+        table.add_row(run, str(answers.shots), *held, _tell(answers.scores[names[0]]), *others)
+    held = [""] * 2 * cut
     blank = [""] * (len(names) - 1)
-    table.add_row("commonest answer", "", _tell(asked.majority), *blank)
+    table.add_row("commonest answer", "", *held, _tell(asked.majority), *blank)
     if tuned is not None:
-        table.add_row(f"{tuned_name} (fine-tuned)", "", _tell(tuned), *blank)
+        table.add_row(f"{tuned_name} (fine-tuned)", "", *held, _tell(tuned.score), *blank)
     Console(highlight=False).print(table)
 
 
@@ -119,15 +142,20 @@ def _tell(score: Estimate) -> str:
     return f"{100 * score.value:.1f} ({100 * score.low:.1f}–{100 * score.high:.1f})"
 
 
-def _as_dict(asked: Asked, task: str, seed: int, tuned: Estimate | None) -> dict[str, object]:
+def _as_dict(asked: Asked, task: str, seed: int, tuned: Finetuned | None, seen: int) -> dict[str, object]:
     return {
         "task": task,
         "items": asked.items,
         "seed": seed,
         "shots": [
-            {"shots": each.shots, "scores": {name: score._asdict() for name, score in each.scores.items()}}
+            {
+                "shots": each.shots,
+                "scores": {name: score._asdict() for name, score in each.scores.items()},
+                "cut": each.fitting.cut,
+                "shots_seen": each.fitting.mean,
+            }
             for each in asked.answers
         ],
         "majority": asked.majority._asdict(),
-        "finetuned": None if tuned is None else tuned._asdict(),
+        "finetuned": None if tuned is None else {**tuned.score._asdict(), "trained_on": seen},
     }

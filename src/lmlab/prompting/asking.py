@@ -17,6 +17,7 @@ from lmlab.metrics.bleu import translation_metrics
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.intervals import Estimate, estimate
 from lmlab.progress import ReportProgress
+from lmlab.prompting.fitting import Fitting, fit_prompts
 from lmlab.prompting.items import Item, Items
 from lmlab.prompting.templates import NORMALISATIONS, Template
 
@@ -32,6 +33,10 @@ class Answers:
     """The main measure first."""
     prompt: str
     """The prompt of the first item, as an example."""
+    first: str
+    """The answer to it: the word for a class, or what was written."""
+    fitting: Fitting
+    """What of the prompts the model's window held."""
 
     @property
     def main(self) -> str:
@@ -77,27 +82,34 @@ def ask(
 
     found = []
     for count in shots:
-        prompts = [
-            with_examples(template, item, items.pool, shots=count, seed=[seed, number])
+        parts = [
+            draw_examples(template, item, items.pool, shots=count, seed=[seed, number])
             for number, item in enumerate(asked)
         ]
+        fitting = fit_prompts(lm, template, asked, parts)
+        prompts = [template.separator.join(each) for each in parts]
         rule = ChainRule(writer.model, writer.frame)
         if template.kind == "choose":
-            found.append(_choose(lm, rule, template, asked, prompts, count, batch, tell))
+            found.append(_choose(lm, rule, template, asked, prompts, count, fitting, batch, tell))
         else:
-            found.append(_write(lm, template, asked, prompts, count, tell))
+            found.append(_write(lm, template, asked, prompts, count, fitting, tell))
         done += len(asked)
     return Asked(answers=found, majority=_majority(template, asked, items.pool), items=len(asked))
 
 
 def with_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> str:
     """The prompt of an item after `shots` examples, which are drawn from the pool without the item itself."""
+    return template.separator.join(draw_examples(template, item, pool, shots=shots, seed=seed))
+
+
+def draw_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> list[str]:
+    """The parts of a prompt: `shots` examples, and the item."""
     if not shots:
-        return template.asks(item.fields)
+        return [template.asks(item.fields)]
     order = np.random.default_rng(seed).permutation(len(pool))
     drawn = [pool[number] for number in order[: shots + 1] if pool[number] is not item][:shots]
     shown = [template.asks(each.fields) + template.answers(each.shown) for each in reversed(drawn)]
-    return template.separator.join([*shown, template.asks(item.fields)])
+    return [*shown, template.asks(item.fields)]
 
 
 def continuation_nats(
@@ -122,6 +134,7 @@ def _choose(
     asked: Sequence[Item],
     prompts: Sequence[str],
     shots: int,
+    fitting: Fitting,
     batch: int,
     tell: ReportProgress,
 ) -> Answers:
@@ -154,7 +167,16 @@ def _choose(
         f"by {name}" if number else "accuracy": estimate(Accuracy(), predicted[name], true)
         for number, name in enumerate(order)
     }
-    return Answers(shots=shots, predicted=predicted[order[0]], true=true, scores=scores_by, prompt=prompts[0])
+    chosen = predicted[order[0]]
+    return Answers(
+        shots=shots,
+        predicted=chosen,
+        true=true,
+        scores=scores_by,
+        prompt=prompts[0],
+        first=asked[0].candidates[chosen[0]],
+        fitting=fitting,
+    )
 
 
 def _write(
@@ -163,6 +185,7 @@ def _write(
     asked: Sequence[Item],
     prompts: Sequence[str],
     shots: int,
+    fitting: Fitting,
     tell: ReportProgress,
 ) -> Answers:
     written = []
@@ -175,7 +198,15 @@ def _write(
     if template.bleu:
         bleu = translation_metrics(needs="BLEU needs")["bleu"]
         scores["bleu"] = Estimate(bleu.corpus_score(written, [[each[0] for each in true]]).score / 100, None, None)
-    return Answers(shots=shots, predicted=written, true=true, scores=scores, prompt=prompts[0])
+    return Answers(
+        shots=shots,
+        predicted=written,
+        true=true,
+        scores=scores,
+        prompt=prompts[0],
+        first=written[0],
+        fitting=fitting,
+    )
 
 
 def _first_word(text: str) -> str:

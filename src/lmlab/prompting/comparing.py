@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+from typing import NamedTuple
 
+from lmlab.data.reading.examples import Example
+from lmlab.data.reading.labelled import check_known
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.intervals import Estimate, estimate
@@ -11,7 +14,14 @@ from lmlab.prompting.items import Items
 from lmlab.tasks.predicting import answers
 
 
-def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Estimate:
+class Finetuned(NamedTuple):
+    """How good a fine-tuned run is on the items, which are these examples."""
+
+    score: Estimate
+    examples: list[Example]
+
+
+def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Finetuned:
     """The main measure of a fine-tuned run on the items that `ask` asks with the same `most` and `seed`."""
     asked = list(items.asked)
     if most is not None and most < len(asked):
@@ -20,7 +30,9 @@ def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None,
     if len(examples) < len(asked):
         raise ValueError("finetuned: these items were made from text; a fine-tuned run needs labelled examples")
     predictor = lm.predictor
+    if predictor.task.config.labels:
+        check_known(examples, predictor.task.config.labels, split="these items")
     predicted, true = answers(predictor.predict(examples), examples)
     measures = predictor.task.measures
     measure = Accuracy() if predictor.task.name == "classification" else next(iter(measures.values()))
-    return estimate(measure, predicted, true)
+    return Finetuned(estimate(measure, predicted, true), examples)

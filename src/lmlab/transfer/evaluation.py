@@ -51,13 +51,21 @@ def choose_split(path: Path, found: Labelled) -> tuple[str | None, Sequence[Exam
     return (None if train == path else find_split(train.name)), found.train
 
 
-def count_trained_on(run: Path, examples: Sequence[Example]) -> int:
-    """How many of these examples a run was trained on, as far as the file is still where it was; else 0."""
+def find_trained_on(run: Path, examples: Sequence[Example]) -> set[int]:
+    """The places of the examples that a run was trained on, as far as the file is still where it was; else none."""
     config = read_record(run).recipe.data
     if not isinstance(config, ExamplesConfig):
-        return 0
+        return set()
     try:
         trained = {tuple(texts_of(example)) for example in read(config)[0].train}
     except (ValueError, OSError):
-        return 0
-    return sum(tuple(texts_of(example)) in trained for example in examples)
+        return set()
+    return {place for place, example in enumerate(examples) if tuple(texts_of(example)) in trained}
+
+
+def tell_trained_on(run: Path, seen: int, examples: int) -> str:
+    """The note beside a score on examples that a run was trained on."""
+    return (
+        f"note: {run} was trained on {seen:,} of these {examples:,} examples, so the score is too good; "
+        f"that on held-out examples is in {run / 'report.html'}"
+    )

@@ -1,0 +1,68 @@
+"""What of a prompt a model's window holds when the answer begins."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from lmlab.decoding.scoring import windows
+from lmlab.language_model import LanguageModel
+from lmlab.prompting.items import Item
+from lmlab.prompting.templates import Template
+
+
+class Fitting(NamedTuple):
+    """How many prompts a window cut, and how many examples it left before each item."""
+
+    cut: int
+    whole: list[int]  # examples that were seen whole, item by item
+
+    @property
+    def fewest(self) -> int:
+        return min(self.whole)
+
+    @property
+    def most(self) -> int:
+        return max(self.whole)
+
+    @property
+    def mean(self) -> float:
+        return sum(self.whole) / len(self.whole)
+
+
+def fit_prompts(
+    lm: LanguageModel, template: Template, asked: Sequence[Item], prompts: Sequence[Sequence[str]]
+) -> Fitting:
+    """What the model sees of prompts, each of which is given in its parts: the examples, and the item.
+
+    It is what stands before the first token of an answer, as scorer and generator read it; where answers are to be
+    chosen from, the one that leaves the prompt least room counts.
+    """
+    tokenizer, window = lm.text_tokenizer, lm.writer.model.window
+    if window is None:
+        return Fitting(0, [len(each) - 1 for each in prompts])
+    cut, whole = 0, []
+    for item, given in zip(asked, prompts, strict=True):
+        shots = len(given) - 1
+
+        def length_with(examples: int, given: Sequence[str] = given) -> int:
+            return len(tokenizer.encode(template.separator.join(given[-1 - examples :])))
+
+        length, prompt = length_with(shots), template.separator.join(given)
+        full = tokenizer.encode_batch([prompt + template.answers(word) for word in item.candidates])
+        seen = min((tokens_seen(length, len(ids), window) for ids in full), default=min(length, window))
+        cut += seen < length
+        whole.append(shots if seen >= length else max(0, bisect_right(range(shots), seen, key=length_with) - 1))
+    return Fitting(cut, whole)
+
+
+def tokens_seen(length: int, full: int, window: int) -> int:
+    """Tokens of a prompt of `length` that are read before what follows it, in a text of `full` tokens.
+
+    The boundary stands before the text, so that token i is read at place i + 1.
+    """
+    for each in windows(full, window):
+        if each.start + each.first <= length < each.start + each.length:
+            return length if each.start == 0 else length - each.start + 1
+    return length
