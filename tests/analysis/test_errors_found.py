@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lmlab.analysis.alignment import Alignment
-from lmlab.analysis.errors import Loop, find_errors, find_loop, provoke, unaligned
+from lmlab.analysis.errors import Loop, find_errors, find_loop, find_loop_in, provoke, unaligned
 from lmlab.language_model import load
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
@@ -32,6 +32,38 @@ pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarni
 )
 def test_loops_by_hand(text: str, expected: Loop | None) -> None:
     assert find_loop(text.split()) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("sssssssssssssss", Loop(["s"], 15)),
+        ("the ssssssssss", Loop(["s"], 10)),
+        ("well ... sss --- !!!", None),
+        ("ahahahahahahah", Loop(["ah"], 7)),
+        ("thecatthecatthecat", Loop(["thecat"], 3)),
+        ("a a a bbbbbbbbbbbb", Loop(["a"], 3)),
+        ("", None),
+    ],
+)
+def test_loops_within_words_by_hand(text: str, expected: Loop | None) -> None:
+    assert find_loop_in(text) == expected
+
+
+def test_a_model_of_letters_falls_into_a_loop() -> None:
+    torch.manual_seed(0)
+    tokenizer = train("bytes", [TEXT])
+    lm = random_model("lstm", tokenizer, width=8, hidden=8, layers=1)
+    for parameter in lm.model.parameters():
+        parameter.data.zero_()
+    lm.model.output.bias.data[tokenizer.encode("s")[0]] = 9.0
+    found = find_errors(lm, ["the dog"], tokens=30)
+    assert found.lead() == "8 of 8 outputs fall into a loop."
+    assert all(each.loop == Loop(["s"], 30) for each in found.outputs)
+    for row in found.table().rows:
+        assert found.table().told(row)[4:] == ["–", "–", "–"], (
+            "nothing was counted: neither attention nor pairs of words"
+        )
 
 
 def test_what_is_dropped_and_invented_by_hand() -> None:
@@ -69,6 +101,7 @@ def test_translators_are_aligned(tmp_path: Path) -> None:
     lm = load(write_translator(tmp_path / "run"))
     found = find_errors(lm, ["the cat sat ."], tokens=10)
     assert found.aligned
+    assert all(kind.dropped is not None and kind.invented is not None for kind in found.kinds())
     assert {each.kind for each in found.outputs} == {
         "as it is", "scrambled", "doubled", "one word repeated", "syllable repeated"
     }  # fmt: skip

@@ -22,6 +22,8 @@ from lmlab.pages.inspection import Table
 
 LONGEST_UNIT = 8
 FEWEST_TIMES = 3
+LONGEST_PIECE, SHORTEST_STRETCH = 24, 10
+"""Characters of a piece that is written over and over within words, and of what it fills, so that "..." is no loop."""
 DROPPED, INVENTED = 0.15, 0.25
 """Attention that a source token gets in all, and the most that a target token gives to one source token."""
 SYLLABLE = "ag"
@@ -29,7 +31,7 @@ SHOWN = 40
 
 
 class Loop(NamedTuple):
-    """Words that are said several times in a row."""
+    """Words that are said several times in a row, or a piece of a word."""
 
     words: list[str]
     times: int
@@ -54,10 +56,11 @@ class Kind(NamedTuple):
     outputs: int
     loops: int
     copied: int
-    dropped: int
-    invented: int
-    distinct: float
-    """The share of pairs of neighbouring words that are not said twice in an output."""
+    dropped: int | None
+    invented: int | None
+    """None where there is no attention to tell them by."""
+    distinct: float | None
+    """The share of pairs of neighbouring words that are not said twice in an output; None where there is no pair."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +81,9 @@ class Errors(Viewed):
             )
             pairs = [list(pairwise(each.output.split())) for each in own]
             said, different = sum(map(len, pairs)), sum(len(set(each)) for each in pairs)
-            share = different / said if said else 1.0
-            found.append(Kind(kind, len(own), loops, copied, dropped, invented, share))
+            share = different / said if said else None
+            by_attention = (dropped, invented) if self.aligned else (None, None)
+            found.append(Kind(kind, len(own), loops, copied, by_attention[0], by_attention[1], share))
         return found
 
     def lead(self) -> str:
@@ -87,7 +91,10 @@ class Errors(Viewed):
         return f"{loops} of {len(self.outputs)} outputs fall into a loop."
 
     def notes(self) -> list[str]:
-        told = ["loop: at least three times the same words in a row; distinct: pairs of words that are not said twice"]
+        told = [
+            "loop: at least three times the same words in a row, or the same letters over ten characters or more; "
+            "distinct: pairs of words that are not said twice"
+        ]
         if self.aligned:
             told.append("dropped and invented words are told by attention: a hint, no proof")
         for each in [each for each in self.outputs if each.loop is not None][:3]:
@@ -107,10 +114,26 @@ def _cut(text: str) -> str:
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 1]}…"
 
 
-def find_loop(words: Sequence[str]) -> Loop | None:
-    """The longest stretch in which up to eight words are said three times or more in a row, if there is one."""
+def find_loop_in(text: str) -> Loop | None:
+    """A loop of words; else one of a piece of a word, which fills ten characters or more ("ssssssssssss")."""
+    if (loop := find_loop(text.split())) is not None:
+        return loop
+    best: Loop | None = None
+    for word in text.split():
+        loop = find_loop(word, longest=LONGEST_PIECE)
+        if loop is not None and (best is None or _length(loop) > _length(best)):
+            best = loop
+    return None if best is None or _length(best) < SHORTEST_STRETCH else Loop(["".join(best.words)], best.times)
+
+
+def _length(loop: Loop) -> int:
+    return len(loop.words) * loop.times
+
+
+def find_loop(words: Sequence[str], *, longest: int = LONGEST_UNIT) -> Loop | None:
+    """The longest stretch in which up to `longest` words are said three times or more in a row, if there is one."""
     best: tuple[int, Loop] | None = None
-    for unit in range(1, LONGEST_UNIT + 1):
+    for unit in range(1, longest + 1):
         same = 0
         for place in range(unit, len(words) + 1):
             if place < len(words) and words[place] == words[place - unit]:
@@ -179,7 +202,7 @@ def _continue(model: Any, tried: Sequence[tuple[str, str]], *, tokens: int) -> E
 def _output(kind: str, source: str, output: str, dropped: list[str], invented: list[str]) -> Output:
     own = {word for word in source.split() if len(word) > 2 and word.isalpha()}
     copied = sorted({word for word in output.split() if word in own})
-    return Output(kind, source, output, find_loop(output.split()), copied, dropped, invented)
+    return Output(kind, source, output, find_loop_in(output), copied, dropped, invented)
 
 
 def unaligned(alignment: Alignment) -> tuple[list[str], list[str]]:
