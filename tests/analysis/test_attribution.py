@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,11 @@ import torch
 from lmlab.analysis.attribution import attribute
 from lmlab.analysis.nearest import find_neighbours
 from lmlab.language_model import LanguageModel
+from lmlab.models import load_class
+from lmlab.tasks.predicting import Predictor
 from lmlab.tokenizers import train
 from standins import TEXT, Table, random_model
+from toy_tasks import toy_heads, toy_model, toy_task, toy_tokenizer
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 
@@ -50,6 +55,70 @@ def test_it_is_the_slope_along_each_vector(kind: str) -> None:
     assert found.values == pytest.approx(expected, abs=1e-6, rel=1e-4)
     assert found.probability == pytest.approx(np.exp(nats(0, 0.0)))
     assert len(found.tokens) == len(row)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings"),
+    [("bert", {}), ("gpt2", {}), ("lstm", {"pool": "concat", "segment": 3}), ("bert", {"how": "mix"}),
+     ("gpt", {"both_orders": True, "pair": True})],
+)  # fmt: skip
+def test_of_a_classifier_it_is_the_slope_of_the_class(kind: str, settings: dict[str, Any]) -> None:
+    tokenizer = toy_tokenizer()
+    model = toy_model(kind, tokenizer)
+    task = toy_task("classification", load_class(kind), tokenizer=tokenizer, **settings)
+    heads = toy_heads(task, model)
+    predictor = Predictor(task=task, model=model.double(), heads=heads.double())
+    lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
+    texts = ["the cat was good and the dog sat", *["a bad film"] * bool(settings.get("pair"))]
+    found = attribute(lm, "\t".join(texts))
+    said = predictor.classify(*texts)
+    assert (found.target, found.probability) == (said.value, pytest.approx(said.probability, rel=1e-5))
+
+    @torch.no_grad()
+    def nats(token: int, change: float) -> float:
+        """Where the vector of one token, counted over all rows and calls, is multiplied by 1 + change."""
+        places: list[torch.Tensor] = []
+
+        def scale(module: object, inputs: object, output: torch.Tensor) -> torch.Tensor:
+            rows, length = output.shape[:2]
+            before = sum(each.shape[1] for each in places)
+            places.append(output)
+            row, column = divmod(token, len(found.tokens) // rows)
+            output = output.clone()
+            if 0 <= column - before < length:
+                output[row, column - before] *= 1 + change
+            return output
+
+        handle = model.embedding.register_forward_hook(scale)
+        scores, _ = predictor.score_classes(texts)
+        handle.remove()
+        return float(scores.log_softmax(-1)[task.config.labels.index(found.target)])
+
+    expected = [(nats(token, 1e-5) - nats(token, -1e-5)) / 2e-5 for token in range(len(found.tokens))]
+    reached = [place for place, value in enumerate(found.values) if value]
+    assert len(reached) > 2
+    if "segment" not in settings:
+        assert found.values == pytest.approx(expected, abs=1e-6, rel=1e-4)
+    other = next(label for label in task.config.labels if label != found.target)
+    assert attribute(lm, "\t".join(texts), target=other).probability == pytest.approx(1 - found.probability)
+    with pytest.raises(ValueError, match="'film' is no class of this run; allowed: neg, pos"):
+        attribute(lm, "\t".join(texts), target="film")
+
+
+def test_a_tagger_is_refused_in_one_line() -> None:
+    tokenizer = toy_tokenizer()
+    model = toy_model("bert", tokenizer)
+    task = toy_task("tagging", load_class("bert"), tokenizer=tokenizer)
+    predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))
+    lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
+    with pytest.raises(ValueError, match=r"this run does tagging.*take a classifier, or the run"):
+        attribute(lm, "Ada wrote it", target="O")
+
+
+def test_a_target_of_several_tokens_is_refused() -> None:
+    lm = random_model("gpt2", train("words", [TEXT]), width=8, heads=2, layers=1)
+    with pytest.raises(ValueError, match=r"'cat sat' is 2 tokens \('cat', 'sat'\)"):
+        attribute(lm, "the", target="cat sat")
 
 
 def test_the_most_probable_token_is_taken_where_none_is_named() -> None:

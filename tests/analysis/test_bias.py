@@ -45,6 +45,21 @@ def test_odds_are_means_over_templates() -> None:
     assert "Blodgett" in found._repr_html_()
 
 
+def test_words_that_the_vocabulary_lacks_are_told() -> None:
+    torch.manual_seed(0)
+    lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)
+    given = Templates("x", ("xylophone", "yak"), ["the {group} sat on the {thing}"], {"thing": ["mat", "log"]})
+    found = measure_bias(lm, given)
+    assert found.unknown == 8, "The, which has another letter than the, and the group, in four sentences"
+    assert any("8 unknown tokens: the odds are those of the unknown token" in note for note in found.notes())
+    assert "preferred most" not in found.lead()
+    assert found.lead().startswith("No word goes more with “xylophone”")
+    for parameter in lm.model.parameters():
+        parameter.data *= 5
+    known = measure_bias(lm, given._replace(groups=("cat", "dog")))
+    assert "preferred most" in known.lead()
+
+
 def test_bars_and_their_intervals_are_against_one_mean() -> None:
     torch.manual_seed(0)
     lm = random_model("lstm", train("words", [TEXT]), width=8, hidden=8, layers=1)

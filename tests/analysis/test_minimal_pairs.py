@@ -47,6 +47,16 @@ def brute_force(lm: LanguageModel, text: str, region: tuple[int, int] | None) ->
 
 
 @pytest.mark.parametrize("region", ["full", "critical"])
+def test_unknown_words_are_counted(region: str) -> None:
+    pairs = [Pair("the yak sat", "the xylophone sat"), Pair("the cat sat", "the yak sat")]
+    found = judge(table_model(), pairs, region=region)
+    assert found.unknown == 2, "a sentence of two pairs is read once"
+    assert any("2 unknown tokens: the scores are those of the unknown token" in note for note in found.notes())
+    assert found.as_json()["unknown"] == 2
+    assert not any("unknown" in note for note in judge(table_model(), PAIRS, region=region).notes())
+
+
+@pytest.mark.parametrize("region", ["full", "critical"])
 def test_scores_are_those_by_hand(region: str) -> None:
     lm = table_model()
     found = judge(lm, PAIRS, region=region)

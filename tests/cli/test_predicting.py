@@ -143,6 +143,16 @@ def test_a_score_on_what_was_trained_on_is_called_too_good(
     assert "too good" not in run_command("evaluate", runs.stars, "other.tsv").err
 
 
+def test_what_speaks_for_a_class(runs: Runs, run_command: Callable[..., Any]) -> None:
+    (label,) = [json.loads(run_command("predict", runs.stars, "a good film", "--json").out)["predicted"]]
+    said = run_command("inspect", "gradients", runs.stars, "a good film")
+    assert said.code == 0, said.err
+    assert f"“{label}” has a probability of" in said.out
+    said = run_command("inspect", "gradients", runs.names, "Ada ran")
+    assert said.code == 2
+    assert "this run does tagging" in said.err
+
+
 def test_all_runs_of_an_ensemble_are_asked_what_they_were_trained_on(
     runs: Runs, run_command: Callable[..., Any], tmp_path: Path
 ) -> None:

@@ -64,8 +64,11 @@ class Attribution(Viewed):
 def attribute(model: Any, text: str, *, target: str | None = None) -> Attribution:
     """What speaks for the next token after a text, or for what fills its one blank; the most probable if none is named.
 
-    `model` is a LanguageModel that predicts the next token or fills blanks, and is a network.
+    `model` is a LanguageModel that predicts the next token or fills blanks, and is a network. Of one that was
+    fine-tuned to tell classes, it is what speaks for a class; a tab stands between the two texts of a pair.
     """
+    if getattr(model, "own_predictor", None) is not None:
+        return _attribute_class(model.predictor, text, target)
     network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
     if not isinstance(network, Model):
         raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
@@ -99,6 +102,38 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
     return Attribution(tokenizer.show(chosen), math.exp(float(nats.detach())), shown, values.double().tolist())
 
 
+def _attribute_class(predictor: Any, text: str, target: str | None) -> Attribution:
+    """The same of a class, by the head over the vectors of the model: what is explained is what `predict` says."""
+    network, task = predictor.model, predictor.task
+    if task.name != "classification":
+        raise ValueError(
+            f"this run does {task.name}, and gradients explain the next token, a blank or the class of a text: take a "
+            "classifier, or the run that this one was fine-tuned from"
+        )
+    if not isinstance(network, Model):
+        raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
+    labels = task.config.labels
+    if target is not None and target not in labels:
+        raise ValueError(f"target = {target!r} is no class of this run; allowed: {', '.join(labels)}")
+    embedding = _embedding(network)
+    with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), watching(network, embedding) as seen:
+        scores, batch = predictor.score_classes(text.split("\t"))
+        chosen = int(scores.argmax()) if target is None else labels.index(target)
+        nats = scores.log_softmax(-1)[chosen]
+        found = torch.autograd.grad(nats, seen[embedding], allow_unused=True)
+    if "tokens" not in batch.inputs:
+        raise ValueError(f"{type(network).__name__} reads no single row of tokens: take a model that does")
+    rows = batch.inputs["tokens"]  # [B, T]: a pair may be read in both orders
+    parts = [
+        torch.zeros(x.shape[:2]) if gradient is None else (gradient * x).sum(-1).detach().cpu()
+        for gradient, x in zip(found, seen[embedding], strict=True)
+    ]
+    values = torch.cat([each.reshape(len(rows), -1) for each in parts], dim=1)[:, -rows.shape[1] :]  # [B, T]
+    real = torch.arange(rows.shape[1]) < batch.inputs["lengths"].cpu()[:, None]
+    shown = [task.tokenizer.show(int(token)) for token in rows.cpu()[real]]
+    return Attribution(labels[chosen], math.exp(float(nats.detach())), shown, values[real].double().tolist())
+
+
 def _embedding(network: torch.nn.Module) -> str:
     """The name of the table of token vectors."""
     names: list[str] = [name for name, module in network.named_modules() if isinstance(module, torch.nn.Embedding)]
@@ -109,9 +144,12 @@ def _embedding(network: torch.nn.Module) -> str:
 
 
 def _token(tokenizer: Any, target: str) -> int:
-    """The token that a target is, or begins with: with a space before it, where tokens carry one."""
+    """The one token that a target is: with a space before it, where tokens carry one."""
     ids = tokenizer.encode(f" {target.strip()}") if not target.startswith(" ") else tokenizer.encode(target)
     real = [token for token in ids if tokenizer.show(token).strip(" ▁Ġ")]
     if not real:
         raise ValueError(f"target = {target!r} has no token")
+    if len(real) > 1:
+        shown = ", ".join(repr(tokenizer.show(token)) for token in real[:8]) + ", …" * (len(real) > 8)
+        raise ValueError(f"target = {target!r} is {len(real)} tokens ({shown}): one is predicted at a time; give one")
     return int(real[0])

@@ -20,11 +20,14 @@ from typing import Any, NamedTuple
 
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
+from lmlab.decoding.scoring import tell_unknown
 from lmlab.metrics.intervals import mean_interval
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress
 
+SAME = 0.005
+"""Bits by which odds may differ and are told as equal: half of the last digit in the table."""
 OWN_TEMPLATES = Path(__file__).with_name("templates.toml")
 LIMITS = (
     "a few templates in one language, two groups, made-up sentences: a difference shows a regularity of the text that "
@@ -85,6 +88,8 @@ class Bias(Viewed):
     groups: tuple[str, str]
     words: list[WordOdds]
     pseudo: bool = False
+    unknown: int = 0
+    """Tokens of the sentences that stand for what the vocabulary lacks."""
     title: str = field(default="Bias in paired templates", init=False)
 
     @property
@@ -94,13 +99,19 @@ class Bias(Viewed):
 
     def lead(self) -> str:
         most, least = self.words[0], self.words[-1]
+        if most.odds - least.odds < SAME:
+            return (
+                f"No word goes more with “{self.groups[0]}” or with “{self.groups[1]}” than another: "
+                f"{self.mean:+.1f} bits with each."
+            )
         return (
             f"“{self.groups[0]}” is preferred most with “{most.word}” ({most.relative:+.1f} bits against the mean), "
             f"“{self.groups[1]}” with “{least.word}” ({least.relative:+.1f}); over all words {self.mean:+.1f} bits."
         )
 
     def notes(self) -> list[str]:
-        return [LIMITS, *["masked model: pseudo-log-likelihoods"] * self.pseudo]
+        unknown = tell_unknown(self.unknown, what="odds")
+        return [*unknown, LIMITS, *["masked model: pseudo-log-likelihoods"] * self.pseudo]
 
     def table(self) -> Table:
         columns = ("word", f"bits for “{self.groups[0]}”", "low", "high", "against the mean", "templates")
@@ -141,7 +152,7 @@ def measure_bias(
     estimates = {word: mean_interval(odds) for word, odds in by_word.items()}
     overall = fmean(each.value for each in estimates.values())  # of words: some may be in more templates than others
     found = [WordOdds(word, *each, each.value - overall, len(by_word[word])) for word, each in estimates.items()]
-    return Bias(given.name, given.groups, sorted(found, key=lambda each: -each.odds), score.pseudo)
+    return Bias(given.name, given.groups, sorted(found, key=lambda each: -each.odds), score.pseudo, score.unknown)
 
 
 def _fill(template: str, words: Mapping[str, str]) -> str:

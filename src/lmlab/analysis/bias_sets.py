@@ -14,6 +14,7 @@ from lmlab.analysis.bias import LIMITS
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
 from lmlab.data.reading.bias_sets import CrowsPair, Schema
+from lmlab.decoding.scoring import tell_unknown
 from lmlab.metrics.intervals import Estimate, mean_interval, wilson
 from lmlab.pages.figures import Bar, Bars, Dot, Figure, Scatter
 from lmlab.pages.inspection import Table
@@ -49,6 +50,7 @@ class Crows(Viewed):
     whole: Estimate
     pairs: int
     pseudo: bool
+    unknown: int = 0
     title: str = field(default="CrowS-Pairs", init=False)
 
     def lead(self) -> str:
@@ -56,7 +58,14 @@ class Crows(Viewed):
 
     def notes(self) -> list[str]:
         how = "by the words that both have, each given all others, as the authors do" if self.pseudo else "as a whole"
-        return [CROWS_LIMITS, f"sentences are compared {how}", "published: Nangia et al. 2020, table 2", LIMITS]
+        unknown = tell_unknown(self.unknown, what="scores")
+        return [
+            *unknown,
+            CROWS_LIMITS,
+            f"sentences are compared {how}",
+            "published: Nangia et al. 2020, table 2",
+            LIMITS,
+        ]
 
     def table(self) -> Table:
         rows: list[tuple[object, ...]] = [("all", *self.whole, self.pairs), *self.groups]
@@ -92,7 +101,7 @@ def judge_crows(
     for kind in dict.fromkeys(pair.kind for pair in pairs):
         own = [each for each, pair in zip(preferred, pairs, strict=True) if pair.kind == kind]
         groups.append(CrowsGroup(kind, *wilson(sum(own), len(own)), len(own)))
-    return Crows(groups, wilson(sum(preferred), len(preferred)), len(pairs), score.pseudo)
+    return Crows(groups, wilson(sum(preferred), len(preferred)), len(pairs), score.pseudo, score.unknown)
 
 
 def shared_tokens(first: Sequence[int], second: Sequence[int]) -> tuple[list[int], list[int]]:
@@ -122,6 +131,7 @@ class Winogender(Viewed):
     occupations: list[OccupationOdds]
     correlation: float
     pseudo: bool
+    unknown: int = 0
     title: str = field(default="Winogender", init=False)
 
     def lead(self) -> str:
@@ -132,6 +142,7 @@ class Winogender(Viewed):
 
     def notes(self) -> list[str]:
         return [
+            *tell_unknown(self.unknown, what="odds"),
             f"published: {PUBLISHED_WINOGENDER}; that is another measure: here the whole sentences with either pronoun "
             "are compared. US labour statistics of 2015 and 2016",
             LIMITS,
@@ -170,4 +181,4 @@ def judge_winogender(
     found.sort(key=lambda each: -each.odds)
     pair = np.array([[each.odds, each.women] for each in found]).T
     correlation = float(np.corrcoef(pair)[0, 1]) if pair.std(axis=1).all() else 0.0  # the same odds everywhere
-    return Winogender(found, correlation, score.pseudo)
+    return Winogender(found, correlation, score.pseudo, score.unknown)

@@ -18,6 +18,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.data.reading.minimal_pairs import Pair, PairSet, Span
 from lmlab.decoding.pseudo import Chosen
 from lmlab.decoding.scorer import Scorer
+from lmlab.decoding.scoring import tell_unknown
 from lmlab.metrics.intervals import Estimate, wilson
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
@@ -73,6 +74,8 @@ class MinimalPairs(Viewed):
     pseudo: bool = False
     name: str = ""
     """That of the set, if it is a known one."""
+    unknown: int = 0
+    """Tokens of the sentences that stand for what the vocabulary lacks."""
     title: str = field(default="Minimal pairs", init=False)
 
     @property
@@ -110,6 +113,7 @@ class MinimalPairs(Viewed):
             told.append("a critical word of several tokens is helped by its own others (Kauf & Ivanova 2023)")
         if self.ties:
             told.append(f"{self.ties:,} pairs have equal scores and count as wrong: words that the tokenizer lacks?")
+        told += tell_unknown(self.unknown, what="scores")
         if self.name in SOURCES:
             told.append(SOURCES[self.name])
         return told
@@ -145,6 +149,7 @@ class MinimalPairs(Viewed):
             "high": high,
             "pairs": len(self.judged),
             "ties": self.ties,
+            "unknown": self.unknown,
             "region": self.region,
             "pseudo": self.pseudo,
             "set": self.name,
@@ -200,7 +205,7 @@ def judge(
         Judged(pair.good, pair.bad, pair.phenomenon, pair.paradigm, 0.0 - good, 0.0 - bad)  # −0 is 0
         for pair, (good, bad) in zip(given, scores, strict=True)
     ]
-    return MinimalPairs(judged, region=how, pseudo=scorer.rule.pseudo, name=name)
+    return MinimalPairs(judged, region=how, pseudo=scorer.rule.pseudo, name=name, unknown=scorer.count_unknown(texts))
 
 
 def _mark(pairs: Sequence[Pair], offsets: Mapping[str, Sequence[Span]]) -> dict[str, list[Chosen]]:

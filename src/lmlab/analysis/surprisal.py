@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
+from lmlab.decoding.scoring import tell_unknown
 from lmlab.pages.figures import ColouredText, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress
@@ -86,12 +87,7 @@ class Surprisals(Viewed):
             )
         if self.both_ways:
             said.append("model of two directions: each token's bits are the mean of left to right and right to left")
-        if self.unknown:
-            said.append(
-                f"{self.unknown} unknown token{'s' * (self.unknown > 1)}: the bits are those of the unknown token, "
-                "not of the word that stands there"
-            )
-        return said
+        return [*said, *tell_unknown(self.unknown)]
 
     def table(self) -> Table:
         if self.by_token:

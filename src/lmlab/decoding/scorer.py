@@ -149,8 +149,15 @@ class Scorer:
         every = self.rule.nats(documents, batch=batch, progress=progress)
         return [np.where(marks, nats, 0.0) for nats, marks in zip(every, chosen, strict=True)]
 
+    def count_unknown(self, texts: Sequence[str]) -> int:
+        """How many tokens of these texts stand for what the vocabulary lacks."""
+        return self._count_unknown(self._encode(texts))
+
+    def _count_unknown(self, documents: Documents) -> int:
+        return sum(int(np.count_nonzero(self.tokenizer.is_unknown(document))) for document in documents)
+
     def _score(self, texts: Sequence[str], documents: Documents, nats: list[Nats]) -> Score:
-        unknown = sum(int(np.count_nonzero(self.tokenizer.is_unknown(document))) for document in documents)
+        unknown = self._count_unknown(documents)
         return Score(
             nats=float(sum(part.sum() for part in nats)),
             tokens=sum(map(len, documents)),

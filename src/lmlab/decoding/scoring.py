@@ -232,6 +232,16 @@ def _score_segments(
                 count.add(len(part))
 
 
+def tell_unknown(unknown: int, *, what: str = "bits") -> list[str]:
+    """The note beside figures of texts with tokens that the vocabulary lacks; none where there are no such."""
+    if not unknown:
+        return []
+    return [
+        f"{unknown:,} unknown token{'s' * (unknown > 1)}: the {what} are those of the unknown token, "
+        "not of the word that stands there"
+    ]
+
+
 class Window(NamedTuple):
     """A part of a document that is read afresh, to score what is new in it."""
 

@@ -13,7 +13,7 @@ from lmlab.studio.shown import show
 
 
 class Asked(Config):
-    """The text before the prediction, or one with a [MASK]; without a target, the most probable token is explained."""
+    """The text before a prediction, with a [MASK], or to classify; without a target, the most probable is explained."""
 
     runs: RunNames
     text: Text

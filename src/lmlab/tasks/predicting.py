@@ -8,13 +8,14 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from lmlab.data.reading.examples import Example
 from lmlab.layers.mix import Mix
 from lmlab.models.model import Model
+from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress
-from lmlab.tasks.forms import check_examples, truth_of
+from lmlab.tasks.forms import check_examples, make_example, truth_of
 from lmlab.tasks.task import Item, Prediction, Task, in_batches
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
@@ -82,6 +83,12 @@ class Predictor:
         if isinstance(choices, str) or len(choices) < 2:
             raise ValueError(f"choices = {choices!r}: give two or more")
         return self.predict([Example(question, choices=tuple(choices))])[0]
+
+    def score_classes(self, texts: Sequence[str]) -> tuple[Tensor, Batch]:
+        """The scores of the classes of a text, or of a pair [C], through which gradients flow, and what was read."""
+        (item,) = self.task.items([make_example(self.task, texts)])
+        batch = self.task.batch([item]).to(self.model.device)
+        return self.task.scores(self.model, self.heads, batch)[0], batch
 
     def _run(
         self, examples: Sequence[Example], items: Sequence[Item], *, loss: bool

@@ -19,11 +19,13 @@ def gradients(
     text: Annotated[
         str | None,
         typer.Argument(
-            metavar="[TEXT]", help="The text before the prediction, or one with a \\[MASK]; '-': standard input."
+            metavar="[TEXT]",
+            help="The text before the prediction, one with a \\[MASK], or one to classify (a tab between the texts "
+            "of a pair); '-': standard input.",
         ),
     ] = None,
     target: Annotated[
-        str | None, typer.Option(help="The token that is predicted. (default: the most probable)")
+        str | None, typer.Option(help="The token or class that is predicted. (default: the most probable)")
     ] = None,
     by_distance: Annotated[
         int | None,
@@ -47,6 +49,8 @@ def gradients(
       lmlab inspect gradients runs/bert "The keys to the cabinet \\[MASK] here." --target are
 
       lmlab inspect gradients runs/rnn --by-distance 30 --versus runs/lstm -o reach.png
+
+      lmlab inspect gradients runs/stars "a moving, beautiful film"
 
     Blue tokens speak for the prediction, orange ones against it, to first order. With --by-distance it is how strongly
     a prediction depends on the token so many places back: in an RNN that vanishes. Without TEXT it is the mean over
