@@ -95,6 +95,22 @@ def test_predict() -> None:
         assert wrong.status_code == 400
 
 
+def test_sentences_are_tagged() -> None:
+    tokenizer = toy_tokenizer()
+    model, task = toy_model("bert", tokenizer), toy_task("tagging", load_class("bert"), tokenizer=tokenizer)
+    predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))
+    lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
+    with serving.serving({"ner": lm}) as server:
+        (found,) = post(server, "/v1/predict", model="ner", input="Ada ran in London.")["data"]
+        words = ["Ada", "ran", "in", "London", "."]
+        assert found["words"] == words
+        assert found["value"] == list(predictor.tag(words).value) == list(predictor.tag("Ada ran in London.").value)
+        own = {"text": ["Ada", "ran", "in", "London."]}
+        given = post(server, "/v1/predict", model="ner", input=[own, "Ada ran"])["data"]
+        assert [each["words"] for each in given] == [own["text"], ["Ada", "ran"]]
+        assert [len(each["value"]) for each in given] == [4, 2]
+
+
 def test_tokens(server: Running) -> None:
     tokenizer = server.lm("gpt2").text_tokenizer
     text = "the naïve café 😀"

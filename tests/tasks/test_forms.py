@@ -57,7 +57,7 @@ def test_texts_that_are_too_many_or_too_few(kind: str, settings: dict[str, Any],
 
 WRONG_EXAMPLES: list[tuple[str, Any, str]] = [
     ("tagging", Example("Ada ran"), "'Ada ran': tagging reads the words of a sentence"),
-    ("tagging", Example(("Ada", 3)), "tuple of str"),  # type: ignore[arg-type]
+    ("tagging", Example(("Ada", 3)), "a list of words"),  # type: ignore[arg-type]
     ("classification", Example(("Ada", "ran")), "'Ada ran': classification reads a text"),
     ("regression", Example("a", 3), "second text"),  # type: ignore[arg-type]
     ("classification", Example("a", choices=("b", "c")), "no choices"),
@@ -116,3 +116,13 @@ def test_punctuation_is_a_word_of_its_own() -> None:
         *("Ada", "saw", '"', "Venus", '"', "(", "twice", ")", ",", "in", "the", "U.S.", "today", "."),
     )
     assert split_words("... ! a-b don't") == ("...", "!", "a-b", "don't")
+
+
+def test_a_sentence_is_split_for_a_tagger_alone() -> None:
+    from lmlab.models import load_class
+    from lmlab.tasks.forms import as_task_reads
+
+    tagging, classes = (toy_task(kind, load_class("bert")) for kind in ("tagging", "classification"))
+    assert as_task_reads(tagging, "Ada ran.") == ("Ada", "ran", ".")
+    assert as_task_reads(tagging, ["Ada", "ran."]) == ("Ada", "ran.")
+    assert as_task_reads(classes, "Ada ran.") == "Ada ran."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 from fastapi import APIRouter, Query
 from pydantic import Field
@@ -34,15 +34,16 @@ def make_router(shelf: Shelf) -> APIRouter:
     @router.post("/predict")
     def predict(asked: Asked) -> Response:
         from lmlab.data.reading.examples import Example
+        from lmlab.tasks.forms import as_task_reads
 
         with shelf.using(asked.run) as model:
             predictor = model.predictor
-            tags = predictor.task.name == "tagging"
-            words: Any = tuple(asked.text.split()) if tags else asked.text
+            words = as_task_reads(predictor.task, asked.text)
             if not asked.text.strip():
                 raise ValueError("the text is empty: write something to predict from")
             example = Example(words, asked.second, tuple(asked.choices))
             (found,) = predictor.predict([example])
-            return answer({"task": predictor.task.name, "words": list(words) if tags else None, "prediction": found})
+            told = None if isinstance(words, str) else list(words)
+            return answer({"task": predictor.task.name, "words": told, "prediction": found})
 
     return router

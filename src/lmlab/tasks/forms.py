@@ -33,6 +33,13 @@ def split_words(text: str) -> tuple[str, ...]:
     return tuple(found)
 
 
+def as_task_reads(task: Task, text: str | Sequence[str]) -> str | tuple[str, ...]:
+    """A text as a task reads it: where words are tagged, those of a sentence; a list is of words already."""
+    if isinstance(text, str):
+        return split_words(text) if task.name == "tagging" else text
+    return tuple(text)
+
+
 def make_example(task: Task, texts: Sequence[str]) -> Example:
     """The texts that a user gave for one example, in their order; a ValueError says what is needed instead."""
     texts, count = list(texts), len(texts)
@@ -103,7 +110,7 @@ def _find_fault(task: str, example: Example) -> str | None:
     words = not isinstance(example.a, str)
     if task == "tagging":
         if not words or not all(isinstance(word, str) for word in example.a):
-            return "tagging reads the words of a sentence: give them as a tuple of str"
+            return "tagging reads the words of a sentence: give a list of words, each a str"
         return None
     if words:
         return f"{task} reads a text: give it as a str"

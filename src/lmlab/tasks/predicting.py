@@ -15,7 +15,7 @@ from lmlab.layers.mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress
-from lmlab.tasks.forms import check_examples, make_example, truth_of
+from lmlab.tasks.forms import check_examples, make_example, split_words, truth_of
 from lmlab.tasks.task import Item, Prediction, Task, in_batches
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
@@ -71,8 +71,8 @@ class Predictor:
         return found if several else found[0]
 
     def tag(self, words: str | Sequence[str]) -> Prediction:
-        """The tags of the words of a sentence."""
-        return self.predict([Example(tuple(words.split()) if isinstance(words, str) else tuple(words))])[0]
+        """The tags of the words of a sentence; of a str, punctuation is split off first, as `lmlab predict` does."""
+        return self.predict([Example(split_words(words) if isinstance(words, str) else tuple(words))])[0]
 
     def answer(self, question: str, context: str) -> Prediction:
         """The answer to a question, as it stands in a context."""

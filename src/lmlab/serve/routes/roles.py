@@ -12,6 +12,7 @@ from lmlab.serve.errors import APIError
 from lmlab.serve.requests import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
+from lmlab.tasks.forms import as_task_reads
 
 
 def roles(runs: Runs) -> APIRouter:
@@ -38,11 +39,7 @@ def roles(runs: Runs) -> APIRouter:
         given = body.input if isinstance(body.input, list) else [body.input]
         items = [PredictItem(text=each) if isinstance(each, str) else each for each in given]
         examples = [
-            Example(
-                tuple(each.text) if isinstance(each.text, list) else each.text,
-                each.second,
-                choices=tuple(each.choices or ()),
-            )
+            Example(as_task_reads(predictor.task, each.text), each.second, choices=tuple(each.choices or ()))
             for each in items
         ]
         found = await call(
@@ -50,7 +47,10 @@ def roles(runs: Runs) -> APIRouter:
             request,
             lambda pause: replace(predictor, progress=lambda done, total: pause()).predict(examples),
         )
-        data = [{"index": number, **_prediction(each)} for number, each in enumerate(found)]
+        data = [
+            {"index": number, **({} if isinstance(example.a, str) else {"words": example.a}), **_prediction(each)}
+            for number, (example, each) in enumerate(zip(examples, found, strict=True))
+        ]
         return {"object": "list", "model": served.name, "task": predictor.task.name, "data": data}
 
     @router.post("/v1/translate", summary="Translate texts")
