@@ -393,6 +393,12 @@ def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_pat
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in again.state_dict().items())
 
 
+def test_a_run_without_heads_yet_is_called_by_its_name(tmp_path: Path) -> None:
+    write_json(tmp_path / "task.json", {"kind": "tagging"})
+    with pytest.raises(ValueError, match=r"^ner has no head\.safetensors: .* or has not been evaluated yet$"):
+        read_mix(tmp_path, name="ner")
+
+
 def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a run directory, and its states are needed"):
         learn(place, tmp_path / "ner", settings={"states": [str(tmp_path / "nothing")]})
