@@ -222,9 +222,29 @@ def test_a_full_queue_refuses_all_or_none() -> None:
         engine.submit([make_text(), make_text()])
         with pytest.raises(OverloadedError):
             engine.submit([make_text(), make_text()])
-        engine.submit([make_text()])
+        with engine.place():
+            with pytest.raises(OverloadedError):  # the last place is kept for another
+                engine.submit([make_text()])
+            engine.submit([make_text()], kept=1)
         block.set()
         assert job.result(PATIENCE)
+
+
+def test_an_engine_that_fails_without_a_word_is_an_error_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("threading.excepthook", lambda told: None)
+    engine, told = Engine(model := make("lstm"), writer=model), list[Piece]()
+
+    def broken() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(engine, "_step", broken)
+    engine.submit(
+        [Continuation(prompt=[0], tokens=9, sampling=Sampling(), decoder=Letters(), tell=told.append)],
+    )
+    engine._thread.join(PATIENCE)
+    assert (told[-1].finish, told[-1].error) == ("error", "MemoryError")
+    with pytest.raises(ClosedError, match="MemoryError"):
+        engine.submit([])
 
 
 def test_stop_strings_end_a_text_before_them() -> None:
@@ -308,7 +328,7 @@ def test_a_place_is_kept_while_texts_are_made() -> None:
             assert engine.is_full
             with pytest.raises(OverloadedError), engine.place():
                 pass
-            engine.submit([text := make_text()])
+            engine.submit([text := make_text()], kept=1)
         assert not engine.is_full
         engine.submit([make_text()])
         assert engine.is_full

@@ -57,6 +57,7 @@ class Engine:
         self._promised = 0  # places in the queue for requests whose texts are not made yet
         self._wake = threading.Condition()
         self._closing = self._cutting = False
+        self._why = ""
         self.ready = threading.Event()
         self.failed: BaseException | None = None
         self._broken: Exception | None = None  # what a step raised while a job let the texts go on
@@ -65,13 +66,16 @@ class Engine:
 
     # What other threads call
 
-    def submit(self, texts: Sequence[Continuation]) -> None:
-        """Take texts to continue, all or none: an `OverloadedError` where the queue has no room for them."""
+    def submit(self, texts: Sequence[Continuation], *, kept: int = 0) -> None:
+        """Take texts to continue, all or none: an `OverloadedError` where the queue has no room for them.
+
+        `kept` says how many places were kept for them, by `place`.
+        """
         with self._wake:
             self._check_open()
-            if len(self._inbox) + len(texts) > self.queue:
+            if self._taken - kept + len(texts) > self.queue:
                 self._drop_cancelled()
-            if len(self._inbox) + len(texts) > self.queue:
+            if self._taken - kept + len(texts) > self.queue:
                 raise OverloadedError
             self._inbox.extend(texts)
             self.figures.waiting = len(self._inbox)
@@ -80,11 +84,16 @@ class Engine:
     @property
     def is_full(self) -> bool:
         """Whether a text that came now would be refused; told at once, whatever the engine is doing."""
-        if len(self._inbox) + self._promised < self.queue:
+        if self._taken < self.queue:
             return False
         with self._wake:
             self._drop_cancelled()
-            return len(self._inbox) + self._promised >= self.queue
+            return self._taken >= self.queue
+
+    @property
+    def _taken(self) -> int:
+        """Places in the queue that are taken, or kept for requests that are being read."""
+        return len(self._inbox) + self._promised
 
     @contextmanager
     def place(self) -> Iterator[None]:
@@ -94,11 +103,13 @@ class Engine:
             self._check_open()
         if self.is_full:
             raise OverloadedError
-        self._promised += 1
+        with self._wake:
+            self._promised += 1
         try:
             yield
         finally:
-            self._promised -= 1
+            with self._wake:
+                self._promised -= 1
 
     def call(self, function: Callable[[Callable[[], None]], T]) -> Future[T]:
         """Do something with the model in its thread; the function is given one to call now and then.
@@ -118,6 +129,7 @@ class Engine:
         """Give the places of those that were cancelled while they waited to others."""
         gone = [text for text in self._inbox if text.cancelled]
         self._inbox = deque(text for text in self._inbox if not text.cancelled)
+        self.figures.waiting = len(self._inbox)
         for text in gone:
             self._finish(text, "cancelled")
 
@@ -126,10 +138,10 @@ class Engine:
         """How many texts are being written or wait."""
         return len(self._inbox) + len(self._reading) + len(self._running) + len(self._joining)
 
-    def stop(self) -> None:
+    def stop(self, why: str = "the server is shutting down") -> None:
         """Take nothing more; what was taken goes on."""
         with self._wake:
-            self._closing = True
+            self._closing, self._why = True, why
             self._wake.notify()
 
     def close(self, *, within: float = 0.0) -> None:
@@ -143,9 +155,9 @@ class Engine:
 
     def _check_open(self) -> None:
         if self.failed is not None:
-            raise ClosedError(f"the engine has failed: {self.failed}")
+            raise ClosedError(f"the engine has failed: {_words(self.failed)}")
         if self._closing:
-            raise ClosedError("the server is shutting down")
+            raise ClosedError(self._why)
 
     # The engine's own thread
 
@@ -199,7 +211,7 @@ class Engine:
             except Exception as error:
                 self._broken = error
         if self._broken is not None:
-            raise ClosedError(f"the engine has failed: {self._broken}")
+            raise ClosedError(f"the engine has failed: {_words(self._broken)}")
 
     def _turn(self) -> None:
         """One step: let cancelled texts leave, read some of the prompts, write one token of each text."""
@@ -271,7 +283,7 @@ class Engine:
                 if self._reading and self._reading[0][0] is text:
                     self._reading.popleft()
                 if not text.finish:
-                    self._finish(text, "error", str(error) or type(error).__name__)
+                    self._finish(text, "error", _words(error))
 
     def _go_on(self, text: Continuation, state: State) -> None:
         """Let a text join the others, unless it has ended or its window is full."""
@@ -351,9 +363,14 @@ class Engine:
         others = [text for text, _ in (*self._reading, *self._joining)]
         for text in {*waiting, *others, *self._running}:
             if not text.finish:
-                text.end(finish, "the server is shutting down" if self.failed is None else str(self.failed))
+                text.end(finish, "the server is shutting down" if self.failed is None else _words(self.failed))
         for _, future in jobs:
             future.cancel()
+
+
+def _words(error: BaseException) -> str:
+    """What an error says; its name, where it says nothing."""
+    return str(error) or type(error).__name__
 
 
 def _next_of(reading: Generator[int, None, Read | None]) -> tuple[int | None, Read | None]:

@@ -10,7 +10,7 @@ MOST_TEXTS = 128
 MOST_IDS = 65536
 Name = Annotated[StrictStr, Field(max_length=200, description="a run's folder; the first one by default")] | None
 Number = Annotated[float, Field(allow_inf_nan=False)]
-TokenId = Annotated[StrictInt, Field(ge=0, lt=2**31)]
+TokenId = Annotated[StrictInt, Field(ge=0, lt=2**53)]
 Ids = Annotated[list[TokenId], Field(max_length=MOST_IDS, fail_fast=True)]
 Texts = Annotated[list[StrictStr], Field(min_length=1, max_length=MOST_TEXTS, fail_fast=True)]
 ManyIds = Annotated[list[Ids], Field(min_length=1, max_length=MOST_TEXTS, fail_fast=True)]

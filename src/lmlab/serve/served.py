@@ -10,6 +10,7 @@ from typing import Any
 
 from lmlab.decoding.writing import Writer
 from lmlab.language_model import LanguageModel
+from lmlab.models import name_of
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError
@@ -117,7 +118,7 @@ class Served:
             "object": "model",
             "created": self.created,
             "owned_by": "lmlab",
-            "kind": type(self.lm.model).__name__,
+            "kind": name_of(self.lm.model),
             "abilities": self.abilities,
             "max_model_len": getattr(self.lm.model, "window", None),
         }

@@ -9,12 +9,17 @@ from __future__ import annotations
 import asyncio
 import threading
 from dataclasses import dataclass, field
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from lmlab.models import LINEAGE
 from lmlab.serve.errors import APIError
 from lmlab.serve.served import Runs, Served, serve_run
 from lmlab.studio.shelf import Shelf, describe, read
+
+if TYPE_CHECKING:
+    from lmlab.language_model import LanguageModel
+
+LEFT = "this model has just left the memory, for others or for newer weights; ask again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,7 +48,7 @@ class ShelvedRuns(Runs):
             held = self.served.get(name)
             if held is None or held.lm is not model or held.engine.failed is not None:
                 if held is not None:
-                    held.engine.stop()
+                    held.engine.stop(LEFT)
                 held = serve_run(name, model, limits=self.limits)
                 held.get_ready()
                 self.served[name] = held
@@ -52,32 +57,36 @@ class ShelvedRuns(Runs):
     async def open(self, name: str | None) -> Served:
         return await asyncio.to_thread(self.find, name)
 
-    def end(self, name: str) -> None:
-        """Take nothing more for a run that has left the memory; texts in the writing are finished."""
+    def end(self, name: str, model: LanguageModel) -> None:
+        """Take nothing more for a model that has left the memory; texts in the writing are finished."""
         with self.lock:
-            held = self.served.pop(name, None)
-        if held is not None:
-            held.engine.stop()
+            held = self.served.get(name)
+            if held is not None and held.lm is model:
+                del self.served[name]
+                held.engine.stop(LEFT)
 
     def cards(self) -> list[dict[str, Any]]:
-        return [self.card(name) for name in self._known()]
+        return [_card(name, path) for name, path in self._known().items()]
 
     def card(self, name: str) -> dict[str, Any]:
         """What is known of a run without loading it."""
         known = self._known()
         if name not in known:
             return self.find(name).card()  # an error that says which there are
-        path = known[name]
-        told, system = describe(name, path), LINEAGE.get(str(read(path / "config.json").get("kind")))
-        return {
-            "id": name,
-            "object": "model",
-            "created": int((path / "model.safetensors").stat().st_mtime),
-            "owned_by": "lmlab",
-            "kind": system.where.partition(":")[2] if system else told["kind"],
-            "abilities": [*told["does"], *["task"] * (told["task"] is not None)],
-            "max_model_len": read(path / "config.json").get("model", {}).get("window"),
-        }
+        return _card(name, known[name])
 
     def _known(self) -> dict[str, Any]:
         return {name: path for name, path in self.shelf.paths().items() if (path / "model.safetensors").is_file()}
+
+
+def _card(name: str, path: Path) -> dict[str, Any]:
+    told, config = describe(name, path), read(path / "config.json")
+    return {
+        "id": name,
+        "object": "model",
+        "created": int((path / "model.safetensors").stat().st_mtime),
+        "owned_by": "lmlab",
+        "kind": told["kind"],
+        "abilities": [*told["does"], *["task"] * (told["task"] is not None)],
+        "max_model_len": config.get("model", {}).get("window"),
+    }

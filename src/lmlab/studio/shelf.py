@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lmlab.models import LINEAGE
 from lmlab.names import suggest
+from lmlab.serve.errors import APIError
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
@@ -32,6 +33,9 @@ LARGEST = 2**24
 """Bytes of a JSON file; what is larger is no table."""
 MOST_OPEN = 12
 """Models that are kept in memory; the one that was not used for longest goes first."""
+
+MOST_VIEWS = 24
+"""Questions about models that are answered, or wait, at once: of the server's 40 threads, others must stay free."""
 
 
 class _Opened:
@@ -51,8 +55,9 @@ class Shelf:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        self.let_go: Callable[[str], None] = lambda name: None
-        """Is told of a run whose model leaves the memory, or is read anew."""
+        self._views = threading.BoundedSemaphore(MOST_VIEWS)
+        self.let_go: Callable[[str, LanguageModel], None] = lambda name, model: None
+        """Is told of a run and its model that leaves the memory, for others or for newer weights."""
 
     def paths(self) -> dict[str, Path]:
         """Every run by its name, as it is on the disk now."""
@@ -91,9 +96,19 @@ class Shelf:
     @contextmanager
     def using(self, name: str) -> Iterator[LanguageModel]:
         """The model of a run, for this thread alone; it is read anew where the run was trained further."""
-        opened = self._open(name)
-        with opened.lock:
-            yield opened.model
+        if not self._views.acquire(blocking=False):
+            raise APIError(
+                f"{MOST_VIEWS} questions are being answered already; ask again in a moment",
+                status=503,
+                code="overloaded",
+                headers={"Retry-After": "1"},
+            )
+        try:
+            opened = self._open(name)
+            with opened.lock:
+                yield opened.model
+        finally:
+            self._views.release()
 
     def open(self, name: str) -> LanguageModel:
         """The model of a run, for passes that go on beside those of others."""
@@ -114,16 +129,21 @@ class Shelf:
                 from lmlab.language_model import load
 
                 held = _Opened(load(path), stamp)
-        with self._lock:
-            before = self._opened.get(name, held)
-            self._opened[name] = held
-            self._opened.move_to_end(name)
-            gone = [name] if before is not held else []
-            while len(self._opened) > MOST_OPEN:
-                gone.append(self._opened.popitem(last=False)[0])
-        for other in gone:
-            self.let_go(other)
+            gone = self._keep(name, held)
+        for other, left in gone:
+            self.let_go(other, left.model)
         return held
+
+    def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
+        """Keep a model as the one used last; which leave for it."""
+        with self._lock:
+            before = self._opened.get(name, opened)
+            self._opened[name] = opened
+            self._opened.move_to_end(name)
+            gone = [(name, before)] if before is not opened else []
+            while len(self._opened) > MOST_OPEN:
+                gone.append(self._opened.popitem(last=False))
+        return gone
 
 
 def _is_run(path: Path) -> bool:

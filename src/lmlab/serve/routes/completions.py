@@ -89,7 +89,7 @@ async def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
         return texts, pieces
     texts += await asyncio.to_thread(todo.continuations, _telling(pieces, texts))
     with refusing(todo.served):
-        todo.served.engine.submit(texts)
+        todo.served.engine.submit(texts, kept=1)
     return texts, pieces
 
 
