@@ -141,6 +141,17 @@ def test_what_has_no_gradients_is_told() -> None:
         attribute(lm, "the [MASK] sat [MASK]")
 
 
+def test_what_is_no_network_is_called_by_its_name_in_the_lineage() -> None:
+    tokenizer = train("words", [TEXT])
+    ngram: Any = load_class("ngram")
+    counts = ngram(ngram.Config(vocabulary=tokenizer.vocabulary))
+    lm = LanguageModel(model=counts, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=r"^ngram has no gradients: take a neural model$"):
+        attribute(lm, "the cat")
+    with pytest.raises(ValueError, match=r"^ngram has no table of token vectors"):
+        find_neighbours(lm, "cat")
+
+
 def test_neighbours_by_a_loop() -> None:
     torch.manual_seed(0)
     tokenizer = train("words", [TEXT])

@@ -290,3 +290,8 @@ def test_a_slide_knows_the_runs_that_it_names() -> None:
     link = "#/next?run=demo%2Flstm&run=x&text=a%26b"
     lecture = Lecture.model_validate({"views": [{"title": "a", "link": link}]})
     assert lecture.views[0].runs == ["demo/lstm", "x"]
+
+
+def test_tokens_that_speak_for_a_class_are_shown(client: Any, studio_runs: Path) -> None:
+    (found,) = ask(client, "why", runs=["labels"], text="a good film")["runs"]
+    assert found["found"]["target"] == lmlab.load(studio_runs / "labels").classify("a good film").value

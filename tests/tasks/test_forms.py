@@ -11,7 +11,7 @@ import torch
 
 from lmlab.data.reading.examples import Answer, Example
 from lmlab.models import load_class
-from lmlab.tasks.forms import describe, make_example, to_json, to_json_with_truth
+from lmlab.tasks.forms import as_task_reads, describe, make_example, to_json, to_json_with_truth
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Prediction, Task
 from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
@@ -119,9 +119,6 @@ def test_punctuation_is_a_word_of_its_own() -> None:
 
 
 def test_a_sentence_is_split_for_a_tagger_alone() -> None:
-    from lmlab.models import load_class
-    from lmlab.tasks.forms import as_task_reads
-
     tagging, classes = (toy_task(kind, load_class("bert")) for kind in ("tagging", "classification"))
     assert as_task_reads(tagging, "Ada ran.") == ("Ada", "ran", ".")
     assert as_task_reads(tagging, ["Ada", "ran."]) == ("Ada", "ran.")

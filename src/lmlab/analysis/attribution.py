@@ -18,6 +18,7 @@ from torch import Tensor
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.blanks import encode_blanks
 from lmlab.layers.watching import watching
+from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure
@@ -71,7 +72,7 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
         return _attribute_class(model.predictor, text, target)
     network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
     if not isinstance(network, Model):
-        raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
+        raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
     reads_on = isinstance(network, PredictsNext)
     if reads_on:
         row, place = frame.row(a=tokenizer.encode(text))["tokens"], -1
@@ -111,7 +112,7 @@ def _attribute_class(predictor: Any, text: str, target: str | None) -> Attributi
             "classifier, or the run that this one was fine-tuned from"
         )
     if not isinstance(network, Model):
-        raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
+        raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
     labels = task.config.labels
     if target is not None and target not in labels:
         raise ValueError(f"target = {target!r} is no class of this run; allowed: {', '.join(labels)}")
@@ -122,7 +123,7 @@ def _attribute_class(predictor: Any, text: str, target: str | None) -> Attributi
         nats = scores.log_softmax(-1)[chosen]
         found = torch.autograd.grad(nats, seen[embedding], allow_unused=True)
     if "tokens" not in batch.inputs:
-        raise ValueError(f"{type(network).__name__} reads no single row of tokens: take a model that does")
+        raise ValueError(f"{name_of(network)} reads no single row of tokens: take a model that does")
     rows = batch.inputs["tokens"]  # [B, T]: a pair may be read in both orders
     parts = [
         torch.zeros(x.shape[:2]) if gradient is None else (gradient * x).sum(-1).detach().cpu()
@@ -139,7 +140,7 @@ def _embedding(network: torch.nn.Module) -> str:
     names: list[str] = [name for name, module in network.named_modules() if isinstance(module, torch.nn.Embedding)]
     found: list[str] = [name for name in names if name.rpartition(".")[2] == "embedding"]
     if not found:
-        raise ValueError(f"{type(network).__name__} has no table of token vectors to take gradients at")
+        raise ValueError(f"{name_of(network)} has no table of token vectors to take gradients at")
     return found[0]
 
 
