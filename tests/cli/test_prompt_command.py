@@ -35,6 +35,7 @@ def test_prompts_that_the_window_cuts_are_told(run_command: Callable[..., Any], 
     assert said.code == 0, said.err
     assert "8 shots: 5 of 5 prompts are longer than the window of 16 tokens" in said.err
     assert "0 of 8 examples were seen" in said.err
+    assert "0 of 0 examples" not in said.err
     assert "cut" in said.out
     assert said.out.rstrip().rpartition("--- answered ---")[2].strip() in ("positive", "negative")
     few, many = json.loads(run_command(*given, "--json").out)["shots"]

@@ -104,9 +104,10 @@ def _warn(asked: Asked, window: int | None) -> None:
         if each.fitting.cut:
             few, most = each.fitting.fewest, each.fitting.most
             fitted = f"{few}" if few == most else f"{few} to {most}"
+            left = f"; {fitted} of {each.shots} examples were seen" if each.shots else ""
             print(
-                f"warning: {each.shots} shots: {each.fitting.cut:,} of {asked.items:,} prompts are longer than the "
-                f"window of {window:,} tokens and were cut at the left; {fitted} of {each.shots} examples were seen",
+                f"warning: {each.shots} shot{'s' * (each.shots != 1)}: {each.fitting.cut:,} of {asked.items:,} prompts "
+                f"are longer than the window of {window:,} tokens and were cut at the left{left}",
                 file=sys.stderr,
             )
 
