@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +46,20 @@ def is_fresh(path: Path) -> bool:
     begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
     temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
     return not entries or (".lock" in entries and entries <= {".lock", *begun, *temporary})
+
+
+def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-o") -> None:
+    """A ValueError where a folder that is made or replaced is, or holds, something that is read for it.
+
+    Inputs are files, folders and globs; links are followed.
+    """
+    target = path.resolve()
+    for given in inputs:
+        full = os.path.expanduser(given)
+        for name in (full, *(glob.glob(full, recursive=True) if glob.has_magic(full) else ())):
+            source = Path(name).resolve()
+            if target == source or target in source.parents:
+                raise ValueError(f"{option} {path} is, or holds, {given}, which is read: choose another folder")
 
 
 def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:

@@ -14,12 +14,13 @@ from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
-from lmlab.own_files import BESIDE, check_place
+from lmlab.own_files import BESIDE, check_not_read, check_place
 from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
-from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan
+from lmlab.transfer.target_text import check_tuned, tuned_for
+from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan, plan_language
 
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
@@ -171,15 +172,19 @@ def finetune_trial(
     told: Callable[[Result], None] = lambda result: None,
 ) -> Finetuned | None:
     """As `finetune`, with the data read already; None where it was interrupted."""
-    check_not_read(path, trial, data)
+    first = plan(trial, data)
+    check_not_read(path, first.inputs())
     if resume and not path.exists():
         raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to begin it")
     check_place(path, overwrite=overwrite or resume, go_on="--resume")
+    if trial.how == "ulmfit":
+        check_tuned(tuned_for(path), plan_language(trial, data), overwrite=overwrite, owner=path)
     others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
     others += [] if alone else beside(trial, data, seeds=seeds)
-    planned = [plan(each, data) for each in (trial, *others)]
+    for each in others:
+        plan(each, data)
     results = []
-    measures = measures_of(planned[0].objective)
+    measures = measures_of(first.objective)
     for result in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
         results.append(result)
         told(result)
@@ -198,14 +203,6 @@ def finetune_trial(
     study = describe("run", data, results, check=check)
     study.write(path)
     return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
-
-
-def check_not_read(path: Path, trial: Trial, data: TaskData) -> None:
-    """A ValueError where the run or the examples that are read would be written over."""
-    for given in (str(trial.origin), *data.config.paths()):
-        source, target = Path(given).resolve(), path.resolve()
-        if target == source or target in source.parents:
-            raise ValueError(f"-o {path} is, or holds, {given}, which is read: choose another folder")
 
 
 def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:

@@ -26,7 +26,7 @@ from lmlab.training.progress import Progress
 from lmlab.transfer.bodies import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
-from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune
+from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune, tuned_for
 
 PREDICTIONS = "predictions.jsonl"
 
@@ -101,9 +101,14 @@ def carry_out(
     note = trial.note
     own, recipe = data.taken(trial), plan(trial, data)
     if trial.how == "ulmfit":
-        place = tuned or path.with_name(f"{path.name}{ENDING}")
+        place = tuned or tuned_for(path)
         language = tune(
-            plan_language(trial, data), place, overwrite=overwrite, reporter=reporter, interrupted=interrupted
+            plan_language(trial, data),
+            place,
+            overwrite=overwrite,
+            owner=path,
+            reporter=reporter,
+            interrupted=interrupted,
         )
         if language is None:
             return None
