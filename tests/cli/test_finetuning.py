@@ -333,6 +333,26 @@ BAD = {
 }
 
 
+@pytest.mark.parametrize("batch", ["0", "-1", "2.5", "many"])
+@pytest.mark.parametrize("command", ["finetune", "tagger", "compare"])
+def test_a_batch_of_nothing(
+    place: Place, run_command: Callable[..., Any], tmp_path: Path, batch: str, command: str
+) -> None:
+    """Nothing that is derived from it is complained of, and nothing is divided by it."""
+    begin = {
+        "finetune": ("finetune", str(place.bert), str(place.reviews)),
+        "tagger": ("finetune", "tagger", str(place.tagged)),
+        "compare": ("compare", str(place.reviews), "--runs", str(place.bert)),
+    }[command]
+    said = run_command(*begin, "-o", "new", "--set", f"train.batch={batch}")
+    assert said.code == 2
+    error = said.err[said.err.index("error: ") :]
+    assert error.startswith("error: train.batch = ")
+    assert "warmup" not in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_input_is_one_line_and_nothing_is_written(
     case: str, place: Place, run_command: Callable[..., Any], tmp_path: Path

@@ -23,6 +23,7 @@ from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
 from lmlab.training.loop import choose_device
 from lmlab.training.progress import Progress
+from lmlab.training.settings import TrainConfig
 from lmlab.transfer.bodies import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
@@ -137,6 +138,7 @@ def plan_language(trial: Trial, data: TaskData) -> Recipe:
 
 def plan(trial: Trial, data: TaskData) -> Recipe:
     """The recipe of a trial; a ValueError says what is wrong with its settings."""
+    build(TrainConfig, trial.train, where="train")  # by themselves, before others are derived from them
     own = data.taken(trial)
     labels = labels_of(data.labelled)  # all of them, even where the examples that are taken lack some
     planner = partial(plan_body, model=trial.model) if is_body(trial.origin) else plan_finetuning
