@@ -136,6 +136,7 @@ def finetune(
     if check:
         _tell_check(told, json_=json_)
         return
+    told.require_held_out()
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/task (--check only looks)")
     given: dict[str, Any] = {"crf": crf or None, "pool": pool}

@@ -132,6 +132,7 @@ def finetune(
             raise ValueError(f"{name} = {value!r}: give a path as a str or a Path")
     data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns)
     told = check_data(Path(run), found)
+    told.require_held_out()
     further, training = dict(settings or {}), dict(train or {})
     for table, group, name in ((further, "settings", "how"), (training, "train", "seed")):
         if name in table:
