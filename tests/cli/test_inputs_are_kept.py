@@ -156,3 +156,121 @@ def test_a_language_model_of_the_user_is_no_part_of_what_began_with_it(
     assert said.code == 2
     assert "holds another run, which is not replaced" in said.err
     assert content(here) == before
+
+
+# Studies
+
+CURVE = ("finetune", "general", "reviews.tsv", "--examples", "4,all", "-o", "study")
+COMPARISON = ("compare", "reviews.tsv", "--runs", "general,other", "--how", "frozen,full", "-o", "study")
+FEW = ("--set", "train.budget=2steps", "--set", "train.evaluations=1")
+
+
+def replaced(command: tuple[str, ...], old: str, new: str) -> list[str]:
+    return [new if part == old else part for part in command]
+
+
+def check_refused(said: Any, names: str, before: dict[str, bytes], here: Path) -> None:
+    assert said.code == 2, said
+    assert f"study was begun with other settings ({names})" in said.err
+    assert content(here) == before
+
+
+def test_a_curve_is_not_gone_on_with_as_another(here: Path, run_command: Callable[..., Any]) -> None:
+    said = run_command(*CURVE, *FEW)
+    assert said.code == 0, said.err
+    assert write_reviews(here / "others.tsv", count=56)
+    before = content(here)
+    for command, names in (
+        ((*CURVE, *FEW, "--epochs", "2"), "epochs"),
+        ((*CURVE, *FEW, "--how", "frozen"), "how"),
+        ((*CURVE, *FEW, "--set", "train.rate=0.5", "--set", "objective.dropout=0.3"), "objective.dropout, train.rate"),
+        ((*CURVE, *FEW[:2]), "train.evaluations"),
+        ((*replaced(CURVE, "general", "other"), *FEW), "runs"),
+        ((*replaced(CURVE, "reviews.tsv", "others.tsv"), *FEW), "data"),
+        ((*replaced(CURVE, "4,all", "4"), *FEW), "examples"),
+        ((*CURVE, *FEW, "--seed", "1"), "seeds"),
+        ((*CURVE[:3], "--how", "frozen", "--layers", "all", "-o", "study", *FEW), "kind, how, layers, examples"),
+    ):
+        check_refused(run_command(*command, "--resume"), names, before, here)
+    scores = (here / "study" / "scores.json").read_bytes()
+    trial = here / "study" / "trials" / "general-full-all-seed-0.json"
+    kept = trial.read_bytes()
+    said = run_command(*replaced(CURVE, "general", str(here / "general")), *FEW, "--device", "cpu", "--resume")
+    assert said.code == 0, "the same by another path, and on another device"
+    assert trial.read_bytes() == kept
+    said = run_command(*replaced(CURVE, "4,all", "4,8,all"), *FEW, "--seeds", "2", "--resume")
+    assert said.code == 0, said.err
+    assert trial.read_bytes() == kept, "what was done stays"
+    assert (here / "study" / "scores.json").read_bytes() != scores
+    check_refused(run_command(*CURVE, *FEW, "--resume"), "seeds, examples", content(here), here)
+    assert run_command(*CURVE, *FEW, "--epochs", "2", "--overwrite").code == 0
+    assert run_command(*CURVE, *FEW, "--epochs", "2", "--resume").code == 0
+
+
+def test_a_comparison_is_not_gone_on_with_as_another(here: Path, run_command: Callable[..., Any]) -> None:
+    said = run_command(*COMPARISON, *FEW)
+    assert said.code == 0, said.err
+    before = content(here)
+    for command, names in (
+        ((*replaced(COMPARISON, "general,other", "other"), *FEW), "runs"),
+        ((*replaced(COMPARISON, "frozen,full", "full,scratch"), *FEW), "how"),
+        ((*COMPARISON, *FEW, "--epochs", "3"), "epochs"),
+    ):
+        check_refused(run_command(*command, "--resume"), names, before, here)
+    (here / "study" / "study.json").unlink()  # as of a study before it was kept
+    before = content(here)
+    command = (*replaced(COMPARISON, "general,other", "other"), *FEW, "--resume")
+    check_refused(
+        run_command(*command),
+        "trials/general-frozen-all-seed-0.json, trials/general-full-all-seed-0.json",
+        before,
+        here,
+    )
+    assert run_command(*replaced(COMPARISON, "frozen,full", "full,frozen"), *FEW, "--resume").code == 0
+
+
+def test_a_study_that_was_interrupted_is_gone_on_with_as_it_was_begun(
+    here: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lmlab import run
+
+    real, made = run.start, []
+
+    def stop_at_the_second(*arguments: Any, **options: Any) -> Any:
+        if made:
+            raise KeyboardInterrupt
+        made.append(real(*arguments, **options))
+        return made[0]
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "start", stop_at_the_second)
+        assert run_command(*CURVE, *FEW).code == 130
+    assert not (here / "study" / "scores.json").exists()
+    check_refused(run_command(*CURVE, *FEW, "--epochs", "2"), "epochs", content(here), here)
+    assert run_command(*CURVE, *FEW).code == 0
+
+
+def test_nothing_is_left_of_a_study_that_could_not_begin(
+    here: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from lmlab import run
+
+    def fail(*arguments: Any, **options: Any) -> Any:
+        raise ValueError("no such device")
+
+    before = sorted(here.rglob("*"))
+    with monkeypatch.context() as patched:
+        patched.setattr(run, "start", fail)
+        assert run_command(*replaced(CURVE, "study", "new/study"), *FEW).code == 2
+    assert sorted(here.rglob("*")) == before
+
+
+def test_seeds_of_a_run_are_not_left_out(here: Path, run_command: Callable[..., Any]) -> None:
+    command = ("finetune", "general", "reviews.tsv", "-o", "stars", *STEPS)
+    assert run_command(*command, "--seeds", "2").code == 0
+    before = content(here)
+    said = run_command(*command, "--resume")
+    assert said.code == 2
+    assert "stars was begun with other settings (seeds)" in said.err
+    assert content(here) == before
+    assert run_command(*command, "--seeds", "3", "--resume").code == 0

@@ -15,10 +15,11 @@ from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
 from lmlab.own_files import BESIDE, check_not_read, check_place
+from lmlab.storage import read_json
 from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
-from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
+from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, measure_baselines
 from lmlab.transfer.target_text import check_tuned, tuned_for
 from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan, plan_language
 
@@ -178,6 +179,8 @@ def finetune_trial(
     if resume and not path.exists():
         raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to begin it")
     check_place(path, overwrite=overwrite or resume, go_on="--resume")
+    if resume:
+        check_seeds(path, trial, seeds=seeds)
     if trial.how == "ulmfit":
         check_tuned(tuned_for(path), plan_language(trial, data), overwrite=overwrite, owner=path)
     others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
@@ -204,6 +207,17 @@ def finetune_trial(
     study = describe("run", data, results, check=check)
     study.write(path)
     return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
+
+
+def check_seeds(path: Path, trial: Trial, *, seeds: int) -> None:
+    """A ValueError where seeds of a run that is gone on with would be left out of its scores."""
+    if not (path / SCORES).is_file():
+        return
+    told = [each for each in read_json(path / SCORES).get("results", ()) if each.get("how") == trial.how]
+    if {each["seed"] for each in told} - set(range(trial.seed, trial.seed + seeds)):
+        raise ValueError(
+            f"{path} was begun with other settings (seeds): go on with the same ones, or replace it with --overwrite"
+        )
 
 
 def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:

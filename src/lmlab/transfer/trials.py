@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -224,13 +225,10 @@ def carry_out_all(
         if trial.how == "ulmfit":
             plan_language(trial, data)
     for trial in trials:
-        result_path, path = folder / f"{trial.name}.json", folder / trial.name
-        key = _key(trial, data)
-        if result_path.is_file():
-            found = read_json(result_path)
-            if found.get("key") == key:
-                yield trial, build(Result, found["result"], where=str(result_path))
-                continue
+        result_path, path = result_file(folder, trial), folder / trial.name
+        if is_done(result_path, trial, data):
+            yield trial, build(Result, read_json(result_path)["result"], where=str(result_path))
+            continue
         if interrupted():
             return
         anew = is_run(path) and not _may_go_on(path, result_path, trial, data)
@@ -241,7 +239,7 @@ def carry_out_all(
         result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=anew, tuned=tuned)
         if result is None:
             return
-        write_json(result_path, {"key": key, "result": result.model_dump()})
+        write_json(result_path, {"key": _key(trial, data), "result": result.model_dump()})
         for name in ("model.safetensors", "head.safetensors", "last", "previous", "checkpoints"):
             remove(path / name)
         yield trial, result
@@ -252,10 +250,26 @@ def _may_go_on(path: Path, result_path: Path, trial: Trial, data: TaskData) -> b
     return not result_path.is_file() and not find_changes(path, plan(trial, data), data.taken(trial))
 
 
-def _key(trial: Trial, data: TaskData) -> str:
-    """What a result depends on: the trial, and where its data and weights are."""
+def result_file(folder: Path, trial: Trial) -> Path:
+    """Where the result of a trial is kept, in the folder of all trials."""
+    return folder / f"{trial.name}.json"
+
+
+def is_done(path: Path, trial: Trial, data: TaskData) -> bool:
+    """Whether a file holds the result of this very trial."""
+    if not path.is_file():
+        return False
+    plain = repr(trial)  # what keys were made of before 0.5.0
+    return read_json(path).get("key") in (_key(trial, data), _key(trial, data, said=plain))
+
+
+def _key(trial: Trial, data: TaskData, *, said: str | None = None) -> str:
+    """What a result depends on: the trial, its data and weights; wherever they are, and on whatever device."""
     weights = trial.origin / "manifest.json"
-    content = [fingerprint_of(data.labelled), weights.read_text() if weights.is_file() else "", repr(trial)]
+    train = {name: value for name, value in trial.train.items() if name != "device"}
+    plain = {**vars(trial), "origin": trial.origin.name, "train": train}
+    said = said or json.dumps(plain, sort_keys=True, default=str)
+    content = [fingerprint_of(data.labelled), weights.read_text() if weights.is_file() else "", said]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 

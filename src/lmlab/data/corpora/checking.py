@@ -141,7 +141,7 @@ class Check:
 def check(
     labelled: Labelled, *, tokenizer: Tokenizer | None = None, frame_overhead: int = 0, window: int | None = None
 ) -> Check:
-    """Look at labelled examples as they came: leaks are counted, and all other figures are of what is left without them.
+    """Look at labelled examples as they came: leaks are counted, and the other figures are of what is left.
 
     `frame_overhead` are the tokens that a model's frame adds to a text, `window` the most that it reads. Lengths and
     words are looked at in a sample, spread evenly, where there are many.
