@@ -28,7 +28,7 @@ def _private_cache(tmp_path_factory: pytest.TempPathFactory) -> None:
     os.environ["LMLAB_CACHE"] = str(tmp_path_factory.mktemp("cache"))
 
 
-@pytest.fixture(autouse=True, scope="session")
+@pytest.fixture(autouse=True, scope="module")
 def _threads_as_asked_for() -> Iterator[None]:
     """A test that changes the number of threads, and leaves it so, would take it from all that follow."""
     yield

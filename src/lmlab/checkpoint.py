@@ -100,23 +100,23 @@ def load_heads(run: str | Path, heads: nn.Module) -> None:
     load_weights(heads, read_heads(run), source=Path(run) / HEADS, into="these heads")
 
 
-def read_heads(run: str | Path) -> dict[str, Tensor]:
-    """The weights of the heads that a run has learnt, by name."""
+def read_heads(run: str | Path, *, name: str | None = None) -> dict[str, Tensor]:
+    """The weights of the heads that a run has learnt, by name; an error calls the run by `name`, or by its path."""
     run = Path(run)
     if not (run / HEADS).is_file():
-        raise ValueError(f"{run} has no {HEADS}: it was not trained for a task")
+        raise ValueError(f"{name or run} has no {HEADS}: it was not trained for a task, or has not been evaluated yet")
     return _best_weights(run, HEADS)
 
 
 def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tensor]]:
     """The task of a run, and the `scores` and `gamma` of the mix of layers that it has learnt, in heads or body.
 
-    Errors call the run by `name`, or by its path.
+    Refusals call the run by `name`, or by its path; of a damaged file they tell the path.
     """
     name = name or str(run)
     if not (run / TASK).is_file():
         raise ValueError(f"{name} has not learnt a task: lmlab finetune RUN DATA -o {name} --how mix")
-    found = read_heads(run)
+    found = read_heads(run, name=name)
     if "mix.scores" not in found and (run / "config.json").is_file():
         found = with_new_names(_best_weights(run), load_class(read_json(run / "config.json")["kind"]))
     if "mix.scores" not in found:

@@ -29,6 +29,7 @@ from lmlab.tokenizers.word_vectors import read_word_vectors
 from lmlab.training.costs import Cost, Meter
 from lmlab.training.loop import plan_steps
 from lmlab.training.progress import Progress
+from lmlab.training.randomness import own_randomness
 from lmlab.training.weight_average import check_average
 
 
@@ -91,13 +92,17 @@ class FineTuning(Training):
     ) -> tuple[Progress, Parameters]:
         if self.task.config.trains_model:
             try:
-                self._complete(path, reporter, interrupted)
+                with own_randomness(
+                    self.learner.device, seed=0
+                ):  # whether read or found in the cache, the run is the same
+                    self._complete(path, reporter, interrupted)
             except InterruptedReadingError:
                 return self._interrupted(path)
             return super().carry_out(path, reporter, interrupted, begin)
         meter = Meter(self.learner.device)
         try:
-            flops = self._read_examples(path, reporter, interrupted)
+            with own_randomness(self.learner.device, seed=0):
+                flops = self._read_examples(path, reporter, interrupted)
         except InterruptedReadingError:
             return self._interrupted(path)
         reading = meter.lap()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ import torch
 from lmlab.analysis.attribution import attribute
 from lmlab.analysis.nearest import find_neighbours
 from lmlab.language_model import LanguageModel
+from lmlab.models import load_class
 from lmlab.tokenizers import train
 from standins import TEXT, Table, random_model
 
@@ -70,6 +73,17 @@ def test_what_has_no_gradients_is_told() -> None:
     )
     with pytest.raises(ValueError, match="2 blanks"):
         attribute(lm, "the [MASK] sat [MASK]")
+
+
+def test_what_is_no_network_is_called_by_its_name_in_the_lineage() -> None:
+    tokenizer = train("words", [TEXT])
+    ngram: Any = load_class("ngram")
+    counts = ngram(ngram.Config(vocabulary=tokenizer.vocabulary))
+    lm = LanguageModel(model=counts, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match=r"^ngram has no gradients: take a neural model$"):
+        attribute(lm, "the cat")
+    with pytest.raises(ValueError, match=r"^ngram has no table of token vectors"):
+        find_neighbours(lm, "cat")
 
 
 def test_neighbours_by_a_loop() -> None:

@@ -120,5 +120,5 @@ def test_what_has_no_gradients_is_told() -> None:
     with pytest.raises(ValueError, match=r"3 tokens of text for one: give more than 5"):
         read_gradients({"one": gpt2}, TEXT[:3], distance=5)
     masked = random_model("bert", train("wordpiece:120", [TEXT]), width=8, heads=2, layers=1, window=12)
-    with pytest.raises(ValueError, match="masked: Bert has no gradients from the next token"):
+    with pytest.raises(ValueError, match="masked: bert has no gradients from the next token"):
         read_gradients({"masked": masked}, TEXT, distance=5)

@@ -35,7 +35,6 @@ def as_it_is(state: Any) -> Any:
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))
 @torch.no_grad()
 def test_texts_join_and_leave(name: str, settings: dict[str, Any], keep: Callable[[Any], Any]) -> None:
-    torch.set_num_threads(1)
     model = reader(name, **settings)
     texts = [tokens(20, seed=seed) for seed in range(4)]
     read, by_themselves = [7, 2, 11, 5], {}

@@ -25,7 +25,6 @@ def inputs_of(model: Any) -> dict[str, Tensor]:
 
 @pytest.fixture(params=NETWORKS)
 def model(request: pytest.FixtureRequest) -> Any:
-    torch.set_num_threads(1)
     return make(request.param)
 
 

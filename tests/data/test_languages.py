@@ -13,9 +13,11 @@ import pytest
 
 from lmlab.data.batches.mixed import Mixed, apportion
 from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, shares_of
+from lmlab.data.corpora.text import prepare_text
 from lmlab.data.reading.labels import by_language
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
+from lmlab.tokenizers import Tokenizer, TokenizerWarning, train
 
 ENGLISH = "".join(f"the cat number {i} sat on the mat and looked at the moon.\n" for i in range(400))
 GERMAN = "".join(f"die Katze Nummer {i} saß auf der Matte.\n" for i in range(60))
@@ -112,6 +114,58 @@ def test_words_that_are_spelled_have_one_number_in_all_languages(texts: dict[str
         sources, tokenizer=corpus.tokenizer, alpha=0.5, split=(1.0, 0.0, 0.0), cache=tmp_path / "cache"
     )
     assert given.fingerprint == corpus.fingerprint
+
+
+def test_words_are_looked_for_once(texts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tokenizer that has all words, as that of a run, is taken as it is; a word of both languages has one number."""
+    sources = {name: [str(path)] for name, path in texts.items()}
+    given = train("spelled:4", ["the cat"])
+
+    def prepare(tokenizer: Tokenizer) -> Any:
+        return prepare_languages(sources, tokenizer=tokenizer, alpha=0.5, cache=tmp_path / "cache")
+
+    corpus = prepare(given)
+    own = corpus.tokenizer
+    assert own.encode("the cat") == given.encode("the cat")
+    words = {word for text in (ENGLISH, GERMAN) for word in text.split()}
+    assert max(own.encode(" ".join(sorted(words)))) < own.vocabulary <= given.vocabulary + len(words)
+    asked: list[object] = []
+
+    def counting(paths: Any, **settings: Any) -> Any:
+        asked.append(settings["tokenizer"])
+        return prepare_text(paths, **settings)
+
+    monkeypatch.setattr("lmlab.data.corpora.languages.prepare_text", counting)
+    assert prepare(own).fingerprint == corpus.fingerprint
+    assert asked == [own, own], "once for each language"
+
+
+def test_too_many_words(texts: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of a language that come too late are unknown, which is told; those of all languages are an error."""
+    sources = {name: [str(path)] for name, path in texts.items()}
+    given = train("spelled:4", ["the cat"])
+
+    def prepare(cache: str) -> Any:
+        return prepare_languages(
+            sources, tokenizer=given, alpha=0.5, split=(1.0, 0.0, 0.0), documents="lines", cache=tmp_path / cache
+        )
+
+    monkeypatch.setattr("lmlab.tokenizers.training.MOST_COUNTED", 50)
+    with pytest.warns(TokenizerWarning, match="more than 50 different words: those that come later"):
+        corpus = prepare("a")
+    for name, text in (("en", ENGLISH), ("de", GERMAN)):
+        ids = corpus.train.parts()[name].tokens
+        assert int(ids.max()) < corpus.tokenizer.vocabulary
+        shown = [corpus.tokenizer.show(token) for token in ids.tolist() if token != corpus.tokenizer.boundary]
+        pairs = set(zip(shown, text.split(), strict=True))
+        assert {found for found, word in pairs if found != word} == {"<unk>"}
+        assert 51 <= sum(found == word for found, word in pairs) < 60
+    monkeypatch.setattr("lmlab.data.corpora.languages.MOST_COUNTED", 50)
+    with (
+        pytest.warns(TokenizerWarning),
+        pytest.raises(ValueError, match=r"en, de have more than 50 different words.*--tokenizer bpe"),
+    ):
+        prepare("b")
 
 
 def test_the_languages_of_validation_must_be_those_of_the_text(texts: dict[str, Path]) -> None:

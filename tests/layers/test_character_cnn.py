@@ -93,3 +93,28 @@ def test_too_many_words_are_not_remembered(network: CharacterCNN, monkeypatch: p
     with torch.no_grad():
         torch.testing.assert_close(layer(tokens), SpelledTokens(network, once=False)(tokens), atol=CLOSE, rtol=CLOSE)
     assert layer._kept is None
+
+
+def test_a_word_that_is_remembered_while_the_memory_grows_has_its_vector(network: CharacterCNN) -> None:
+    """Another thread writes a vector and its flag just after one of the two was copied."""
+    layer = SpelledTokens(network)
+    with torch.no_grad():
+        layer(torch.tensor([[0, 1, 7]]))
+        assert layer._kept is not None
+        weights, vectors, there = layer._kept
+        assert len(there) == 8
+        right = layer._compute(torch.tensor([5]))
+
+        class Watched(Tensor):
+            @classmethod
+            def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+                with torch._C.DisableTorchFunctionSubclass():
+                    found = func(*args, **(kwargs or {}))
+                    if func is Tensor.__setitem__:
+                        vectors[5], there[5] = right[0], True
+                return found
+
+        layer._kept = (weights, vectors.as_subclass(Watched), there.as_subclass(Watched))
+        found = layer(torch.tensor([[5, 9]]))
+        assert there[5], "the other thread came between"
+        torch.testing.assert_close(found[0, :1], right, atol=20 * CLOSE, rtol=20 * CLOSE)

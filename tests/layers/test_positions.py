@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window, sinusoids
+from lmlab.layers.waves import FIRST, Waves
 
 
 @pytest.mark.parametrize("width", [2, 8, 7])
@@ -39,3 +40,19 @@ def test_the_window_has_an_end() -> None:
     check_window(8, 2, 10)
     with pytest.raises(ValueError, match="3 tokens after the 8 already read do not fit into a window of 10"):
         check_window(8, 3, 10)
+
+
+def test_a_table_of_waves_that_grows_twice_at_once_keeps_the_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While one text needs a longer table, another that needs one still longer comes between."""
+    waves = Waves(6)
+    make = waves._make
+
+    def interrupted(count: int) -> torch.Tensor:
+        monkeypatch.setattr(waves, "_make", make)
+        waves(0, 8 * FIRST)
+        return make(count)
+
+    monkeypatch.setattr(waves, "_make", interrupted)
+    found = waves(1, FIRST)
+    torch.testing.assert_close(found, sinusoids(torch.arange(1, FIRST + 1), 6))
+    assert len(waves.table) == 8 * FIRST

@@ -34,7 +34,7 @@ def test_names_show_what_they_give() -> None:
 
 
 def test_unknown_names_are_told() -> None:
-    with pytest.raises(ValueError, match=r"GPT2 has no part 'block\.0'.*blocks\.0"), watching(model(), "block.0"):
+    with pytest.raises(ValueError, match=r"the model has no part 'block\.0'.*blocks\.0"), watching(model(), "block.0"):
         pass
 
 

@@ -104,6 +104,15 @@ def test_frequent_words_are_left_out_and_negatives_follow_the_power() -> None:
     assert drawn == pytest.approx(shares**0.75 / (shares**0.75).sum(), abs=0.015)
 
 
+def test_words_that_the_counted_text_lacks_are_left_out() -> None:
+    """Validation may have words with numbers past those of the training text."""
+    objective = opened(np.array([1, 2, 4] * 20), subsample=0)
+    batch = objective.batch(torch.tensor([[1, 7, 2, 3, 4, 9, 1], [8, 8, 8, 8, 8, 8, 8]]))
+    assert batch.inputs["lengths"].tolist() == [3, 0]
+    assert batch.inputs["tokens"][0].tolist() == [1, 2, 4]
+    assert set(drawn_in(batch).ravel()) <= {1, 2, 4}
+
+
 def test_unknown_words_and_line_ends_are_no_words() -> None:
     tokenizer: Any = SimpleNamespace(boundary=1, unknown=0)
     objective = Neighbours(NeighboursConfig(subsample=0), tokenizer)

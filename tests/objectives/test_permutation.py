@@ -131,6 +131,40 @@ def test_half_of_the_rows_are_read_backwards(tokenizer: Tokenizer) -> None:
         task.loader(split, batch=4, window=24, seed=0, streams=False)
 
 
+def test_spans_of_backward_rows_are_whole_words() -> None:
+    """Pieces of a word stay together from either end: at most one word of a row is cut, and keeps its beginning."""
+    tokenizer = train("wordpiece:80", TEXT).with_roles(ROLES)
+    task, text = objective(tokenizer, unit="span", directions="both"), rows(tokenizer, 1, 4000)[0].numpy()
+    split: Any = type("Split", (), {"tokens": text})()
+    loader = task.loader(split, batch=20, window=60, seed=0, streams=True)
+    batch = task.batch(loader.batch(0), np.random.default_rng(0))
+    tokens, order, targets = batch.inputs["tokens"], batch.inputs["order"], batch.labels["targets"]
+    assert torch.equal(targets, tokens.gather(1, batch.labels["places"]).where(targets != IGNORE, IGNORE))
+    several = 0
+    for row, chosen, backwards in zip(tokens.tolist(), order.tolist(), batch.inputs["backwards"].tolist(), strict=True):
+        words: list[list[bool]] = []
+        for token, number in list(zip(row, chosen, strict=True))[:: -1 if backwards else 1]:
+            if not words or not tokenizer.show(token).startswith("##"):
+                words.append([])
+            words[-1].append(number > 0)
+        cut = [word for word in words if any(word) and not all(word)]
+        assert len(cut) <= 1
+        assert all(word == sorted(word, reverse=True) for word in cut)
+        several += sum(all(word) and len(word) > 1 for word in words) if backwards else 0
+    assert several > 5
+
+
+def test_segments_of_a_row_do_not_depend_on_the_others(tokenizer: Tokenizer) -> None:
+    """Who reads backwards leaves a document after its boundary, also where that is the first token of a row."""
+    task, raw = objective(tokenizer, directions="both"), rows(tokenizer, 2, 12)
+    raw[1, 0] = tokenizer.boundary
+    alone = task.batch((raw[:1], raw[1:]), np.random.default_rng(0)).inputs["segments"]
+    assert alone.tolist() == [[0] * 12, [0] + [1] * 11]
+    raw[0, 5] = tokenizer.boundary
+    beside = task.batch((raw[:1], raw[1:]), np.random.default_rng(0)).inputs["segments"]
+    assert torch.equal(beside[1], alone[1])
+
+
 @pytest.mark.parametrize("directions", ["forward", "both"])
 def test_an_interrupted_run_goes_on_to_the_bit(directions: str, tmp_path: Path) -> None:
     """Orders, spans and memory are all functions of the step, or saved with it."""

@@ -19,10 +19,11 @@ from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
-from lmlab.storage import read_json, read_tensors, write_tensors
+from lmlab.storage import digest, read_json, read_tensors, write_json, write_tensors
 from lmlab.tasks.language_states import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_bytes import spell, spell_rows
+from lmlab.training.averaging import average
 from lmlab.transfer.bodies import fold, folding_engine, is_body, plan_body, words_of, write_vocabulary
 from lmlab.transfer.finetune import finetune, open_data
 from tolerances import rounding
@@ -323,6 +324,42 @@ def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) ->
         assert all(torch.equal(whole[each], cut[each]) for each in whole)
 
 
+def test_a_mix_that_was_saved_under_its_old_names_resumes_to_the_bit(place: Path, tmp_path: Path) -> None:
+    """Weights and what the optimizer remembers of them; the mean of files with old and new names, too."""
+    data, _ = open_data(place / "names.conll")
+    recipe = plan_body(
+        Path("tagger"),
+        data.labelled,
+        data.config,
+        task={"states": [str(place / "ahead")], "state_layers": "mix"},
+        train={"budget": "8steps", "evaluations": 2, "keep": 2},
+        model=MODEL,
+    )
+    start(recipe, tmp_path / "whole")
+    polls = iter(range(10_000))
+    start(recipe, tmp_path / "cut", interrupted=lambda: next(polls) >= 3)
+    cut, whole, mean = tmp_path / "cut", tmp_path / "whole", tmp_path / "mean"
+    for name in ("last/model.safetensors", "last/training.safetensors"):
+        _write_old_names(cut / name)
+    resume(cut)
+    for name in ("last/model.safetensors", "last/training.safetensors", "model.safetensors"):
+        expected, found = read_tensors(whole / name), read_tensors(cut / name)
+        assert expected.keys() == found.keys()
+        assert not [each for each in expected if not torch.equal(expected[each], found[each])], name
+    _write_old_names(next((whole / "checkpoints").glob("step-*.safetensors")))
+    average(whole, last=2, output=mean)
+    assert "mix.scores" in read_tensors(mean / "model.safetensors")
+
+
+def _write_old_names(path: Path) -> None:
+    tensors = read_tensors(path)
+    old = {name.replace("mix.scores", "mix").replace("mix.gamma", "gamma"): each for name, each in tensors.items()}
+    assert old.keys() != tensors.keys()
+    write_tensors(path, old)
+    if (manifest := path.with_name("manifest.json")).is_file():
+        write_json(manifest, {**read_json(manifest), path.name: [digest(path)]})
+
+
 def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_path: Path) -> None:
     recipe = make_recipe(
         {
@@ -354,6 +391,12 @@ def test_elmo_enters_at_the_bottom_with_a_mix_of_its_layers(place: Path, tmp_pat
     assert describe_mix("ner", *read_mix(done.path)) == drawn, "as it was named before"
     again, _ = load_model(done.path)
     assert all(torch.equal(tensor, tensors[name]) for name, tensor in again.state_dict().items())
+
+
+def test_a_run_without_heads_yet_is_called_by_its_name(tmp_path: Path) -> None:
+    write_json(tmp_path / "task.json", {"kind": "tagging"})
+    with pytest.raises(ValueError, match=r"^ner has no head\.safetensors: .* or has not been evaluated yet$"):
+        read_mix(tmp_path, name="ner")
 
 
 def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> None:

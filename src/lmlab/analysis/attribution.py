@@ -18,6 +18,7 @@ from torch import Tensor
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.blanks import encode_blanks
 from lmlab.layers.watching import watching
+from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure
@@ -68,7 +69,7 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
     """
     network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
     if not isinstance(network, Model):
-        raise ValueError(f"{type(network).__name__} has no gradients: take a neural model")
+        raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
     reads_on = isinstance(network, PredictsNext)
     if reads_on:
         row, place = frame.row(a=tokenizer.encode(text))["tokens"], -1
@@ -104,7 +105,7 @@ def _embedding(network: torch.nn.Module) -> str:
     names: list[str] = [name for name, module in network.named_modules() if isinstance(module, torch.nn.Embedding)]
     found: list[str] = [name for name in names if name.rpartition(".")[2] == "embedding"]
     if not found:
-        raise ValueError(f"{type(network).__name__} has no table of token vectors to take gradients at")
+        raise ValueError(f"{name_of(network)} has no table of token vectors to take gradients at")
     return found[0]
 
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
+from lmlab.models import name_of
 from lmlab.models.model import NextTokenModel
 from lmlab.pages.figures import Figure, Lines
 from lmlab.pages.inspection import Table
@@ -96,7 +97,7 @@ def read_gradients(models: Mapping[str, Any], text: str, *, distance: int = 32) 
         network = model.model
         if not isinstance(network, NextTokenModel) or "embedding" not in dict(network.named_children()):
             raise ValueError(
-                f"{name}: {type(network).__name__} has no gradients from the next token to embeddings; take a neural "
+                f"{name}: {name_of(network)} has no gradients from the next token to embeddings; take a neural "
                 "model that predicts the next token, such as rnn, lstm or gpt2"
             )
         if network.window is not None and network.window < distance:

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from lmlab.analysis.neighbours import Neighbour, nearest
 from lmlab.analysis.view import Viewed
+from lmlab.models import name_of
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
 from lmlab.tokenizers.word_vectors import WordVectors
@@ -54,7 +55,7 @@ def embedding_table(model: Any) -> WordVectors:
         table = getattr(model.model, "source_embedding", None) or table
     weight = getattr(table, "weight", None)
     if not isinstance(weight, Tensor):
-        raise ValueError(f"{type(model.model).__name__} has no table of token vectors: take a neural model of tokens")
+        raise ValueError(f"{name_of(model.model)} has no table of token vectors: take a neural model of tokens")
     tokenizer = model.source_tokenizer or model.text_tokenizer
     vectors = weight.detach().float().cpu().numpy()[: tokenizer.vocabulary]
     return WordVectors([tokenizer.show(token) for token in range(len(vectors))], vectors)

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from lmlab.analysis.layer_mix import read_layers
 from lmlab.layers.selection import Selection
+from lmlab.models import name_of
 from lmlab.models.model import Model
 from lmlab.tokenizers.frames import pad_rows
 from lmlab.tokenizers.words import read_words
@@ -66,7 +67,7 @@ def layer_widths(model: Any) -> list[int]:
     network, frame = model.model, model.frame
     if not isinstance(network, Model):
         model.embedder.read([])  # says what is missing
-        raise ValueError(f"{type(network).__name__} has no layers to look at: take a neural model")
+        raise ValueError(f"{name_of(network)} has no layers to look at: take a neural model")
     (row,) = frame.rows([{"a": [0]}])
     tokens, lengths = pad_rows([row.inputs[frame.reads].pieces], device=network.device)
     return [layer.shape[-1] for layer in network.layers(**{frame.reads: tokens}, lengths=lengths)]

@@ -166,7 +166,8 @@ class SpelledTokens(nn.Module):
             vectors = torch.zeros(rows, len(weight), dtype=weight.dtype, device=weight.device)
             there = torch.zeros(rows, dtype=torch.bool, device=weight.device)
         if kept is not None:
-            vectors[: len(kept[1])], there[: len(kept[2])] = kept[1], kept[2]
+            there[: len(kept[2])] = kept[2]  # flags first: another thread writes a vector and then its flag
+            vectors[: len(kept[1])] = kept[1]
         self._kept = (now, vectors, there)
         return vectors, there
 

@@ -39,7 +39,7 @@ def watching(model: nn.Module, *names: str) -> Iterator[Seen]:
     known = dict(model.named_modules())
     for name in names:
         if name not in known:
-            raise ValueError(f"{type(model).__name__} has no part {name!r}{suggest(name, known)}")
+            raise ValueError(f"the model has no part {name!r}{suggest(name, known)}")
     watch = _Watch({name: known[name] for name in names})
     with ExitStack() as stack:
         for name, module in watch.modules.items():

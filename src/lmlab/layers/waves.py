@@ -30,11 +30,13 @@ class Waves(nn.Module):
 
     def forward(self, start: int, length: int) -> Tensor:
         """The vectors [length, width] of the positions from `start`."""
-        if start + length > len(self.table):
+        table = self.table
+        if start + length > len(table):
             with torch.inference_mode(False):
-                device, kind = self.table.device, self.table.dtype
-                self.table = self._make(max(start + length, 2 * len(self.table))).to(device, kind)
-        return self.table.narrow(0, start, length)
+                table = self._make(max(start + length, 2 * len(table))).to(table.device, table.dtype)
+            if len(table) > len(self.table):  # another thread may have needed a longer one meanwhile
+                self.table = table
+        return table.narrow(0, start, length)
 
     def _make(self, count: int) -> Tensor:
         table = sinusoids(torch.arange(count), self.width)

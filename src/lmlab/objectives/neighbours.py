@@ -12,7 +12,7 @@ once, so that a step changes only the rows of its words. Shapes: B rows, T words
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -45,6 +45,21 @@ class NeighboursConfig(Config):
     subsample: float = Field(1e-3, ge=0, description="threshold t above which frequent words are left out; 0: none is")
 
 
+class Counted(NamedTuple):
+    """What is counted of a text once, so that no batch costs more for a larger vocabulary."""
+
+    keep: NDArray[np.float64]  # the probability [V] that a word is not left out; 0 where it was never seen
+    odds: NDArray[np.float64]  # the running sum [V] of how often each is drawn
+
+    @classmethod
+    def of(cls, shares: NDArray[np.float64], config: NeighboursConfig) -> Counted:
+        """From the share [V] of each word in the text."""
+        keep = np.ones_like(shares)
+        if config.subsample:
+            keep = np.sqrt(config.subsample / np.maximum(shares, 1e-12)).clip(max=1)
+        return cls(keep * (shares > 0), np.cumsum(shares**config.power * (shares > 0)))
+
+
 class Neighbours(PreTraining):
     """Words around words against words drawn at random."""
 
@@ -60,7 +75,7 @@ class Neighbours(PreTraining):
     ) -> None:
         self.config = config or NeighboursConfig()
         self.left_out = [] if tokenizer is None else [tokenizer.boundary, tokenizer.unknown]
-        self._shares: NDArray[np.float64] | None = None
+        self._counted: Counted | None = None
 
     @classmethod
     def needs(cls, config: NeighboursConfig) -> tuple[type, ...]:
@@ -68,33 +83,29 @@ class Neighbours(PreTraining):
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Shuffled windows; how frequent a word is, is counted in the first text that is opened, that of training."""
-        if self._shares is None:
+        if self._counted is None:
             counts = np.bincount(data.tokens).astype(np.float64)
             for token in self.left_out:
                 if token is not None and token < len(counts):
                     counts[token] = 0
             if not counts.any():
                 raise ValueError("the text has no known word: give more of it, or --tokenizer words:min=1")
-            self._shares = counts / counts.sum()
+            self._counted = Counted.of(counts / counts.sum(), self.config)
         return Windows(data.tokens, batch=batch, window=window, seed=seed)
 
     def batch(self, raw: Tensor, generator: np.random.Generator | None = None) -> Batch:
         """raw [B, T+1] -> the words that are kept, how far each looks, and words that are no neighbours."""
         generator = generator or np.random.default_rng(0)
-        assert self._shares is not None, "the loader is opened first"
+        assert self._counted is not None, "the loader is opened first"
+        keep, odds = self._counted
         tokens = raw[:, :-1].numpy()
-        shares = np.concatenate([self._shares, np.zeros(max(0, int(tokens.max()) + 1 - len(self._shares)))])
-        keep = np.ones_like(shares)
-        if self.config.subsample:
-            keep = np.sqrt(self.config.subsample / np.maximum(shares, 1e-12)).clip(max=1)
-        keep[shares == 0] = 0
-        kept = generator.random(tokens.shape) < keep[tokens]
+        seen = tokens < len(keep)
+        kept = generator.random(tokens.shape) < keep[tokens * seen] * seen
         order = np.argsort(~kept, axis=1, kind="stable")
         lengths = kept.sum(1)
         words = np.take_along_axis(tokens, order, axis=1)[:, : max(1, int(lengths.max()))]
         inside = np.arange(words.shape[1]) < lengths[:, None]
         words, reach = words * inside, generator.integers(1, self.config.context + 1, words.shape) * inside
-        odds = np.cumsum(self._shares**self.config.power * (self._shares > 0))
         drawn = np.searchsorted(odds, generator.random((len(words), self.config.drawn)) * odds[-1], side="right")
         drawn = drawn.clip(max=len(odds) - 1)
         centres, centre = np.unique(words, return_inverse=True)

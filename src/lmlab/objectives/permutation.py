@@ -49,7 +49,7 @@ class PermutationConfig(Config):
     directions: Literal["forward", "both"] = Field(
         "forward",
         description="how text is read: forwards, or half of the rows of each batch forwards and half backwards, each "
-        "with its own memory (bidirectional data input; an odd batch has one row less)",
+        "with its own memory (bidirectional data input; an odd batch has one row less, a batch of 1 one row more)",
     )
 
     @property
@@ -100,11 +100,14 @@ class Permutation(Blanks):
         else:
             tokens = (raw if isinstance(raw, Tensor) else torch.cat(raw))[:, :-1].numpy()
         backwards = np.arange(len(tokens)) >= (len(tokens) // 2 if both else len(tokens))
-        places, targets = choose(tokens, generator, pieces=self.pieces, config=self.config)
+        text = np.where(backwards[:, None], tokens[:, ::-1], tokens)  # words are told apart in the order of the text
+        places, targets = choose(text, generator, pieces=self.pieces, config=self.config)
+        places = np.where(backwards[:, None] & (targets != IGNORE), tokens.shape[1] - 1 - places, places)
         inputs: dict[str, NDArray[Any]] = {"tokens": tokens, "order": draw_order(tokens, places, targets, generator)}
-        ends = tokens == self.boundary
-        if ends[:, 1:].any():  # a boundary begins its document, which is where it ends for who reads backwards
-            inputs["segments"] = np.cumsum(ends, axis=1) - np.where(backwards[:, None], ends, ends[:, :1])
+        ends = tokens == self.boundary  # begins its document, which is where it ends for who reads backwards
+        segments = np.cumsum(ends, axis=1) - np.where(backwards[:, None], ends, ends[:, :1])
+        if segments.any():
+            inputs["segments"] = segments
         if both:
             inputs["backwards"] = backwards
         labels = {"places": places, "targets": targets}

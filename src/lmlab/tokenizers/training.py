@@ -175,11 +175,16 @@ def _count_words(spec: Spec, texts: Iterable[str]) -> tuple[list[str], list[str]
 
 
 def different_words(texts: Iterable[str]) -> list[str]:
-    """The words of texts in the order in which they are met, as many as memory allows."""
+    """The words of texts in the order in which they are met; past `MOST_COUNTED`, which is told, they stay unknown."""
     seen: dict[str, None] = {}
     for text in texts:
         seen.update(dict.fromkeys(word for word in text.split() if len(word) <= LONGEST_WORD))
         if len(seen) > MOST_COUNTED:
+            warnings.warn(
+                f"the text has more than {MOST_COUNTED:,} different words: those that come later are read as unknown",
+                TokenizerWarning,
+                stacklevel=2,
+            )
             break
     return list(seen)
 

@@ -13,10 +13,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from lmlab.checkpoint import with_new_names
+from lmlab.models import load_class
 from lmlab.storage import (
     HEADS,
     MODEL,
     DamagedError,
+    read_json,
     read_tensors,
     write_bytes,
     write_json,
@@ -45,7 +48,8 @@ def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
             + f" with --set train.keep={last} (and at least so many evaluations)"
         )
     chosen = kept[-last:]
-    tensors = average_tensors([path for _, path in chosen])
+    kind = load_class(read_json(run / "config.json")["kind"])
+    tensors = average_tensors([path for _, path in chosen], kind=kind)
     steps = [step for step, _ in chosen]
     output.mkdir(parents=True)
     for name in COPIED:
@@ -61,12 +65,15 @@ def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:
     return steps
 
 
-def average_tensors(paths: Sequence[Path]) -> dict[str, Tensor]:
-    """The mean of each tensor over several files, summed in float64; what is not a float is the last one's."""
+def average_tensors(paths: Sequence[Path], *, kind: type = object) -> dict[str, Tensor]:
+    """The mean of each tensor of a kind of model over several files, by the names that they have today.
+
+    They are summed in float64; what is not a float is the last one's.
+    """
     total: dict[str, Tensor] = {}
     last: dict[str, Tensor] = {}
     for path in paths:
-        last = read_tensors(path)
+        last = with_new_names(read_tensors(path), kind)
         if total and {name: tensor.shape for name, tensor in last.items()} != {n: t.shape for n, t in total.items()}:
             raise DamagedError(f"{path} does not hold the same weights as {paths[0]}, so they have no mean")
         for name, tensor in last.items():

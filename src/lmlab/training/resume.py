@@ -56,7 +56,7 @@ class RunDirectory:
             progress = Progress.model_validate(read_json(folder / "progress.json"))
             for name, module in _modules(step.learner).items():
                 load_weights(module, read_tensors(folder / name), source=folder / name)
-            tensors = read_tensors(folder / "training.safetensors")
+            tensors = _with_new_names(read_tensors(folder / "training.safetensors"), step.learner)
             step.restore(tensors)
             restore_random(tensors, device)
             leaves = [tensors[f"state.{i}"] for i in range(sum(name.startswith("state.") for name in tensors))]
@@ -143,6 +143,19 @@ def _modules(learner: Learner) -> dict[str, nn.Module]:
     """What is written to which file: the model, and the heads where there are any."""
     heads = {HEADS: learner.heads} if len(learner.heads) else {}
     return {MODEL: learner.model, **heads}
+
+
+def _with_new_names(tensors: dict[str, Tensor], learner: Learner) -> dict[str, Tensor]:
+    """What the optimizer and the mean of the weights remember, by the names that the weights have today."""
+    result = dict(tensors)
+    for old, new in getattr(learner.model, "RENAMED", {}).items():
+        for name in tensors:
+            what, _, key = name.rpartition(".")
+            if what == f"optimizer.model.{old}":
+                result[f"optimizer.model.{new}.{key}"] = result.pop(name)
+            elif name == f"average.mean.model.{old}":
+                result[f"average.mean.model.{new}"] = result.pop(name)
+    return result
 
 
 def _flatten(state: State) -> list[Tensor]:

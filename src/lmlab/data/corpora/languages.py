@@ -7,10 +7,9 @@ with 0.3): α = 1 leaves sizes as they are, 0 treats all languages alike.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -27,7 +26,7 @@ from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.reading.labels import by_language
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.training import different_words, is_path
+from lmlab.tokenizers.training import MOST_COUNTED, is_path
 
 PIECE = 1 << 16
 """Bytes of a language that are taken together, or left out together, when the tokenizer is trained."""
@@ -194,9 +193,10 @@ def prepare_languages(
         }
 
     shared = tokenizer if isinstance(tokenizer, Tokenizer) else _shared_tokenizer(tokenizer, corpora, alpha, cache)
-    if shared.is_open:  # with the words of all languages, or each would number its own
-        shared = shared.with_words(different_words(_all_texts(corpora("bytes").values())))
     parts = corpora(shared)
+    if new := _new_words(shared, parts):  # which each language has numbered by itself
+        shared = shared.with_words(new)
+        parts = corpora(shared)
 
     def joined(which: str) -> Any:
         found = {name: getattr(corpus, which) for name, corpus in parts.items()}
@@ -246,12 +246,18 @@ def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
         yield corpus.text_tokenizer.decode(pieces[place][: max(1, rest)].tolist())
 
 
-def _all_texts(corpora: Iterable[Corpus]) -> Iterator[str]:
-    """Every document of corpora of bytes, one after another."""
-    for corpus in corpora:
-        for part in (each for each in (corpus.train, corpus.valid, corpus.test) if each is not None):
-            for start, end in pairwise([*part.documents.tolist(), len(part.tokens)]):
-                yield corpus.text_tokenizer.decode(part.tokens[start:end].tolist())
+def _new_words(shared: Tokenizer, parts: Mapping[str, Corpus]) -> list[str]:
+    """The `spelled` words that the languages have added to a tokenizer; none where it has them all, as a run's own."""
+    new: dict[str, None] = {}
+    for corpus in parts.values():
+        own = corpus.text_tokenizer
+        new.update(dict.fromkeys(str(own.engine.id_to_token(i)) for i in range(shared.vocabulary, own.vocabulary)))
+        if len(new) > MOST_COUNTED:
+            raise ValueError(
+                f"the texts of {', '.join(parts)} have more than {MOST_COUNTED:,} different words, too many for one "
+                "tokenizer of spelled words: give less text, or take subwords (--tokenizer bpe:32000)"
+            )
+    return list(new)
 
 
 def _text_fingerprints(corpora: Mapping[str, Corpus]) -> list[str]:
