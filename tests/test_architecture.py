@@ -63,7 +63,7 @@ LAYERS = {
         "training",
     },
     "upgrade": {"config", "data"},
-    "recipe": {"config", "models", "objectives", "training", "storage", "checkpoint", "data", "upgrade"},
+    "recipe": {"config", "models", "tokenizers", "objectives", "training", "storage", "checkpoint", "data", "upgrade"},
     "jobs": {
         "config",
         "units",
@@ -161,6 +161,7 @@ LAYERS = {
         "recipe",
         "jobs",
         "run",
+        "own_files",
         "language_model",
     },
     "prompting": {"config", "progress", "metrics", "models", "data", "decoding", "tasks", "language_model"},

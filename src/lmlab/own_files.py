@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import glob
 import json
+import os
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ OWN = {
 """What lmlab writes into a run directory."""
 TRIALS = "trials"
 """The folder of a study that holds its trials."""
+STUDY = "study.json"
+"""What a study keeps its settings in."""
 BESIDE = "beside"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
 STUDIES = ("curve", "layers", "comparison")
@@ -43,6 +48,20 @@ def is_fresh(path: Path) -> bool:
     begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
     temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
     return not entries or (".lock" in entries and entries <= {".lock", *begun, *temporary})
+
+
+def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-o") -> None:
+    """A ValueError where a folder that is made or replaced is, or holds, something that is read for it.
+
+    Inputs are files, folders and globs; links are followed.
+    """
+    target = path.resolve()
+    for given in inputs:
+        full = os.path.expanduser(given)
+        for name in (full, *(glob.glob(full, recursive=True) if glob.has_magic(full) else ())):
+            source = Path(name).resolve()
+            if target == source or target in source.parents:
+                raise ValueError(f"{option} {path} is, or holds, {given}, which is read: choose another folder")
 
 
 def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
@@ -117,8 +136,10 @@ def check_study_place(path: Path) -> None:
         return
     if is_run(path):
         raise ValueError(f"{path} holds a run, and a study needs a folder of its own; choose another -o")
-    begun = path.is_dir() and {entry.name for entry in path.iterdir()} == {TRIALS}
-    if not is_study(path) and not (begun and not any((path / TRIALS).iterdir())):
+    entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
+    begun = entries == {TRIALS} or (entries <= {TRIALS, STUDY} and _is_settings(path / STUDY))
+    trials = (path / TRIALS).iterdir() if (path / TRIALS).is_dir() else ()
+    if not is_study(path) and not (begun and not any(trials)):
         raise ValueError(f"{path} exists and was not made by lmlab finetune or compare; choose another -o")
 
 
@@ -129,6 +150,14 @@ def clear_study(path: Path) -> None:
     if _read(path / "scores.json").get("kind") in STUDIES:
         for name in ("scores.json", "report.html"):
             remove(path / name)
+    if _is_settings(path / STUDY):
+        remove(path / STUDY)
+
+
+def _is_settings(path: Path) -> bool:
+    """Whether this is what a study keeps its settings in."""
+    found = _read(path)
+    return found.get("kind") in STUDIES and {"seeds", "examples", "runs"} <= found.keys()
 
 
 def _read(path: Path) -> dict[str, Any]:

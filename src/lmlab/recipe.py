@@ -15,11 +15,14 @@ from lmlab.models import BODIES, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.storage import read_json, write_json
+from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import TrainConfig
 from lmlab.upgrade import upgrade
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
+READ = ("states", "vectors")
+"""Settings of an objective that are paths, of runs or of files."""
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
 
@@ -45,6 +48,15 @@ class Recipe(Config):
     objective: dict[str, Any] = Field({"kind": "causal"}, description="training objective and its settings")
     train: TrainConfig = TrainConfig()
     origin: str | None = Field(None, description="run whose weights and tokenizer this one starts from")
+
+    def inputs(self) -> list[str]:
+        """All files and folders that are read: texts, the run that it begins with, tokenizers, states and vectors."""
+        found = self.data.on_disk()
+        found += [] if self.origin is None else [self.origin]
+        found += [spec for spec in (self.tokenizer.spec, self.tokenizer.source) if spec is not None and is_path(spec)]
+        for value in (self.objective.get(name) for name in READ):
+            found += [value] if isinstance(value, str) else value or []
+        return found
 
 
 def make_recipe(values: Mapping[str, Any]) -> Recipe:

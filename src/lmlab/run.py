@@ -19,7 +19,7 @@ from lmlab.finetuning import FineTuning
 from lmlab.jobs import Counting, Job, Plan, Reporter, Silent, Training
 from lmlab.models import load_class
 from lmlab.objectives import TASKS, load_objective
-from lmlab.own_files import check_place, clear, remove_begun
+from lmlab.own_files import check_not_read, check_place, clear, remove_begun
 from lmlab.recipe import Recipe, Record, read_record, write_recipe
 from lmlab.storage import (
     MANIFEST,
@@ -82,6 +82,7 @@ def start(
     if not isinstance(recipe, Recipe):
         raise ValueError(f"recipe = {recipe!r} is no recipe; make one with lmlab.recipe.make_recipe")
     path = _as_path(path)
+    check_not_read(path, recipe.inputs())
     check_place(path, overwrite=overwrite, go_on=f"--resume {path}")
     reporter = reporter or Silent()
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})

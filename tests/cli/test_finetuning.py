@@ -249,6 +249,34 @@ def test_only_a_look(place: Place, run_command: Callable[..., Any], tmp_path: Pa
     assert not (tmp_path / "stars").exists()
 
 
+def test_nothing_left_to_hold_out(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """Examples that all occur in training hold nothing out; to score others in their place would be a lie."""
+    header, *rows = place.reviews.read_text().splitlines()
+    for name, part in (("train", rows[:40]), ("valid", [*rows[:2], *rows[40:]]), ("test", rows[:6])):
+        (tmp_path / f"{name}.tsv").write_text("\n".join([header, *part]) + "\n")
+    command = ("finetune", str(place.bert), "train.tsv")
+    cases = [
+        (("--valid", "valid.tsv", "--test", "test.tsv"), "nothing is left for test: all 6 examples of test occur in"),
+        (("--valid", "train.tsv"), "nothing is left for valid: all 40 examples of valid occur in train, too"),
+    ]
+    for options, message in cases:
+        said = run_command(*command, *options, "--check")
+        assert said.code == 0
+        assert message in said.out
+        for before in (command, ("compare", "train.tsv", "--runs", str(place.bert))):
+            said = run_command(*before, *options, "-o", "new", *QUICK)
+            assert said.code == 2
+            assert f"error: {message}" in said.err
+            assert not (tmp_path / "new").exists()
+    told = json.loads(run_command(*command, "--valid", "valid.tsv", "--check", "--json").out)
+    left = told["examples"]["valid"]
+    assert left == 22 - told["leaks"]["valid"]
+    said = run_command(*command, "--valid", "valid.tsv", "-o", "new", "--alone", "--json", *QUICK)
+    study = json.loads(said.out)
+    assert (study["counts"]["valid"], study["results"][0]["count"]) == (left, left)
+    assert any(f"valid {left}" in line for line in study["check"])
+
+
 def test_runs_are_not_lost(stars: Finetuned, place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
     shutil.copytree(stars.path, tmp_path / "stars")
     weights = (tmp_path / "stars" / "model.safetensors").read_bytes()
@@ -331,6 +359,26 @@ BAD = {
     "a task that it is not": (["questions.json", "--task", "tagging"], ["its task is spans, not tagging"]),
     "a tiny budget": (["reviews.tsv", "--set", "train.budget=nothing"], ["budget"]),
 }
+
+
+@pytest.mark.parametrize("batch", ["0", "-1", "2.5", "many"])
+@pytest.mark.parametrize("command", ["finetune", "tagger", "compare"])
+def test_a_batch_of_nothing(
+    place: Place, run_command: Callable[..., Any], tmp_path: Path, batch: str, command: str
+) -> None:
+    """Nothing that is derived from it is complained of, and nothing is divided by it."""
+    begin = {
+        "finetune": ("finetune", str(place.bert), str(place.reviews)),
+        "tagger": ("finetune", "tagger", str(place.tagged)),
+        "compare": ("compare", str(place.reviews), "--runs", str(place.bert)),
+    }[command]
+    said = run_command(*begin, "-o", "new", "--set", f"train.batch={batch}")
+    assert said.code == 2
+    error = said.err[said.err.index("error: ") :]
+    assert error.startswith("error: train.batch = ")
+    assert "warmup" not in error
+    assert len(error.splitlines()) == 1
+    assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -112,7 +112,7 @@ def test_leaks_are_moved_out_of_what_is_held_out() -> None:
     assert found.leaks == counts
     assert (found.noisy, found.labels) == (1, {"x": 3, "y": 1})
     said = found.lines()
-    assert "examples: train 4, valid 2, test 3" in said
+    assert "examples: train 4, valid 1, test 1" in said
     assert "duplicates: 2 within train" in said
     assert "label noise: 1 text with two labels, as x and y: a b" in said
     assert any(line.startswith("leaks: 1 removed from valid, 2 removed from test") for line in said)
@@ -121,6 +121,17 @@ def test_leaks_are_moved_out_of_what_is_held_out() -> None:
     assert remove_leaks(pair)[1] == {"valid": 0}
     nothing, _ = remove_leaks(Labelled(task="classification", train=train_set, valid=valid[:1]))
     assert nothing.valid is None
+
+
+def test_it_is_said_where_nothing_is_left() -> None:
+    train_set = [Example("a b", label="x"), Example("c", label="y")]
+    emptied = Labelled(task="classification", train=train_set, valid=train_set, format="TSV")
+    found = check(emptied)
+    assert found.examples == {"train": 2, "valid": 0}
+    assert "nothing is left for valid: all 2 examples of valid occur in train, too" in found.lines()
+    with pytest.raises(ValueError, match=r"nothing is left for valid: all 2 .* leave them out"):
+        found.require_held_out()
+    check(Labelled(task="classification", train=train_set, valid=[Example("d", label="x")])).require_held_out()
 
 
 def test_a_clean_set_is_said_in_few_lines() -> None:

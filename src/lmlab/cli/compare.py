@@ -223,7 +223,9 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
             raise ValueError(f"--{name} {f' --{name} '.join(given[name])}: of labelled examples, give one file")
     valid, test = ((given.get(name) or [None])[0] for name in ("valid", "test"))
     data, found = open_data(texts[0], valid=valid, test=test, columns=parse_columns(columns) if columns else None)
-    told = check_data(paths[0], found).lines()
+    check = check_data(paths[0], found)
+    check.require_held_out()
+    told = check.lines()
     if not given.get("json_"):
         print("\n".join(told), file=sys.stderr)
     study = carry_out(

@@ -138,7 +138,7 @@ def _evaluate_task(
     run = runs[0]
     if data is None:
         raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.tsv")
-    check_outputs({"-o": output}, inputs=[run, data], overwrite=overwrite)
+    check_outputs({"-o": output}, inputs=[*runs, data], overwrite=overwrite)
     predictor = load_ensemble(runs, device=choose_device(device))
     begin = time.perf_counter()
     with counting("predicting") as progress:

@@ -136,6 +136,7 @@ def finetune(
     if check:
         _tell_check(told, json_=json_)
         return
+    told.require_held_out()
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/task (--check only looks)")
     given: dict[str, Any] = {"crf": crf or None, "pool": pool}
@@ -257,12 +258,13 @@ def carry_out(
     """Carry out trials with bars on the screen."""
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import catch_interrupts
-    from lmlab.own_files import check_study_place, clear_study
-    from lmlab.transfer.finetune import check_not_read
+    from lmlab.own_files import check_not_read, check_study_place, clear_study
     from lmlab.transfer.study import SCORES, carry_out_study
+    from lmlab.transfer.trials import plan
 
+    for trial in trials:
+        check_not_read(output, plan(trial, data).inputs())
     check_study_place(output)
-    check_not_read(output, trials[0], data)
     if (output / SCORES).is_file() and not (overwrite or resume):
         raise ValueError(f"{output} holds a study already; go on with --resume, or replace it with --overwrite")
     if overwrite and output.exists():

@@ -68,7 +68,7 @@ def predict(
     from lmlab.training.loop import choose_device
 
     files = [text for text in texts or [] if text == "-" or _is_file(text)]
-    check_outputs({"-o": output}, inputs=[run, context, *files], overwrite=overwrite)
+    check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)
     predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
     examples = read_examples(predictor, texts or [], context, columns=columns)
     with counting("predicting") as progress:

@@ -17,8 +17,10 @@ from lmlab.compare.plots import all_charts
 from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
+from lmlab.own_files import check_not_read
 from lmlab.pages import charts
 from lmlab.storage import read_json, write_bytes, write_json
+from lmlab.tokenizers.training import is_path
 from lmlab.training.lock import hold
 
 
@@ -47,6 +49,7 @@ def compare(
 ) -> Published:
     """Train, score and rank every system; called again on the same folder it goes on where it was."""
     if overwrite and (folder / CONDITIONS).is_file():
+        check_not_read(folder, [*conditions.data.on_disk(), *filter(is_path, conditions.tokenizers.values())])
         with hold(folder):
             for entry in [each for each in folder.iterdir() if each.name != ".lock"]:
                 shutil.rmtree(entry) if entry.is_dir() else entry.unlink()

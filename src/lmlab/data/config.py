@@ -72,9 +72,13 @@ class DataConfig(Config):
         """All texts that are read."""
         return [path for name in self.PATHS for path in _each(getattr(self, name))]
 
+    def on_disk(self) -> list[str]:
+        """All texts that are read from files."""
+        return [path for path in self.paths() if path not in (BUILTIN, STANDARD_INPUT)]
+
     def missing(self) -> list[str]:
         """The texts that are not where they were."""
-        return [path for path in self.paths() if path not in (BUILTIN, STANDARD_INPUT) and not _is_there(path)]
+        return [path for path in self.on_disk() if not _is_there(path)]
 
 
 def _read(value: Any) -> Any:

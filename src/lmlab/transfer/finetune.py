@@ -14,12 +14,14 @@ from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
-from lmlab.own_files import BESIDE, check_place
+from lmlab.own_files import BESIDE, check_not_read, check_place
+from lmlab.storage import read_json
 from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
-from lmlab.transfer.study import DECK_LAYERS, Study, describe, measure_baselines
-from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan
+from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, measure_baselines
+from lmlab.transfer.target_text import check_tuned, tuned_for
+from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, plan, plan_language
 
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
@@ -131,6 +133,7 @@ def finetune(
             raise ValueError(f"{name} = {value!r}: give a path as a str or a Path")
     data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns)
     told = check_data(Path(run), found)
+    told.require_held_out()
     further, training = dict(settings or {}), dict(train or {})
     for table, group, name in ((further, "settings", "how"), (training, "train", "seed")):
         if name in table:
@@ -171,15 +174,21 @@ def finetune_trial(
     told: Callable[[Result], None] = lambda result: None,
 ) -> Finetuned | None:
     """As `finetune`, with the data read already; None where it was interrupted."""
-    check_not_read(path, trial, data)
+    first = plan(trial, data)
+    check_not_read(path, first.inputs())
     if resume and not path.exists():
         raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to begin it")
     check_place(path, overwrite=overwrite or resume, go_on="--resume")
+    if resume:
+        check_seeds(path, trial, seeds=seeds)
+    if trial.how == "ulmfit":
+        check_tuned(tuned_for(path), plan_language(trial, data), overwrite=overwrite, owner=path)
     others = [replace(trial, seed=number) for number in range(trial.seed + 1, trial.seed + seeds)]
     others += [] if alone else beside(trial, data, seeds=seeds)
-    planned = [plan(each, data) for each in (trial, *others)]
+    for each in others:
+        plan(each, data)
     results = []
-    measures = measures_of(planned[0].objective)
+    measures = measures_of(first.objective)
     for result in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
         results.append(result)
         told(result)
@@ -200,12 +209,15 @@ def finetune_trial(
     return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
 
 
-def check_not_read(path: Path, trial: Trial, data: TaskData) -> None:
-    """A ValueError where the run or the examples that are read would be written over."""
-    for given in (str(trial.origin), *data.config.paths()):
-        source, target = Path(given).resolve(), path.resolve()
-        if target == source or target in source.parents:
-            raise ValueError(f"-o {path} is, or holds, {given}, which is read: choose another folder")
+def check_seeds(path: Path, trial: Trial, *, seeds: int) -> None:
+    """A ValueError where seeds of a run that is gone on with would be left out of its scores."""
+    if not (path / SCORES).is_file():
+        return
+    told = [each for each in read_json(path / SCORES).get("results", ()) if each.get("how") == trial.how]
+    if {each["seed"] for each in told} - set(range(trial.seed, trial.seed + seeds)):
+        raise ValueError(
+            f"{path} was begun with other settings (seeds): go on with the same ones, or replace it with --overwrite"
+        )
 
 
 def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: int) -> list[Trial]:

@@ -23,6 +23,7 @@ from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.planning import labels_of, measures_of
 from lmlab.transfer.results import Result, rows_of, score_predictions
+from lmlab.transfer.study_settings import check_same_study, keeping_settings
 from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan
 
 Kind = Literal["run", "curve", "layers", "comparison"]
@@ -123,6 +124,7 @@ def carry_out_study(
     sizes = list(dict.fromkeys(trial.take for trial in trials))
     seeds = sorted({trial.seed for trial in trials})
     planned = [plan(trial, data) for trial in trials]
+    check_same_study(kind, trials, data, folder)
     results = []
     for result in measure_baselines(data, measures_of(planned[0].objective), sizes=sizes, seeds=seeds):
         results.append(result)
@@ -130,9 +132,10 @@ def carry_out_study(
         if interrupted():
             return None
     learnt = []
-    for trial, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
-        learnt.append((result, folder / TRIALS / trial.name / PREDICTIONS))
-        told(result)
+    with keeping_settings(kind, trials, data, folder):
+        for trial, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
+            learnt.append((result, folder / TRIALS / trial.name / PREDICTIONS))
+            told(result)
     if len(learnt) < len(trials):
         return None
     study = describe(kind, data, [*results, *(result for result, _ in learnt)], check=check)

@@ -7,6 +7,7 @@ left out, and so are labels.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ from lmlab.data.corpora.examples import texts_of
 from lmlab.data.reading.documents import SEPARATORS
 from lmlab.data.reading.examples import Example
 from lmlab.jobs import Reporter
-from lmlab.own_files import is_run
+from lmlab.own_files import check_not_read, is_fresh, is_run
 from lmlab.recipe import Recipe, make_recipe, read_record
 from lmlab.storage import read_json, write_bytes
 
@@ -29,6 +30,8 @@ MOST_EPOCHS = 20
 BYTES_PER_TOKEN = 4
 ENDING = "-lm"
 """What the folder of a tuned language model is called after the run that it was tuned for."""
+OWN_TEXT = re.compile(r"[/\\]texts[/\\][0-9a-f]{32}\.txt$")
+"""How `write_texts` names a file."""
 
 
 def plan_tuning(
@@ -64,21 +67,53 @@ def tune(
     path: Path,
     *,
     overwrite: bool = False,
+    owner: Path | None = None,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> runs.Outcome | None:
-    """Carry out what was planned in the folder `path`, go on there, or take what is done; None where interrupted."""
-    same = is_run(path) and is_the_same(path, recipe)
-    if is_run(path) and not same and not overwrite:
-        raise ValueError(
-            f"{path}, where the language model is tuned, holds another run: choose another -o, or replace both with "
-            "--overwrite"
-        )
-    if same:
+    """Carry out what was planned in the folder `path`, go on there, or take what is done; None where interrupted.
+
+    Nothing is replaced there but, with `overwrite`, what was tuned for the run `owner`.
+    """
+    check_tuned(path, recipe, overwrite=overwrite, owner=owner)
+    if is_run(path) and is_the_same(path, recipe):
         outcome = runs.resume(path, reporter=reporter, interrupted=interrupted)
     else:
         outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
     return None if outcome.interrupted else outcome
+
+
+def tuned_for(run: Path) -> Path:
+    """Where the language model is tuned that a run begins with."""
+    return run.with_name(f"{run.name}{ENDING}")
+
+
+def check_tuned(path: Path, recipe: Recipe, *, overwrite: bool, owner: Path | None) -> None:
+    """A ValueError where no language model can be tuned in the folder `path`: it is read, or holds a run of its own."""
+    check_not_read(path, recipe.inputs(), option="the language model would be tuned in")
+    if not path.exists() or is_fresh(path) or (is_run(path) and is_the_same(path, recipe)):
+        return
+    if not is_run(path):
+        raise ValueError(f"{path}, where the language model would be tuned, is no run: choose another -o")
+    if owner is None or not was_tuned_for(path, owner):
+        raise ValueError(
+            f"{path}, where the language model would be tuned, holds another run, which is not replaced: choose "
+            "another -o, or remove it yourself"
+        )
+    if not overwrite:
+        raise ValueError(
+            f"{path} was tuned with other settings or texts: go on with the same ones, choose another -o, or replace "
+            f"it and {owner} with --overwrite"
+        )
+
+
+def was_tuned_for(path: Path, run: Path) -> bool:
+    """Whether a run is a language model that was tuned on the texts of a task, for a run that has begun with it."""
+    texts = read_record(path).recipe.data.paths()
+    if not is_run(run) or len(texts) != 1 or not OWN_TEXT.search(texts[0]):
+        return False
+    origin = read_record(run).recipe.origin
+    return origin is not None and Path(origin).resolve() == path.resolve()
 
 
 def is_the_same(path: Path, recipe: Recipe) -> bool:

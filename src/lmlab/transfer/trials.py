@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,10 +24,11 @@ from lmlab.tasks.task import Prediction
 from lmlab.training.costs import Cost
 from lmlab.training.loop import choose_device
 from lmlab.training.progress import Progress
+from lmlab.training.settings import TrainConfig
 from lmlab.transfer.bodies import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning
 from lmlab.transfer.results import Result, score_predictions
-from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune
+from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune, tuned_for
 
 PREDICTIONS = "predictions.jsonl"
 
@@ -101,9 +103,14 @@ def carry_out(
     note = trial.note
     own, recipe = data.taken(trial), plan(trial, data)
     if trial.how == "ulmfit":
-        place = tuned or path.with_name(f"{path.name}{ENDING}")
+        place = tuned or tuned_for(path)
         language = tune(
-            plan_language(trial, data), place, overwrite=overwrite, reporter=reporter, interrupted=interrupted
+            plan_language(trial, data),
+            place,
+            overwrite=overwrite,
+            owner=path,
+            reporter=reporter,
+            interrupted=interrupted,
         )
         if language is None:
             return None
@@ -132,6 +139,7 @@ def plan_language(trial: Trial, data: TaskData) -> Recipe:
 
 def plan(trial: Trial, data: TaskData) -> Recipe:
     """The recipe of a trial; a ValueError says what is wrong with its settings."""
+    build(TrainConfig, trial.train, where="train")  # by themselves, before others are derived from them
     own = data.taken(trial)
     labels = labels_of(data.labelled)  # all of them, even where the examples that are taken lack some
     planner = partial(plan_body, model=trial.model) if is_body(trial.origin) else plan_finetuning
@@ -217,13 +225,10 @@ def carry_out_all(
         if trial.how == "ulmfit":
             plan_language(trial, data)
     for trial in trials:
-        result_path, path = folder / f"{trial.name}.json", folder / trial.name
-        key = _key(trial, data)
-        if result_path.is_file():
-            found = read_json(result_path)
-            if found.get("key") == key:
-                yield trial, build(Result, found["result"], where=str(result_path))
-                continue
+        result_path, path = result_file(folder, trial), folder / trial.name
+        if is_done(result_path, trial, data):
+            yield trial, build(Result, read_json(result_path)["result"], where=str(result_path))
+            continue
         if interrupted():
             return
         anew = is_run(path) and not _may_go_on(path, result_path, trial, data)
@@ -234,7 +239,7 @@ def carry_out_all(
         result = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=anew, tuned=tuned)
         if result is None:
             return
-        write_json(result_path, {"key": key, "result": result.model_dump()})
+        write_json(result_path, {"key": _key(trial, data), "result": result.model_dump()})
         for name in ("model.safetensors", "head.safetensors", "last", "previous", "checkpoints"):
             remove(path / name)
         yield trial, result
@@ -245,10 +250,26 @@ def _may_go_on(path: Path, result_path: Path, trial: Trial, data: TaskData) -> b
     return not result_path.is_file() and not find_changes(path, plan(trial, data), data.taken(trial))
 
 
-def _key(trial: Trial, data: TaskData) -> str:
-    """What a result depends on: the trial, and where its data and weights are."""
+def result_file(folder: Path, trial: Trial) -> Path:
+    """Where the result of a trial is kept, in the folder of all trials."""
+    return folder / f"{trial.name}.json"
+
+
+def is_done(path: Path, trial: Trial, data: TaskData) -> bool:
+    """Whether a file holds the result of this very trial."""
+    if not path.is_file():
+        return False
+    plain = repr(trial)  # what keys were made of before 0.5.0
+    return read_json(path).get("key") in (_key(trial, data), _key(trial, data, said=plain))
+
+
+def _key(trial: Trial, data: TaskData, *, said: str | None = None) -> str:
+    """What a result depends on: the trial, its data and weights; wherever they are, and on whatever device."""
     weights = trial.origin / "manifest.json"
-    content = [fingerprint_of(data.labelled), weights.read_text() if weights.is_file() else "", repr(trial)]
+    train = {name: value for name, value in trial.train.items() if name != "device"}
+    plain = {**vars(trial), "origin": trial.origin.name, "train": train}
+    said = said or json.dumps(plain, sort_keys=True, default=str)
+    content = [fingerprint_of(data.labelled), weights.read_text() if weights.is_file() else "", said]
     return hashlib.sha256("\n".join(content).encode()).hexdigest()
 
 

@@ -30,6 +30,7 @@ class Check:
     scheme: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, int]
+    """How many there are in each split, without leaks."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each class, tag or kind of span occurs in train."""
     scores: tuple[float, float, float] | None = None
@@ -68,6 +69,7 @@ class Check:
             said.append(f"duplicates: {_listed(repeated, 'within')}")
         if leaked := {name: number for name, number in self.leaks.items() if number}:
             said.append(f"leaks: {_listed(leaked, 'removed from')} (they occur in train, or of test in valid, too)")
+            said += [f"nothing is left for {name}: {tell_leaks(name, leaked[name])}" for name in self._emptied()]
         if self.noisy:
             said.append(
                 f"label noise: {self.noisy:,} text{'s' * (self.noisy != 1)} with two labels, as {self.noisy_example}"
@@ -75,6 +77,16 @@ class Check:
         if self.looked_at:
             said += self._length_lines()
         return said + [f"note: {note}" for note in self.notes]
+
+    def require_held_out(self) -> None:
+        """A ValueError where nothing is left of examples that were to be held out."""
+        for name in self._emptied():
+            raise ValueError(
+                f"nothing is left for {name}: {tell_leaks(name, self.leaks[name])}; give others, or leave them out"
+            )
+
+    def _emptied(self) -> list[str]:
+        return [name for name, number in self.leaks.items() if number and not self.examples[name]]
 
     def as_dict(self) -> dict[str, Any]:
         """All that was found, for JSON."""
@@ -129,12 +141,13 @@ class Check:
 def check(
     labelled: Labelled, *, tokenizer: Tokenizer | None = None, frame_overhead: int = 0, window: int | None = None
 ) -> Check:
-    """Look at labelled examples as they came: leaks are counted here, and `remove_leaks` takes them out.
+    """Look at labelled examples as they came: leaks are counted, and the other figures are of what is left.
 
     `frame_overhead` are the tokens that a model's frame adds to a text, `window` the most that it reads. Lengths and
     words are looked at in a sample, spread evenly, where there are many.
     """
-    splits = _splits(labelled)
+    clean, leaks = remove_leaks(labelled)
+    splits = {split: getattr(clean, split) or () for split in _splits(labelled)}
     names = {split: [name_text(example) for example in examples] for split, examples in splits.items()}
     noisy = _find_noise(splits["train"], names["train"])
     train = splits["train"]
@@ -149,7 +162,7 @@ def check(
         scores=(min(scores), sum(scores) / len(scores), max(scores)) if scores else None,
         unanswered=sum(not example.label for example in train) if labelled.task == "spans" else 0,
         duplicates={split: len(texts) - len(set(texts)) for split, texts in names.items()},
-        leaks={split: sum(kept) for split, kept in _find_leaks(names).items()},
+        leaks=leaks,
         noisy=len(noisy),
         noisy_example=noisy[0] if noisy else "",
         skipped=dict(labelled.skipped),
@@ -174,6 +187,12 @@ def remove_leaks(labelled: Labelled) -> tuple[Labelled, dict[str, int]]:
     }
     counts = {split: sum(found) for split, found in leaks.items()}
     return (replace(labelled, **kept) if kept else labelled), counts  # type: ignore[arg-type]
+
+
+def tell_leaks(split: str, number: int) -> str:
+    """In words, why nothing is left of a split."""
+    where = "train" if split == "valid" else "train or valid"
+    return f"all {number:,} examples of {split} occur in {where}, too"
 
 
 def _splits(labelled: Labelled) -> dict[str, Sequence[Example]]:
