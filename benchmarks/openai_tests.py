@@ -1,8 +1,8 @@
 """The OpenAI client's own tests of completions, embeddings and models, against `lmlab serve --lenient`.
 
-    pip download --no-binary openai --no-deps openai -d /tmp/sdist && tar xzf /tmp/sdist/openai-*.tar.gz -C /tmp/sdist
-    pip install --target /tmp/extra pytest-asyncio httpx2 aiohttp httpx-aiohttp pytest-xdist
-    python benchmarks/openai_tests.py /tmp/sdist/openai-* TEXT --extra /tmp/extra
+    pip download --no-binary openai --no-deps openai -d sdist && tar xzf sdist/openai-*.tar.gz -C sdist
+    pip install --target extra pytest-asyncio httpx2 aiohttp httpx-aiohttp pytest-xdist
+    python benchmarks/openai_tests.py sdist/openai-* TEXT --extra extra
 
 Only its source distribution holds them. They send placeholders (`model="string"`, `logit_bias={"foo": 0}`), which a
 lenient server passes over, and check every field of the answers. Printed: how many pass, and the names of the others.

@@ -1,7 +1,7 @@
 """Tokens per second of the server: against `transformers serve` with the same weights, and our own offline batch.
 
-    pip install --no-deps --target /tmp/extra accelerate psutil
-    python benchmarks/serve_speed.py TEXT --extra /tmp/extra [--rows small medium] [--clients 1 8 32] [--threads 2]
+    pip install --no-deps --target extra accelerate psutil
+    python benchmarks/serve_speed.py TEXT --extra extra [--rows small medium] [--clients 1 8 32] [--threads 2]
 
 GPT-2 with random weights. Prompts of about 32 tokens are continued by 128, greedily, each client one request after
 another. `transformers serve`, which needs accelerate besides, runs with and without its continuous batching. Printed

@@ -92,9 +92,7 @@ class FineTuning(Training):
     ) -> tuple[Progress, Parameters]:
         if self.task.config.trains_model:
             try:
-                with own_randomness(
-                    self.learner.device, seed=0
-                ):  # whether read or found in the cache, the run is the same
+                with own_randomness(self.learner.device, seed=0):  # the same run, read or found in the cache
                     self._complete(path, reporter, interrupted)
             except InterruptedReadingError:
                 return self._interrupted(path)

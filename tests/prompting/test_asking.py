@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,9 +15,10 @@ from lmlab.decoding.scoring import windows
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import create, load_class
 from lmlab.prompting import BUILTIN, ask, find_template, read_items
-from lmlab.prompting.asking import continuation_nats, with_examples
+from lmlab.prompting.asking import continuation_nats, draw_examples
 from lmlab.prompting.fitting import tokens_seen
-from lmlab.prompting.items import Items
+from lmlab.prompting.items import Item, Items
+from lmlab.prompting.templates import Template
 from lmlab.tokenizers import train
 from standins import write_run
 
@@ -64,6 +66,11 @@ def test_likelihoods_are_those_of_the_chain_rule(critic: LanguageModel) -> None:
         whole, before = critic.score(prompt + answer), critic.score(prompt)
         assert nats == pytest.approx(whole.nats - before.nats, abs=1e-4)
         assert count == whole.tokens - before.tokens
+
+
+def with_examples(template: Template, item: Item, pool: Sequence[Item], **drawn: Any) -> str:
+    """The whole prompt of an item, as it is asked."""
+    return template.separator.join(draw_examples(template, item, pool, **drawn))
 
 
 def test_examples_are_drawn_by_the_seed_and_are_never_the_item_itself(reviews: Path) -> None:

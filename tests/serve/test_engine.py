@@ -212,13 +212,15 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
         assert engine.figures.finished["cancelled"] == 12
 
 
+def make_text() -> Continuation:
+    """A text of one token that tells nobody."""
+    return Continuation(prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None)
+
+
 def test_a_full_queue_refuses_all_or_none() -> None:
     with running(make("ngram"), rows=1, queue=3) as engine:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))
-        make_text = lambda: Continuation(  # noqa: E731
-            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None
-        )
         engine.submit([make_text(), make_text()])
         with pytest.raises(OverloadedError):
             engine.submit([make_text(), make_text()])
@@ -321,9 +323,6 @@ def test_a_place_is_kept_while_texts_are_made() -> None:
     with running(make("ngram"), rows=1, queue=2) as engine:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))
-        make_text = lambda: Continuation(  # noqa: E731
-            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None
-        )
         with engine.place(), engine.place():
             assert engine.is_full
             with pytest.raises(OverloadedError), engine.place():

@@ -97,13 +97,8 @@ def ask(
     return Asked(answers=found, majority=_majority(template, asked, items.pool), items=len(asked))
 
 
-def with_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> str:
-    """The prompt of an item after `shots` examples, which are drawn from the pool without the item itself."""
-    return template.separator.join(draw_examples(template, item, pool, shots=shots, seed=seed))
-
-
 def draw_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> list[str]:
-    """The parts of a prompt: `shots` examples, and the item."""
+    """The parts of a prompt: `shots` examples, which are drawn from the pool without the item itself, and the item."""
     if not shots:
         return [template.asks(item.fields)]
     order = np.random.default_rng(seed).permutation(len(pool))

@@ -43,7 +43,7 @@ class ShelvedRuns(Runs):
             raise APIError(
                 f"{told}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
             )
-        model = self.shelf.open(name)
+        model = self.shelf.open(name, known[name])
         with self.lock:
             held = self.served.get(name)
             if held is None or held.lm is not model or held.engine.failed is not None:
@@ -75,7 +75,7 @@ class ShelvedRuns(Runs):
             return self.find(name).card()  # an error that says which there are
         return _card(name, known[name])
 
-    def _known(self) -> dict[str, Any]:
+    def _known(self) -> dict[str, Path]:
         return {name: path for name, path in self.shelf.paths().items() if (path / "model.safetensors").is_file()}
 
 

@@ -110,12 +110,12 @@ class Shelf:
         finally:
             self._views.release()
 
-    def open(self, name: str) -> LanguageModel:
-        """The model of a run, for passes that go on beside those of others."""
-        return self._open(name).model
+    def open(self, name: str, path: Path | None = None) -> LanguageModel:
+        """The model of a run, for passes that go on beside those of others; `path` is that of `paths`, if known."""
+        return self._open(name, path).model
 
-    def _open(self, name: str) -> _Opened:
-        path = self.find(name)
+    def _open(self, name: str, path: Path | None = None) -> _Opened:
+        path = path or self.find(name)
         weights = path / "model.safetensors"
         if not weights.is_file():
             raise ValueError(f"{name} has no weights yet: it is being trained, or was stopped before it saved any")
