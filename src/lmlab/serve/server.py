@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -36,6 +37,7 @@ class Server(uvicorn.Server):
         sys.setswitchinterval(SWITCH)
         for served in self.runs.served.values():
             await asyncio.to_thread(served.get_ready)
+        _forget_garbage()
         await super().startup(sockets)
         if self.started and self.servers and self.servers[0].sockets:
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -46,6 +48,14 @@ class Server(uvicorn.Server):
             server.close()
         await asyncio.to_thread(close_runs, self.runs, within=self.drain)
         await super().shutdown(sockets)
+        gc.unfreeze()
+
+
+def _forget_garbage() -> None:
+    """Let the collector pass over all that is there now, which stays: it would look through PyTorch's million objects
+    every so often, and for 150 ms nobody would be answered."""
+    gc.collect()
+    gc.freeze()
 
 
 def make_server(app: Guard, runs: Runs, *, host: str, port: int, drain: float = DRAIN) -> Server:
