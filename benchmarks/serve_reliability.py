@@ -25,7 +25,17 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from servers import Process, client, in_turn, lmlab_server, milliseconds, percentile, stream, train_run
+from servers import (
+    Process,
+    client,
+    completion_request,
+    in_turn,
+    lmlab_server,
+    milliseconds,
+    percentile,
+    stream,
+    train_run,
+)
 
 BODY = {"model": "counts", "prompt": "The", "max_tokens": 16, "logit_bias": {"0": -100}}
 JSON = {"Content-Type": "application/json"}
@@ -44,8 +54,7 @@ def clients(runs: list[Path], scale: float) -> None:
     with lmlab_server(runs, "--max-queue", "2048") as server:
 
         async def hold() -> list[Any]:
-            async with client(server.address) as web:
-                return await in_turn([stream(web, BODY) for _ in range(count)], at_once=count)
+            return await in_turn([stream(server.address, BODY) for _ in range(count)], at_once=count)
 
         found = asyncio.run(hold())
         good = [each for each in found if not isinstance(each, BaseException) and each.good]
@@ -69,7 +78,7 @@ def overload(runs: list[Path], scale: float) -> None:
     """Ten times as many as there is room for: the others are refused at once."""
     rows, queue = 8, 8
     with lmlab_server(runs[:1], "--max-batch", str(rows), "--max-queue", str(queue)) as server:
-        request = _request({**BODY, "model": "tiny", "max_tokens": 100})
+        request = completion_request({**BODY, "model": "tiny", "max_tokens": 100})
 
         async def burst(count: int) -> list[tuple[int, float, bool]]:
             parts = urlsplit(server.address)
@@ -122,8 +131,7 @@ def slow(runs: list[Path], scale: float) -> None:
     with lmlab_server(runs) as server:
 
         async def measure() -> list[float]:
-            async with client(server.address) as web:
-                return [(await stream(web, BODY)).whole for _ in range(quick)]
+            return [(await stream(server.address, BODY)).whole for _ in range(quick)]
 
         asyncio.run(measure())  # the first ones find the server cold
         before = asyncio.run(measure())
@@ -260,7 +268,9 @@ def _half(server: Process, number: int) -> socket.socket:
 def _reader(server: Process) -> socket.socket:
     connection = _connect(server)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
-    connection.sendall(_request({**BODY, "max_tokens": 4000, "stream": True}))  # more than the machine itself keeps
+    connection.sendall(
+        completion_request({**BODY, "max_tokens": 4000, "stream": True})
+    )  # more than the machine itself keeps
     connection.recv(1)
     return connection
 
@@ -281,12 +291,6 @@ def _is_whole(connection: socket.socket) -> bool:
         while (part := connection.recv(65536)) and b"[DONE]" not in tail:
             tail = (tail + part)[-65600:]
     return b"[DONE]" in tail
-
-
-def _request(asked: dict[str, Any]) -> bytes:
-    body = json.dumps(asked).encode()
-    head = "POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
-    return f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _is_closed(connection: socket.socket) -> bool:

@@ -31,7 +31,7 @@ import torch
 import lmlab
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from servers import client, lmlab_server, stream, train_run, wait_until_well
+from servers import lmlab_server, stream, train_run, wait_until_well
 from timing import make_parser
 
 ROWS = {"small": (4, 256, 4, 256), "medium": (6, 384, 6, 256)}  # layers, width, heads, window
@@ -74,14 +74,15 @@ def transformers_server(folder: Path, *, batching: bool, threads: int, extra: Pa
 
 async def load(address: str, body: dict[str, Any], prompts: list[str], *, clients: int) -> tuple[float, float]:
     """New tokens per second of so many clients, each with two requests; and the median time to the first token."""
-    async with client(address) as web:
 
-        async def one(number: int) -> list[Any]:
-            return [await stream(web, {**body, "prompt": prompts[(2 * number + k) % len(prompts)]}) for k in range(2)]
+    async def one(number: int) -> list[Any]:
+        return [await stream(address, {**body, "prompt": prompts[(2 * number + k) % len(prompts)]}) for k in range(2)]
 
-        began = time.perf_counter()
-        found = [each for many in await asyncio.gather(*map(one, range(clients))) for each in many]
-        taken = time.perf_counter() - began
+    began = time.perf_counter()
+    found = [each for many in await asyncio.gather(*map(one, range(clients))) for each in many]
+    taken = time.perf_counter() - began
+    if not all(each.good for each in found):
+        raise RuntimeError(f"{address} did not answer {sum(not each.good for each in found)} of {len(found)} requests")
     return len(found) * NEW / taken, statistics.median(each.first for each in found)
 
 
@@ -100,6 +101,13 @@ def offline(run: Path, prompts: list[str], *, rows: int) -> float:
     return rows * NEW / (time.perf_counter() - began)
 
 
+def check_lengths(address: str, body: dict[str, Any], prompts: list[str]) -> None:
+    """All texts are as long as the speed is computed for: none reaches the boundary before."""
+    answer = httpx.post(f"{address}/v1/completions", json={**body, "prompt": prompts}, timeout=600).json()
+    if answer["usage"]["completion_tokens"] != NEW * len(prompts):
+        raise SystemExit("some texts end before their last token: train another model")
+
+
 def make_prompts(run: Path, text: Path) -> list[str]:
     """Texts of about as many tokens as are wanted."""
     tokenizer = lmlab.load(run).text_tokenizer
@@ -111,13 +119,13 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
     ours, theirs = make_runs(folder, arguments.text, row)
     prompts = make_prompts(ours, arguments.text)
     body = {"max_tokens": NEW, "temperature": 0}
-    never_ends = {"logit_bias": {str(lmlab.load(ours).text_tokenizer.boundary): -100}}
     starts: dict[str, float] = {}
     with ExitStack() as stack:
         began = time.perf_counter()
         served = stack.enter_context(lmlab_server([ours], threads=arguments.threads))
         starts["lmlab"] = time.perf_counter() - began
-        bodies = {"lmlab": (served.address, {**body, **never_ends})}
+        bodies = {"lmlab": (served.address, body)}
+        check_lengths(served.address, body, prompts)
         if not arguments.alone:
             for name, batching in (("transformers", False), ("transformers, continuous", True)):
                 began = time.perf_counter()
@@ -136,7 +144,7 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
                 for name, (address, asked) in bodies.items():
                     try:
                         found = asyncio.run(load(address, asked, prompts, clients=clients))
-                    except httpx.HTTPError as error:
+                    except (OSError, RuntimeError) as error:
                         print(f"{name}: {error!r}")
                         continue
                     if repeat:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -32,6 +33,10 @@ STUDY = "study.json"
 BESIDE = "beside"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
 STUDIES = ("curve", "layers", "comparison")
+SWEEP = "sweep"
+"""The folder of a comparison that holds the short runs by which rates are chosen."""
+BOARD = ("leaderboard.json", "leaderboard.csv", "report.html", "conditions.json")
+"""What a comparison of systems writes beside its runs; the last of them says that it is one."""
 
 
 def is_run(path: Path) -> bool:
@@ -113,9 +118,7 @@ def clear_trials(folder: Path) -> None:
     """Remove all trials in a folder, then the folder where nothing else is in it."""
     for entry in filter(is_trial, list(folder.iterdir())):
         if entry.is_dir():
-            clear(entry)
-            (entry / ".lock").unlink(missing_ok=True)
-            _remove_empty(entry)
+            _remove_run(entry)
         else:
             entry.unlink()
     _remove_empty(folder)
@@ -154,6 +157,23 @@ def clear_study(path: Path) -> None:
         remove(path / STUDY)
 
 
+def clear_comparison(path: Path) -> None:
+    """Remove what lmlab wrote of a comparison of systems, its runs included, and nothing else that is there."""
+    systems = _read(path / BOARD[-1]).get("systems", [])
+    names = "|".join(map(re.escape, systems))
+    runs = [entry for entry in path.iterdir() if re.fullmatch(rf"({names})(-seed\d+)?", entry.name)]
+    runs += (path / SWEEP).iterdir() if (path / SWEEP).is_dir() else ()
+    for run in filter(is_trial, runs):
+        _remove_run(run)
+    for folder, kinds in (("plots", (".svg", ".png")), ("scores", (".json",)), (SWEEP, ())):
+        if (path / folder).is_dir():
+            for entry in [each for each in (path / folder).iterdir() if each.suffix in kinds]:
+                remove(entry)
+            _remove_empty(path / folder)
+    for name in BOARD:
+        remove(path / name)
+
+
 def _is_settings(path: Path) -> bool:
     """Whether this is what a study keeps its settings in."""
     found = _read(path)
@@ -167,6 +187,13 @@ def _read(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _remove_run(folder: Path) -> None:
+    """Remove a run, and its folder where nothing else is in it."""
+    clear(folder)
+    (folder / ".lock").unlink(missing_ok=True)
+    _remove_empty(folder)
 
 
 def _remove_empty(folder: Path) -> None:

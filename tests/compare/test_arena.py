@@ -194,6 +194,22 @@ def test_other_conditions_or_another_text_are_refused(book: Path, tmp_path: Path
     assert (tmp_path / "mine" / "thesis.tex").is_file()
 
 
+def test_what_is_replaced_is_only_what_was_written_here(tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text(lines(400))
+    folder = tmp_path / "compared"
+    compare(small(text, models="ngram,nplm"), folder)
+    mine = ("notes.txt", "plots/drawn-by-hand.pdf", "nplm/remarks.md", "thesis/chapter.tex")
+    for name in mine:
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("mine")
+    done = compare(small(text, models="ngram"), folder, overwrite=True)
+    assert [entry["name"] for entry in done.board["entries"]] == ["ngram"]
+    assert all((folder / name).read_text() == "mine" for name in mine)
+    assert {path.name for path in (folder / "nplm").iterdir()} == {"remarks.md"}
+    assert {path.name for path in (folder / "scores").iterdir()} == {"ngram.json"}
+
+
 def test_nothing_is_left_where_nothing_was_begun(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="does not exist"):
         compare(small(tmp_path / "absent.txt"), tmp_path / "new")

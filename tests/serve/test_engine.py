@@ -273,7 +273,7 @@ def test_closing_ends_what_is_not_finished() -> None:
 
 def test_an_error_of_one_text_ends_it_alone() -> None:
     class Broken(Sampler):
-        def lean(self, logits: torch.Tensor) -> torch.Tensor:
+        def uniform(self) -> torch.Tensor:
             raise RuntimeError("broken")
 
     with running(make("lstm")) as engine:

@@ -73,13 +73,15 @@ def serve(
     from lmlab.language_model import load
     from lmlab.serve.app import make_app
     from lmlab.serve.served import Limits, Runs, serve_run
-    from lmlab.serve.server import make_server
+    from lmlab.serve.server import make_server, share_threads
     from lmlab.training.loop import choose_device
 
     limits = Limits(rows=max_batch, queue=max_queue, tokens=max_tokens, lenient=lenient)
     place = choose_device(device)
+    threads = share_threads(len(runs))
     models = {name: load(run, device=place) for name, run in zip(names, runs, strict=True)}
-    every = Runs(served={name: serve_run(name, lm, limits=limits) for name, lm in models.items()}, limits=limits)
+    served = {name: serve_run(name, lm, limits=limits, threads=threads) for name, lm in models.items()}
+    every = Runs(served=served, limits=limits)
     hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in allow_host or ())))
     app = make_app(every, rules=Rules(hosts=hosts, token=token))
     server = make_server(app, every, host=host, port=port, drain=drain)

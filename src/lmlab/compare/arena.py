@@ -30,6 +30,7 @@ from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Plan, Reporter
 from lmlab.language_model import LanguageModel, load
+from lmlab.own_files import SWEEP
 from lmlab.recipe import Recipe
 from lmlab.storage import digest
 from lmlab.training.budget import Budget, parse_budget
@@ -233,7 +234,7 @@ def _sweep(
         loss: float | None = None
         bits: float | None = None
         try:
-            outcome = _train(recipe, folder / "sweep" / f"{entrant.name}-rate{rate:.2g}", relay, interrupted)
+            outcome = _train(recipe, folder / SWEEP / f"{entrant.name}-rate{rate:.2g}", relay, interrupted)
             loss, bits, progress = outcome.progress.best, outcome.bits_per_byte, outcome.progress
         except NotFiniteError:  # too high a rate is a result like any other; it cost what it cost
             progress = relay.last

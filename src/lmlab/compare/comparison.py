@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from lmlab.compare.plots import all_charts
 from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
-from lmlab.own_files import check_not_read
+from lmlab.own_files import check_not_read, clear_comparison
 from lmlab.pages import charts
 from lmlab.storage import read_json, write_bytes, write_json
 from lmlab.tokenizers.training import is_path
@@ -51,10 +50,10 @@ def compare(
     if overwrite and (folder / CONDITIONS).is_file():
         check_not_read(folder, [*conditions.data.on_disk(), *filter(is_path, conditions.tokenizers.values())])
         with hold(folder):
-            for entry in [each for each in folder.iterdir() if each.name != ".lock"]:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
+            clear_comparison(folder)
         (folder / ".lock").unlink()
-    check_folder(conditions, folder)
+    else:
+        check_folder(conditions, folder)
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:

@@ -209,15 +209,20 @@ class Sampler:
             logits = keep_min_p(logits, sampling.min_p)
         return logits
 
+    @property
+    def leans(self) -> bool:
+        """Whether there are biases or penalties."""
+        sampling = self.sampling
+        penalties = sampling.presence_penalty, sampling.frequency_penalty
+        return bool(sampling.logit_bias) or sampling.repetition_penalty != 1.0 or any(penalties)
+
     def lean(self, logits: Tensor) -> Tensor:
         """The scores with biases and penalties; the given ones stay as they are."""
         sampling = self.sampling
         if sampling.logit_bias:
             tokens, bias = (part.to(logits.device) for part in self._biased)
-            if int(tokens.max()) >= logits.shape[-1]:
-                raise ValueError(
-                    f"logit_bias for token {int(tokens.max())}: there are {logits.shape[-1]} tokens, from 0 on"
-                )
+            if (most := max(sampling.logit_bias)) >= logits.shape[-1]:
+                raise ValueError(f"logit_bias for token {most}: there are {logits.shape[-1]} tokens, from 0 on")
             logits = logits.index_add(1, tokens, bias.to(logits.dtype).expand(len(logits), -1))
         if sampling.repetition_penalty != 1.0:
             if self._seen is None:
@@ -243,21 +248,26 @@ def draw_each(logits: Tensor, samplers: Sequence[Sampler]) -> list[int]:
     Rows that are drawn in the same way are drawn at once; each is chosen as it would be alone, to the bit.
     """
     alike: dict[tuple[object, ...], list[int]] = {}
-    rows: list[Tensor] = []
+    leaning = {number: sampler for number, sampler in enumerate(samplers) if sampler.leans}
+    if leaning:
+        rows = [logits[number : number + 1] for number in range(len(samplers))]
+        for number, sampler in leaning.items():
+            rows[number] = sampler.lean(rows[number])
+        logits = torch.cat(rows)
     for number, sampler in enumerate(samplers):
         sampling = sampler.sampling
-        rows.append(sampler.lean(logits[number : number + 1]))
         alike.setdefault((sampling.temperature, sampling.top_k, sampling.top_p, sampling.min_p), []).append(number)
     chosen = torch.empty(len(samplers), dtype=torch.long, device=logits.device)
     for numbers in alike.values():
-        scores = torch.cat([rows[number] for number in numbers])
+        index = torch.tensor(numbers, device=logits.device)
+        scores = logits if len(alike) == 1 else logits[index]
         if samplers[numbers[0]].sampling.greedy:
             picked = scores.argmax(-1)
         else:
             uniform = torch.cat([samplers[number].uniform() for number in numbers])
             picked = draw(samplers[numbers[0]].shape(scores), uniform)
-        chosen[torch.tensor(numbers, device=logits.device)] = picked
-    for number, sampler in enumerate(samplers):
+        chosen[index] = picked
+    for number, sampler in leaning.items():
         sampler.note(chosen[number : number + 1])
     return [int(token) for token in chosen.tolist()]
 

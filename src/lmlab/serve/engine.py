@@ -23,10 +23,14 @@ from lmlab.models.abilities import PredictsNext, State
 from lmlab.serve.company import Company, fewest_rows
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.figures import Figures
+from lmlab.serve.post import Post
 from lmlab.serve.reading import Prefixes, Read, piece_of, read_prompt, score_prompt, surprisals
 
 READ = 256
 """Tokens of prompts that are read between two steps of those that are being written."""
+
+TELL = 0.002
+"""Seconds for each text that is being written, at least, between two times that their tokens are told."""
 
 T = TypeVar("T")
 
@@ -42,10 +46,20 @@ class ClosedError(Exception):
 class Engine:
     """Continues texts with a model that predicts the next token, and does other work with it, all in one thread."""
 
-    def __init__(self, model: object, *, rows: int = 32, queue: int = 1024, writer: PredictsNext | None = None) -> None:
+    def __init__(
+        self,
+        model: object,
+        *,
+        rows: int = 32,
+        queue: int = 1024,
+        writer: PredictsNext | None = None,
+        threads: int | None = None,
+    ) -> None:
         self.model, self.writer = model, writer
         self.rows, self.queue = rows, queue
-        self.figures = Figures()
+        self.threads = threads
+        """Of the computation; as many as PyTorch has by itself where it is None."""
+        self.figures, self.post = Figures(), Post()
         self.prefixes = Prefixes(1 if writer is None else piece_of(writer))
         self._inbox: deque[Continuation] = deque()
         self._jobs: deque[tuple[Callable[[Callable[[], None]], Any], Future[Any]]] = deque()
@@ -163,6 +177,8 @@ class Engine:
 
     @torch.inference_mode()
     def _run(self) -> None:
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
         try:
             if self.writer is not None:
                 prepare(self.writer)
@@ -196,6 +212,7 @@ class Engine:
             function, future = self._jobs.popleft()
         if not future.set_running_or_notify_cancel():
             return
+        self.post.deliver()  # it may take a while
         try:
             future.set_result(function(self._pause))
         except Exception as error:
@@ -232,6 +249,7 @@ class Engine:
         self.figures.running = len(self._running)
         if self._running:
             self._step()
+        self.post.deliver(after=TELL * len(self._running))
 
     def _admit(self) -> None:
         """Begin to read the prompts of those that wait longest, as far as there are rows for them."""
@@ -333,6 +351,7 @@ class Engine:
             text.latest = now
             if text.finish:
                 self._count(text)
+        self.post.deliver(after=TELL * len(texts))
 
     def _leave(self, gone: Sequence[int]) -> None:
         """Let some of those that are running leave: the ended, the cancelled, and those that read again."""
@@ -364,6 +383,7 @@ class Engine:
         for text in {*waiting, *others, *self._running}:
             if not text.finish:
                 text.end(finish, "the server is shutting down" if self.failed is None else _words(self.failed))
+        self.post.deliver()
         for _, future in jobs:
             future.cancel()
 

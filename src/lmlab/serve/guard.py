@@ -48,8 +48,6 @@ class Rules:
     """Bytes of a body, at most."""
     patience: float = 10.0
     """Seconds in which a body must be there."""
-    slowness: float = 30.0
-    """Seconds in which a client must take what it is sent."""
 
 
 def is_loopback(host: str) -> bool:
@@ -83,7 +81,7 @@ class Guard:
                 given = {name for name, _ in message.get("headers", ())}
                 extra = [pair for pair in HEADERS if pair[0] not in given]
                 message = {**message, "headers": [*message.get("headers", ()), *extra]}
-            await asyncio.wait_for(send(message), self.rules.slowness)
+            await send(message)
 
         try:
             self._check(scope)
@@ -93,8 +91,6 @@ class Guard:
                 await _refuse(error, answer)
                 if error.status == 413:
                     await _drain(receive)
-        except TimeoutError:  # the client does not read: the connection is closed
-            return None
 
     def _check(self, scope: Message) -> None:
         headers: dict[bytes, bytes] = {}

@@ -124,10 +124,11 @@ class Served:
         }
 
 
-def serve_run(name: str, lm: LanguageModel, *, limits: Limits) -> Served:
+def serve_run(name: str, lm: LanguageModel, *, limits: Limits, threads: int | None = None) -> Served:
     """A run with an engine of its own, which has begun to get ready."""
     writer = _writer_of(lm)
-    engine = Engine(lm.model, writer=None if writer is None else writer.model, rows=limits.rows, queue=limits.queue)
+    model = None if writer is None else writer.model
+    engine = Engine(lm.model, writer=model, rows=limits.rows, queue=limits.queue, threads=threads)
     return Served(name=name, lm=lm, engine=engine, limits=limits, writing=writer)
 
 

@@ -51,6 +51,19 @@ class Server(uvicorn.Server):
         gc.unfreeze()
 
 
+def share_threads(runs: int) -> int:
+    """How many threads each run's engine has for its computation; all other threads have one from now on.
+
+    OpenMP keeps a team of threads for each thread that ever computed with several; as soon as those are more than the
+    cores, each waits asleep for the others, and a step takes twice as long.
+    """
+    import torch
+
+    threads = max(1, torch.get_num_threads() // runs)
+    torch.set_num_threads(1)
+    return threads
+
+
 def _forget_garbage() -> None:
     """Let the collector pass over all that is there now, which stays: it would look through PyTorch's million objects
     every so often, and for 150 ms nobody would be answered."""

@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -18,6 +19,7 @@ from lmlab.serve.choices import Choice, Given, best, tell_prompt
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError
 from lmlab.serve.planning import Plan, plan
+from lmlab.serve.post import Post
 from lmlab.serve.requests import Completion, LenientCompletion
 from lmlab.serve.served import Runs
 from lmlab.serve.waiting import call, refusing, unless_gone
@@ -67,6 +69,11 @@ BACKLOG = 2**15
 """Pieces that may wait for a client who reads more slowly than they are written; its texts are then cancelled."""
 
 
+TOGETHER = 64
+"""Pieces, at most, that are sent to a client at once."""
+ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
 class Events(StreamingResponse):
     """A stream of events whose texts are cancelled when it ends, also where its client was gone before it began."""
 
@@ -87,13 +94,13 @@ async def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
     texts: list[Continuation] = []
     if todo.beams is not None:
         return texts, pieces
-    texts += await asyncio.to_thread(todo.continuations, _telling(pieces, texts))
+    texts += await asyncio.to_thread(todo.continuations, _telling(todo.served.engine.post, pieces, texts))
     with refusing(todo.served):
         todo.served.engine.submit(texts, kept=1)
     return texts, pieces
 
 
-def _telling(pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece], None]:
+def _telling(post: Post, pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece], None]:
     loop = asyncio.get_running_loop()
 
     def put(told: tuple[int, Piece]) -> None:
@@ -104,8 +111,7 @@ def _telling(pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece]
             _cancel(texts)
 
     def tell(number: int, piece: Piece) -> None:
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(put, (number, piece))
+        post.put(loop, partial(put, (number, piece)), urgent=piece.token is None or bool(piece.finish))
 
     return tell
 
@@ -129,34 +135,41 @@ def _cancel(texts: list[Continuation]) -> None:
         text.cancel()
 
 
-async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[tuple[int, Piece, Given | None]]:
-    """The pieces with the number of their text and what is told of its prompt, for which the others of it wait."""
+Told = tuple[int, Piece, Given | None]
+
+
+async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[list[Told]]:
+    """The pieces that are there, with the number of their text and what is told of its prompt, which comes first."""
     given: dict[int, Given] = {}
     waiting: dict[int, list[tuple[int, Piece]]] = {}
     while left:
-        number, piece = await pieces.get()
-        if piece.error:
-            raise APIError(piece.error, status=503 if piece.finish == "cancelled" else 500)
-        if piece.finish == "cancelled":
-            raise APIError(f"the stream is read too slowly: {BACKLOG} pieces wait to be sent", status=503)
-        prompt = number // todo.best_of
-        ready = [(number, piece)]
-        if piece.prompt is not None:
-            given[prompt] = await asyncio.to_thread(tell_prompt, todo, todo.prompts[prompt], piece.prompt)
-            ready += waiting.pop(prompt, [])
-        elif todo.prompt_top is not None and prompt not in given:
-            waiting.setdefault(prompt, []).append((number, piece))
-            continue
-        for each, told in ready:
-            left -= bool(told.finish)
-            yield each, told, given.get(prompt)
+        there, ready = [await pieces.get()], []
+        while not pieces.empty() and len(there) < TOGETHER:
+            there.append(pieces.get_nowait())
+        for number, piece in there:
+            if piece.error:
+                raise APIError(piece.error, status=503 if piece.finish == "cancelled" else 500)
+            if piece.finish == "cancelled":
+                raise APIError(f"the stream is read too slowly: {BACKLOG} pieces wait to be sent", status=503)
+            prompt, told = number // todo.best_of, [(number, piece)]
+            if piece.prompt is not None:
+                given[prompt] = await asyncio.to_thread(tell_prompt, todo, todo.prompts[prompt], piece.prompt)
+                told += waiting.pop(prompt, [])
+            elif todo.prompt_top is not None and prompt not in given:
+                waiting.setdefault(prompt, []).append((number, piece))
+                continue
+            left -= sum(bool(each.finish) for _, each in told)
+            ready += [(text, each, given.get(prompt)) for text, each in told]
+        if ready:
+            yield ready
 
 
 async def _whole(todo: Plan, texts: list[Continuation], pieces: Pieces) -> dict[str, Any]:
     choices = await asyncio.to_thread(_choices, todo)
-    async for number, piece, given in _in_order(todo, len(texts), pieces):
-        choices[number].given = given
-        choices[number].take(piece)
+    async for ready in _in_order(todo, len(texts), pieces):
+        for number, piece, given in ready:
+            choices[number].given = given
+            choices[number].take(piece)
     answers, written = [], sum(len(choice.ids) for choice in choices)
     for place in range(len(todo.prompts)):
         group = best(choices[place * todo.best_of : (place + 1) * todo.best_of], todo.n)
@@ -167,17 +180,21 @@ async def _whole(todo: Plan, texts: list[Continuation], pieces: Pieces) -> dict[
 async def _stream(
     todo: Plan, texts: list[Continuation], pieces: Pieces, head: dict[str, Any], *, usage_too: bool
 ) -> AsyncIterator[str]:
-    """Server-sent events: a chunk for each token, the usage if asked for, and [DONE]; or an error."""
+    """Server-sent events: one for each token, those that are there together; the usage if asked for, and [DONE]; or an
+    error."""
     choices, rest = await asyncio.to_thread(_choices, todo), {"usage": None} if usage_too else {}
     once = _warnings(todo)
     try:
-        async for number, piece, given in _in_order(todo, len(texts), pieces):
-            choices[number].given = given
-            delta = choices[number].take(piece)
-            if piece.prompt is not None and todo.prompt_logprobs is not None:
-                delta["prompt_logprobs"] = choices[number].prompt_logprobs()
-            yield _event({**head, "choices": [{"index": number, **delta}], **rest, **once})
-            once = {}
+        async for ready in _in_order(todo, len(texts), pieces):
+            events = []
+            for number, piece, given in ready:
+                choices[number].given = given
+                delta = choices[number].take(piece)
+                if piece.prompt is not None and todo.prompt_logprobs is not None:
+                    delta["prompt_logprobs"] = choices[number].prompt_logprobs()
+                events.append(_event({**head, "choices": [{"index": number, **delta}], **rest, **once}))
+                once = {}
+            yield "".join(events)
         if usage_too:
             written = sum(len(choice.ids) for choice in choices)
             yield _event({**head, "choices": [], "usage": _usage(todo, written)})
@@ -187,4 +204,4 @@ async def _stream(
 
 
 def _event(content: dict[str, Any]) -> str:
-    return f"data: {json.dumps(content, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    return f"data: {ENCODER.encode(content)}\n\n"
