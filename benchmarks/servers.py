@@ -101,7 +101,8 @@ async def stream(address: str, asked: dict[str, Any]) -> Streamed:
             first = time.perf_counter() - began
     writer.close()
     whole = b"".join(read)
-    good = whole.startswith(b"HTTP/1.1 200 ") and b"data: [DONE]" in whole and b'data: {"error"' not in whole
+    ended = b'"finish_reason":"' in whole  # transformers sends no [DONE]
+    good = whole.startswith(b"HTTP/1.1 200 ") and ended and b'data: {"error"' not in whole
     return Streamed(first, time.perf_counter() - began, whole.count(b"data: {"), good)
 
 

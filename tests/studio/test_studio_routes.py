@@ -93,6 +93,17 @@ def test_surprise_adds_up_to_the_score(client: Any, studio_runs: Path, run: str)
     assert len(found["words"]) == 7
 
 
+def test_a_run_that_cannot_is_told_beside_those_that_can(client: Any) -> None:
+    found = ask(client, "why", runs=["counts", "demo/gpt2"], text=TEXT)
+    assert [each["run"] for each in found["runs"]] == ["demo/gpt2"]
+    (refused,) = found["refused"]
+    assert refused["run"] == "counts"
+    assert "no gradients" in refused["why"]
+    response = client.post("/studio/api/why", json={"runs": ["counts"], "text": TEXT})
+    assert response.status_code == 400
+    assert refused["why"] in response.text
+
+
 def test_a_pinned_branch_is_searched_on_and_scored(client: Any, studio_runs: Path) -> None:
     plain, pinned = ask(client, "search", run="demo/gpt2", text=TEXT, tokens=3, beams=2, pins=[[40, 41]])["searches"]
     trees: list[Any] = []

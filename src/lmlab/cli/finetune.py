@@ -211,7 +211,7 @@ def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetune
 
     interrupted = catch_interrupts()
     try:
-        with TrainingDisplay() as display:
+        with TrainingDisplay(several=True) as display:
             found = finetune_trial(trial, data, output, reporter=display, interrupted=interrupted, **options)
     except KeyboardInterrupt:
         found = None
@@ -273,7 +273,7 @@ def carry_out(
 
     study = None
     try:
-        with TrainingDisplay() as display:
+        with TrainingDisplay(several=True) as display:
             study = carry_out_study(kind, trials, data, output, check=check, reporter=display, interrupted=interrupted)
     except KeyboardInterrupt:
         pass

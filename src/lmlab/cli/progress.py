@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lmlab.jobs import Plan
@@ -15,9 +16,10 @@ from lmlab.units import read_speed
 
 
 class TrainingDisplay:
-    """A reporter for `lmlab.run` that draws progress bars on standard error."""
+    """A reporter for `lmlab.run` that draws progress bars on standard error; `several` runs go by their folders."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, several: bool = False) -> None:
+        self.several = several
         self.console = Console(file=sys.stderr, highlight=False)
         self.bars = Progress(
             TextColumn("[bold]{task.description}"),
@@ -56,8 +58,9 @@ class TrainingDisplay:
         )
         tokenizer = corpus.tokenizer
         cut = "" if tokenizer is None else f"tokenizer {tokenizer.spec} ({tokenizer.vocabulary:,} types); "
-        self.console.print(f"{recipe.kind}: {size}{cut}{held}")
-        self.task = self.bars.add_task(f"train {recipe.kind}", total=1.0, detail="")
+        name = plan.path.name if self.several else recipe.kind
+        self.console.print(f"{name}: {size}{cut}{held}", markup=False)
+        self.task = self.bars.add_task(f"train {escape(name)}", total=1.0, detail="")
 
     def log(self, line: dict[str, Any], progress: training.Progress) -> None:
         assert self.task is not None

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
 
 MOST = 12
@@ -33,11 +33,7 @@ def make_router(shelf: Shelf) -> APIRouter:
     def fill(asked: Asked) -> Response:
         if asked.text.count("[MASK]") > MOST:
             raise ValueError(f"{asked.text.count('[MASK]')} blanks: hide at most {MOST} words at once")
-        found = []
-        for name in asked.runs:
-            with shelf.using(name) as model:
-                filled = model.filler.fill(asked.text, top=asked.top, jointly=asked.jointly, order=asked.order)
-                found.append({"run": name, "filled": filled})
-        return answer({"runs": found})
+        options: dict[str, Any] = {"top": asked.top, "jointly": asked.jointly, "order": asked.order}
+        return answer_for_each(asked.runs, shelf, lambda model: {"filled": model.filler.fill(asked.text, **options)})
 
     return router

@@ -9,7 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
 
 if TYPE_CHECKING:
@@ -34,11 +34,7 @@ def make_router(shelf: Shelf) -> APIRouter:
 
     @router.post("/next")
     def next_words(asked: Asked) -> Response:
-        found = []
-        for name in asked.runs:
-            with shelf.using(name) as model:
-                found.append({"run": name, **expect(model.writer, asked)})
-        return answer({"runs": found})
+        return answer_for_each(asked.runs, shelf, lambda model: expect(model.writer, asked))
 
     return router
 

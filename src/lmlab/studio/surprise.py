@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from lmlab.bits import bits_per_byte
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
 
 
@@ -25,11 +25,7 @@ def make_router(shelf: Shelf) -> APIRouter:
 
     @router.post("/surprise")
     def surprise(asked: Asked) -> Response:
-        found = []
-        for name in asked.runs:
-            with shelf.using(name) as model:
-                found.append({"run": name, **colour(model, asked.text)})
-        return answer({"runs": found})
+        return answer_for_each(asked.runs, shelf, lambda model: colour(model, asked.text))
 
     return router
 

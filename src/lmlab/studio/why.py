@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from fastapi import APIRouter
 from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+
+if TYPE_CHECKING:
+    from lmlab.language_model import LanguageModel
 
 
 class Asked(Config):
@@ -27,11 +32,10 @@ def make_router(shelf: Shelf) -> APIRouter:
     def why(asked: Asked) -> Response:
         from lmlab.analysis.attribution import attribute
 
-        found = []
-        for name in asked.runs:
-            with shelf.using(name) as model:
-                attributed = attribute(model, asked.text, target=asked.target or None)
-            found.append({"run": name, "found": attributed, "shown": show(attributed)})
-        return answer({"runs": found})
+        def look(model: LanguageModel) -> dict[str, Any]:
+            attributed = attribute(model, asked.text, target=asked.target or None)
+            return {"found": attributed, "shown": show(attributed)}
+
+        return answer_for_each(asked.runs, shelf, look)
 
     return router

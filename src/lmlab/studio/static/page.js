@@ -67,6 +67,7 @@ export class Page {
       this.data = data;
       this.wrong.hidden = true;
       this.draw();
+      if (data?.refused?.length) this.fail({ message: data.refused.map(each => `${each.run}: ${each.why}`).join(" · ") });
     } catch (error) {
       if (asking.signal.aborted) return "given up";
       this.asked = "";
