@@ -36,6 +36,7 @@ from timing import make_parser
 
 ROWS = {"small": (4, 256, 4, 256), "medium": (6, 384, 6, 256)}  # layers, width, heads, window
 PROMPT, NEW = 32, 128
+PEERS = {"plain": "transformers", "continuous": "transformers, continuous"}
 
 
 def make_runs(folder: Path, text: Path, row: str) -> tuple[Path, Path]:
@@ -126,18 +127,17 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
         starts["lmlab"] = time.perf_counter() - began
         bodies = {"lmlab": (served.address, body)}
         check_lengths(served.address, body, prompts)
-        if not arguments.alone:
-            for name, batching in (("transformers", False), ("transformers, continuous", True)):
-                began = time.perf_counter()
-                try:
-                    settings = {"threads": arguments.threads, "extra": arguments.extra}
-                    address = stack.enter_context(transformers_server(theirs, batching=batching, **settings))
-                except RuntimeError as error:
-                    said = theirs.with_suffix(".log").read_text()[-1000:]
-                    print(f"{name}: {error}; it needs accelerate besides transformers\n{said}", flush=True)
-                    continue
-                starts[name] = time.perf_counter() - began
-                bodies[name] = (address, {**body, "model": str(theirs)})
+        for kind in arguments.against:
+            name, began = PEERS[kind], time.perf_counter()
+            try:
+                settings = {"threads": arguments.threads, "extra": arguments.extra}
+                address = stack.enter_context(transformers_server(theirs, batching=kind == "continuous", **settings))
+            except RuntimeError as error:
+                said = theirs.with_suffix(".log").read_text()[-1000:]
+                print(f"{name}: {error}; it needs accelerate besides transformers\n{said}", flush=True)
+                continue
+            starts[name] = time.perf_counter() - began
+            bodies[name] = (address, {**body, "model": str(theirs)})
         for clients in arguments.clients:
             speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in bodies}
             for repeat in range(arguments.repeats + 1):
@@ -168,7 +168,9 @@ def main() -> None:
     parser.add_argument("--rows", nargs="+", choices=list(ROWS), default=list(ROWS))
     parser.add_argument("--clients", nargs="+", type=int, default=[1, 8, 32])
     parser.add_argument("--extra", type=Path, help="a folder with what transformers serve needs besides")
-    parser.add_argument("--alone", action="store_true", help="without transformers")
+    parser.add_argument(
+        "--against", nargs="*", choices=list(PEERS), default=list(PEERS), help="servers of transformers"
+    )
     arguments = parser.parse_args()
     print("| model | clients | server | new tokens/s | lmlab against it | first token |\n|---|---|---|---|---|---|")
     with tempfile.TemporaryDirectory() as folder:

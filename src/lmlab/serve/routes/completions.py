@@ -21,7 +21,7 @@ from lmlab.serve.errors import APIError
 from lmlab.serve.planning import Plan, plan
 from lmlab.serve.post import Post
 from lmlab.serve.requests import Completion, LenientCompletion
-from lmlab.serve.served import Runs
+from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call, refusing, unless_gone
 
 PATH = "/v1/completions"
@@ -33,9 +33,11 @@ def completions(runs: Runs) -> APIRouter:
 
     async def complete(request: Request, body: Completion) -> Any:
         served = await runs.open(body.model)
+        pieces: Pieces = asyncio.Queue()
         with refusing(served), served.engine.place():
-            todo = await asyncio.to_thread(plan, body, served)
-            texts, pieces = await _submit(todo)
+            prepare = partial(_prepare, body, served, pieces, asyncio.get_running_loop())
+            todo, texts, choices = prepare() if _is_short(body) else await asyncio.to_thread(prepare)
+            served.engine.submit(texts, kept=1)
         head = {
             "id": f"cmpl-{secrets.token_hex(12)}",
             "object": "text_completion",
@@ -44,16 +46,14 @@ def completions(runs: Runs) -> APIRouter:
             "system_fingerprint": served.fingerprint,
         }
         if todo.beams is not None:
-            choices, usage = await call(served, request, lambda pause: search(todo, pause))
-            return await asyncio.to_thread(
-                JSONResponse, {**head, "choices": choices, "usage": usage, **_warnings(todo)}
-            )
+            found, usage = await call(served, request, lambda pause: search(todo, pause))
+            return await asyncio.to_thread(JSONResponse, {**head, "choices": found, "usage": usage, **_warnings(todo)})
         if body.stream:
             usage_too = body.stream_options is not None and body.stream_options.include_usage
-            events = _stream(todo, texts, pieces, head, usage_too=usage_too)
+            events = _stream(todo, choices, pieces, head, usage_too=usage_too)
             return Events(events, texts)
         try:
-            told = await unless_gone(request, _whole(todo, texts, pieces))
+            told = await unless_gone(request, _whole(todo, choices, pieces))
             return await asyncio.to_thread(JSONResponse, {**head, **told, **_warnings(todo)})
         finally:
             _cancel(texts)
@@ -88,21 +88,31 @@ class Events(StreamingResponse):
             _cancel(self.texts)
 
 
-async def _submit(todo: Plan) -> tuple[list[Continuation], Pieces]:
-    """Give the texts to the engine; their pieces come in the queue. None where they are searched for, as one job."""
-    pieces: Pieces = asyncio.Queue()
-    texts: list[Continuation] = []
+SHORT = 2000
+"""Characters or tokens of prompts, over all texts that continue them, that are read without a thread for them."""
+
+
+def _is_short(body: Completion) -> bool:
+    """Whether a request is read in less time than it takes to hand it to another thread."""
+    prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt or []
+    length = sum(1 if isinstance(each, int) else len(each) for each in prompts)
+    return length * max(body.n or 1, body.best_of or 1) <= SHORT
+
+
+def _prepare(
+    body: Completion, served: Served, pieces: Pieces, loop: asyncio.AbstractEventLoop
+) -> tuple[Plan, list[Continuation], list[Choice]]:
+    """A request as texts for the engine, which tell their pieces in the queue; none where they are searched for."""
+    todo, texts = plan(body, served), list[Continuation]()
     if todo.beams is not None:
-        return texts, pieces
-    texts += await asyncio.to_thread(todo.continuations, _telling(todo.served.engine.post, pieces, texts))
-    with refusing(todo.served):
-        todo.served.engine.submit(texts, kept=1)
-    return texts, pieces
+        return todo, texts, []
+    texts += todo.continuations(_telling(loop, served.engine.post, pieces, texts))
+    return todo, texts, [Choice(todo, prompt) for prompt in todo.prompts for _ in range(todo.best_of)]
 
 
-def _telling(post: Post, pieces: Pieces, texts: list[Continuation]) -> Callable[[int, Piece], None]:
-    loop = asyncio.get_running_loop()
-
+def _telling(
+    loop: asyncio.AbstractEventLoop, post: Post, pieces: Pieces, texts: list[Continuation]
+) -> Callable[[int, Piece], None]:
     def put(told: tuple[int, Piece]) -> None:
         while told[1].error and not pieces.empty():  # who is told an error does not read all else first
             pieces.get_nowait()
@@ -114,10 +124,6 @@ def _telling(post: Post, pieces: Pieces, texts: list[Continuation]) -> Callable[
         post.put(loop, partial(put, (number, piece)), urgent=piece.token is None or bool(piece.finish))
 
     return tell
-
-
-def _choices(todo: Plan) -> list[Choice]:
-    return [Choice(todo, prompt) for prompt in todo.prompts for _ in range(todo.best_of)]
 
 
 def _usage(todo: Plan, written: int) -> dict[str, int]:
@@ -164,9 +170,8 @@ async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[list
             yield ready
 
 
-async def _whole(todo: Plan, texts: list[Continuation], pieces: Pieces) -> dict[str, Any]:
-    choices = await asyncio.to_thread(_choices, todo)
-    async for ready in _in_order(todo, len(texts), pieces):
+async def _whole(todo: Plan, choices: list[Choice], pieces: Pieces) -> dict[str, Any]:
+    async for ready in _in_order(todo, len(choices), pieces):
         for number, piece, given in ready:
             choices[number].given = given
             choices[number].take(piece)
@@ -178,14 +183,13 @@ async def _whole(todo: Plan, texts: list[Continuation], pieces: Pieces) -> dict[
 
 
 async def _stream(
-    todo: Plan, texts: list[Continuation], pieces: Pieces, head: dict[str, Any], *, usage_too: bool
+    todo: Plan, choices: list[Choice], pieces: Pieces, head: dict[str, Any], *, usage_too: bool
 ) -> AsyncIterator[str]:
     """Server-sent events: one for each token, those that are there together; the usage if asked for, and [DONE]; or an
     error."""
-    choices, rest = await asyncio.to_thread(_choices, todo), {"usage": None} if usage_too else {}
-    once = _warnings(todo)
+    rest, once = {"usage": None} if usage_too else {}, _warnings(todo)
     try:
-        async for ready in _in_order(todo, len(texts), pieces):
+        async for ready in _in_order(todo, len(choices), pieces):
             events = []
             for number, piece, given in ready:
                 choices[number].given = given
