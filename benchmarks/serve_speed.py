@@ -102,6 +102,14 @@ def offline(run: Path, prompts: list[str], *, rows: int) -> float:
     return rows * NEW / (time.perf_counter() - began)
 
 
+def first_token(run: Path, prompt: str) -> float:
+    """Seconds that `lmlab generate` takes for one token."""
+    command = [sys.executable, "-m", "lmlab", "generate", str(run), prompt, "--tokens", "1"]
+    began = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - began
+
+
 def check_lengths(address: str, body: dict[str, Any], prompts: list[str]) -> None:
     """All texts are as long as the speed is computed for: none reaches the boundary before."""
     answer = httpx.post(f"{address}/v1/completions", json={**body, "prompt": prompts}, timeout=600).json()
@@ -122,6 +130,7 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
     body = {"max_tokens": NEW, "temperature": 0}
     starts: dict[str, float] = {}
     with ExitStack() as stack:
+        starts["lmlab generate, one token"] = first_token(ours, prompts[0])
         began = time.perf_counter()
         served = stack.enter_context(lmlab_server([ours], threads=arguments.threads))
         starts["lmlab"] = time.perf_counter() - began
@@ -138,8 +147,10 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
                 continue
             starts[name] = time.perf_counter() - began
             bodies[name] = (address, {**body, "model": str(theirs)})
+        torch.set_num_threads(arguments.threads)
         for clients in arguments.clients:
             speeds: dict[str, list[tuple[float, float]]] = {name: [] for name in bodies}
+            batches: list[float] = []
             for repeat in range(arguments.repeats + 1):
                 for name, (address, asked) in bodies.items():
                     try:
@@ -149,8 +160,8 @@ def measure(row: str, folder: Path, arguments: Any) -> None:
                         continue
                     if repeat:
                         speeds[name].append(found)
-            torch.set_num_threads(arguments.threads)
-            batch = statistics.median(offline(ours, prompts, rows=clients) for _ in range(arguments.repeats))
+                batches.append(offline(ours, prompts, rows=clients))
+            batch = statistics.median(batches[1:])
             base = statistics.median(speed for speed, _ in speeds["lmlab"])
             print(f"| {row} | {clients} | offline batch | {batch:.0f} | {base / batch:.0%} | |")
             for name, values in speeds.items():

@@ -7,6 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmlab.decoding.streaming import TextStream
+from lmlab.tokenizers import train
+
+SUBWORDS = train("bpe:400", ["Ein schöner Tag — naïve cafés cost 3 €, 😀 or \N{REPLACEMENT CHARACTER}. " * 20])
 
 
 class Bytes:
@@ -46,6 +49,24 @@ def test_any_text_streams_without_replacement_characters_of_its_own(text):
     pieces, whole = feed(TextStream(Bytes()), list(text.encode()))
     assert whole == text
     assert sum(piece.count("\ufffd") for piece in pieces) <= text.count("\ufffd")
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    ids=st.lists(st.integers(0, SUBWORDS.vocabulary - 1), max_size=120),
+    prompt=st.lists(st.integers(0, SUBWORDS.vocabulary - 1), max_size=12),
+    stop=st.lists(st.sampled_from([" ", "é", "Tag", "\N{REPLACEMENT CHARACTER}"]), max_size=2),
+)
+def test_tokens_that_say_their_text_alone_give_the_same(ids, prompt, stop):
+    class Whole:
+        """Has no text of single tokens."""
+
+        decode = SUBWORDS.decode
+
+    quick, slow = (feed(TextStream(each, prompt=prompt, stop=stop), ids)[1] for each in (SUBWORDS, Whole()))
+    assert quick == slow
+    if not stop:
+        assert quick == SUBWORDS.decode([*prompt, *ids])[len(SUBWORDS.decode(prompt)) :] or "\ufffd" in quick
 
 
 def test_spaces_join_to_the_prompt():

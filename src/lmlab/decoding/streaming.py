@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
@@ -11,7 +11,7 @@ CONTEXT = 8
 
 
 class Decoder(Protocol):
-    """What turning tokens into text needs of a tokenizer."""
+    """What turning tokens into text needs of a tokenizer; `text_of`, where it is there, makes it quicker."""
 
     def decode(self, ids: list[int]) -> str: ...
 
@@ -27,9 +27,12 @@ class TextStream:
         if any(not text for text in stop):
             raise ValueError("an empty stop string would stop every text before it begins; leave it out")
         self._tokenizer = tokenizer
+        self._text_of: Callable[[int], str | None] = getattr(tokenizer, "text_of", lambda token: None)
         self._stop = tuple(stop)
         self._ids = list(prompt)[-CONTEXT:]
-        self._said = len(self._text(self._ids))  # characters of the decoded ids that have left the decoder
+        text = self._text(self._ids)
+        self._said = len(text)  # characters of the decoded ids that have left the decoder
+        self._settled = not text.endswith(REPLACEMENT)
         self._pending = ""  # decoded, but perhaps the beginning of a stop string
         self.stopped = False
 
@@ -38,11 +41,16 @@ class TextStream:
         if self.stopped:
             return ""
         self._ids.append(token)
-        text = self._text(self._ids)
-        settled = text[:-1] if text.endswith(REPLACEMENT) else text
-        new = settled[self._said :]
-        self._said = max(self._said, len(settled))
-        if len(self._ids) >= 4 * CONTEXT and len(settled) == len(text):
+        new = self._text_of(token) if self._settled else None
+        if new is not None:  # the same without decoding what stands before it
+            self._said += len(new)
+        else:
+            text = self._text(self._ids)
+            self._settled = not text.endswith(REPLACEMENT)
+            settled = text if self._settled else text[:-1]
+            new = settled[self._said :]
+            self._said = max(self._said, len(settled))
+        if len(self._ids) >= 4 * CONTEXT and self._settled:
             self._ids = self._ids[-CONTEXT:]
             self._said = len(self._text(self._ids))
         return self._until_stop(new)

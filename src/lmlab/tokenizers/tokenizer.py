@@ -257,6 +257,20 @@ class Tokenizer:
             piece = self._bytes(token).decode(errors="backslashreplace")
         return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
 
+    def text_of(self, token: int) -> str | None:
+        """The text that a token adds whatever stands before it; None where that depends on it, or cannot be said."""
+        if token not in self._texts:
+            raw = self.bytes_of(token)
+            try:
+                self._texts[token] = raw.decode() if raw else None
+            except UnicodeDecodeError:  # a part of a character
+                self._texts[token] = None
+        return self._texts[token]
+
+    @cached_property
+    def _texts(self) -> dict[int, str | None]:
+        return {}
+
     def bytes_of(self, token: int) -> bytes | None:
         """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""
         return self._bytes(token) if self._byte_level and token not in self._specials else None

@@ -187,7 +187,8 @@ async def _stream(
 ) -> AsyncIterator[str]:
     """Server-sent events: one for each token, those that are there together; the usage if asked for, and [DONE]; or an
     error."""
-    rest, once = {"usage": None} if usage_too else {}, _warnings(todo)
+    start = ENCODER.encode(head)[:-1]
+    rest, once = ',"usage":null' if usage_too else "", _field("warnings", todo.warnings)
     try:
         async for ready in _in_order(todo, len(choices), pieces):
             events = []
@@ -196,8 +197,9 @@ async def _stream(
                 delta = choices[number].take(piece)
                 if piece.prompt is not None and todo.prompt_logprobs is not None:
                     delta["prompt_logprobs"] = choices[number].prompt_logprobs()
-                events.append(_event({**head, "choices": [{"index": number, **delta}], **rest, **once}))
-                once = {}
+                choice = ENCODER.encode({"index": number, **delta})
+                events.append(f'data: {start},"choices":[{choice}]{rest}{once}}}\n\n')
+                once = ""
             yield "".join(events)
         if usage_too:
             written = sum(len(choice.ids) for choice in choices)
@@ -205,6 +207,11 @@ async def _stream(
         yield "data: [DONE]\n\n"
     except APIError as error:
         yield _event(error.body())
+
+
+def _field(name: str, value: list[str]) -> str:
+    """A further field of an event, if there is something to tell."""
+    return f',"{name}":{ENCODER.encode(value)}' if value else ""
 
 
 def _event(content: dict[str, Any]) -> str:
