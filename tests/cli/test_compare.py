@@ -143,6 +143,9 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
     assert "-o DIR" in lmlab("compare", "book.txt").err
     assert "not a comparison" in lmlab("compare", "--resume", "elsewhere").err
+    (tmp_path / "study").mkdir()
+    (tmp_path / "study" / "scores.json").write_text('{"kind": "comparison", "results": []}')
+    assert "the same command again" in lmlab("compare", "--resume", "study").err
 
 
 def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:

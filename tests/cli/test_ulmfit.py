@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+from lmlab.cli.finetune import _stop
 from lmlab.data.reading.examples import Example
 from lmlab.language_model import load, load_ensemble
 from lmlab.models import create
@@ -282,3 +283,12 @@ def test_long_reviews_are_learnt_alike_twice(place: Path, tmp_path: Path) -> Non
         finetune(place / "forwards", long, output=tmp_path / name, how="gradual", alone=True, train=QUICK)
         weights.append(read_tensors(tmp_path / name / "model.safetensors"))
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
+
+
+def test_who_ends_the_tuning_of_the_language_model_is_told_where_it_is(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for language, words in ((place / "forwards", "tuned language model is saved in"), (None, "nothing was written")):
+        with pytest.raises(SystemExit):
+            _stop(place / "absent", language=language)
+        assert words in capsys.readouterr().out

@@ -282,9 +282,15 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
     from lmlab.compare.conditions import read_conditions, tell_changes
     from lmlab.compare.plan import choose_systems, choose_tokenizers
+    from lmlab.own_files import is_study
 
     if "overwrite" in given:
         raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
+    if is_study(folder):
+        raise ValueError(
+            f"{folder} holds a comparison of --runs on a task: go on with the same command again, the examples and "
+            "the --runs included; what is done there is not done again"
+        )
     conditions = read_conditions(folder)
     before = conditions.model_dump()
     now = {**before, **{name: given[name] for name in ("budget", "size", "match", "sweep", "prompt") if name in given}}

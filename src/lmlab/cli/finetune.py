@@ -208,6 +208,7 @@ def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetune
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import catch_interrupts
     from lmlab.transfer.finetune import finetune_trial
+    from lmlab.transfer.target_text import tuned_for
 
     interrupted = catch_interrupts()
     try:
@@ -216,7 +217,7 @@ def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetune
     except KeyboardInterrupt:
         found = None
     if found is None:
-        _stop(output)
+        _stop(output, language=tuned_for(output) if trial.how == "ulmfit" else None)
     return found
 
 
@@ -282,11 +283,16 @@ def carry_out(
     return study
 
 
-def _stop(output: Path) -> NoReturn:
-    """Say what is left of the work that somebody has ended, and how to go on with it."""
+def _stop(output: Path, *, language: Path | None = None) -> NoReturn:
+    """Say what is left of the work that somebody has ended, and how to go on with it.
+
+    `language` is the folder in which ulmfit tunes its language model, first of all.
+    """
     from lmlab.own_files import is_run, is_study
 
     said = "nothing was written yet, and the same command begins again"
+    if language is not None and is_run(language):
+        said = f"the tuned language model is saved in {language}. Go on with the same command (without --overwrite)"
     if is_run(output):
         said = f"what is done is saved in {output}. Go on with the same command and --resume (without --overwrite)"
     elif is_study(output):
