@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ OWN = {
     *("scores.json", "predictions.jsonl", "report.html", "beside"),
 }
 """What lmlab writes into a run directory."""
+LOCK = ".lock"
+"""Held by who writes into a folder."""
 TRIALS = "trials"
 """The folder of a study that holds its trials."""
 STUDY = "study.json"
@@ -81,14 +83,18 @@ def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
 
 def clear(path: Path) -> None:
     """Remove what lmlab wrote into a run directory, and nothing else that is there."""
-    temporary = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
     for entry in path.iterdir():
-        if entry.name not in OWN and entry.name not in temporary:
+        if not _is_own(entry.name) or entry.name == LOCK:
             continue
         if entry.name == BESIDE and entry.is_dir() and not entry.is_symlink():
             clear_trials(entry)
         else:
             remove(entry)
+
+
+def _is_own(name: str) -> bool:
+    """Whether lmlab writes something of this name into a run directory."""
+    return name in OWN or name == LOCK or name in {f".{each}.{kind}" for each in OWN for kind in ("new", "staged")}
 
 
 def remove(path: Path) -> None:
@@ -157,21 +163,56 @@ def clear_study(path: Path) -> None:
         remove(path / STUDY)
 
 
-def clear_comparison(path: Path) -> None:
-    """Remove what lmlab wrote of a comparison of systems, its runs included, and nothing else that is there."""
-    systems = _read(path / BOARD[-1]).get("systems", [])
-    names = "|".join(map(re.escape, systems))
-    runs = [entry for entry in path.iterdir() if re.fullmatch(rf"({names})(-seed\d+)?", entry.name)]
-    runs += (path / SWEEP).iterdir() if (path / SWEEP).is_dir() else ()
-    for run in filter(is_trial, runs):
+def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
+    """Remove what lmlab wrote of a comparison of systems, its runs included, for one with runs of the names `new`.
+
+    Nothing else is removed, and nothing at all where something else stands in the place of a run: a ValueError.
+    """
+    path = path.resolve()
+    conditions = _read(path / BOARD[-1])
+    systems, added = (_any_of(conditions.get(key, ())) for key in ("systems", "added"))
+    named = rf"{systems}(-seed\d+)?"
+    runs = [entry for entry in _named(path, named) if entry.is_dir() and is_trial(entry)]
+    _check_places([path / name for name in new], runs)
+    runs += [entry for entry in _named(path / SWEEP, rf"{named}-rate.*") if entry.is_dir() and is_trial(entry)]
+    files = [path / name for name in BOARD[:-1]]
+    files += _named(path / "scores", rf"({named}|{added})\.json")
+    files += _named(path / "plots", r"((blanks|both_directions)-)?(cost|curve)-\w+\.(svg|png)")
+    for run in runs:
         _remove_run(run)
-    for folder, kinds in (("plots", (".svg", ".png")), ("scores", (".json",)), (SWEEP, ())):
-        if (path / folder).is_dir():
-            for entry in [each for each in (path / folder).iterdir() if each.suffix in kinds]:
-                remove(entry)
-            _remove_empty(path / folder)
-    for name in BOARD:
-        remove(path / name)
+    for file in files:
+        if not file.is_dir():
+            file.unlink(missing_ok=True)
+    for name in (SWEEP, "scores", "plots"):
+        if _is_folder(path / name):
+            _remove_empty(path / name)
+    (path / BOARD[-1]).unlink()
+
+
+def _check_places(places: Iterable[Path], runs: Sequence[Path]) -> None:
+    """A ValueError where something of the user's stands in one of the places, else free or of one of the runs."""
+    for place in places:
+        foreign = [each for each in place.iterdir() if not _is_own(each.name)] if place in runs else [place]
+        if foreign and (foreign[0].exists() or foreign[0].is_symlink()):
+            raise ValueError(
+                f"{foreign[0]} was not written by the comparison, and its run {place.name} would be there: move it, or "
+                "choose another -o"
+            )
+
+
+def _any_of(names: Iterable[Any]) -> str:
+    """A pattern for one of the names; of none, one that nothing fits."""
+    return f"({'|'.join(re.escape(str(name)) for name in names) or '(?!)'})"
+
+
+def _named(folder: Path, pattern: str) -> list[Path]:
+    """What in a folder, if it is there and no link, has such a name."""
+    return [entry for entry in folder.iterdir() if re.fullmatch(pattern, entry.name)] if _is_folder(folder) else []
+
+
+def _is_folder(path: Path) -> bool:
+    """Whether this is a folder, and no link to one."""
+    return path.is_dir() and not path.is_symlink()
 
 
 def _is_settings(path: Path) -> bool:

@@ -194,20 +194,54 @@ def test_other_conditions_or_another_text_are_refused(book: Path, tmp_path: Path
     assert (tmp_path / "mine" / "thesis.tex").is_file()
 
 
-def test_what_is_replaced_is_only_what_was_written_here(tmp_path: Path) -> None:
-    text = tmp_path / "text.txt"
-    text.write_text(lines(400))
-    folder = tmp_path / "compared"
-    compare(small(text, models="ngram,nplm"), folder)
-    mine = ("notes.txt", "plots/drawn-by-hand.pdf", "nplm/remarks.md", "thesis/chapter.tex")
+@pytest.fixture
+def compared(tmp_path: Path) -> Path:
+    """A comparison of two systems, with the text beside it."""
+    (tmp_path / "text.txt").write_text(lines(400))
+    compare(small(tmp_path / "text.txt", models="ngram,nplm"), tmp_path / "compared")
+    return tmp_path / "compared"
+
+
+def test_what_is_replaced_is_only_what_was_written_here(compared: Path) -> None:
+    text = compared.parent / "text.txt"
+    outside = compared.parent / "thesis"
+    outside.mkdir()
+    (outside / "curve-flops.svg").write_text("mine")
+    mine = ("notes.txt", "plots/drawn-by-hand.png", "plots/cost-x.svg/a.tex", "scores/own.json", "nplm/remarks.md")
     for name in mine:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).write_text("mine")
-    done = compare(small(text, models="ngram"), folder, overwrite=True)
+        (compared / name).parent.mkdir(exist_ok=True)
+        (compared / name).write_text("mine")
+    (compared / "sweep").symlink_to(outside)
+    done = compare(small(text, models="ngram"), compared, overwrite=True)
     assert [entry["name"] for entry in done.board["entries"]] == ["ngram"]
-    assert all((folder / name).read_text() == "mine" for name in mine)
-    assert {path.name for path in (folder / "nplm").iterdir()} == {"remarks.md"}
-    assert {path.name for path in (folder / "scores").iterdir()} == {"ngram.json"}
+    assert all((compared / name).read_text() == "mine" for name in mine)
+    assert (outside / "curve-flops.svg").is_file()
+    assert {path.name for path in (compared / "nplm").iterdir()} == {"remarks.md"}
+    assert {path.name for path in (compared / "scores").iterdir()} == {"ngram.json", "own.json"}
+
+
+@pytest.mark.parametrize("kind", ["a file in a run", "a folder", "a run of their own", "a link"])
+def test_what_stands_in_the_place_of_a_run_is_told_before_anything_is_removed(compared: Path, kind: str) -> None:
+    text = compared.parent / "text.txt"
+    if kind == "a file in a run":
+        (compared / "nplm" / "remarks.md").write_text("mine")
+    elif kind == "a link":
+        (compared / "nplm").rename(compared.parent / "elsewhere")
+        (compared / "nplm").symlink_to(compared.parent / "elsewhere")
+    else:
+        (compared / "rnn").mkdir()
+        (compared / "rnn" / ("recipe.json" if "run" in kind else "thesis.tex")).write_text("{}")
+    before = sorted(path for path in compared.rglob("*") if path.name != ".lock")
+    with pytest.raises(ValueError, match="was not written by the comparison"):
+        compare(small(text, models="ngram,nplm,rnn"), compared, overwrite=True)
+    assert sorted(path for path in compared.rglob("*") if path.name != ".lock") == before
+
+
+def test_a_comparison_is_not_replaced_by_one_that_cannot_be_made(compared: Path) -> None:
+    with pytest.raises(ValueError, match="does not exist"):
+        compare(small(compared.parent / "absent.txt"), compared, overwrite=True)
+    assert (compared / "leaderboard.json").is_file()
+    assert (compared / "nplm" / "model.safetensors").is_file()
 
 
 def test_nothing_is_left_where_nothing_was_begun(tmp_path: Path) -> None:

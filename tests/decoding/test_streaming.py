@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tokenizers import AddedToken
 
 from lmlab.decoding.streaming import TextStream
 from lmlab.tokenizers import train
 
 SUBWORDS = train("bpe:400", ["Ein schöner Tag — naïve cafés cost 3 €, 😀 or \N{REPLACEMENT CHARACTER}. " * 20])
+SUBWORDS.engine.add_tokens([AddedToken(text, special=False) for text in ("<tool call>", "<｜User｜>", "a\tb", "end")])
+ADDED = [SUBWORDS.engine.token_to_id(text) for text in ("<tool call>", "<｜User｜>", "a\tb", "end")]
 
 
 class Bytes:
@@ -53,7 +56,7 @@ def test_any_text_streams_without_replacement_characters_of_its_own(text):
 
 @settings(max_examples=200, deadline=None)
 @given(
-    ids=st.lists(st.integers(0, SUBWORDS.vocabulary - 1), max_size=120),
+    ids=st.lists(st.integers(0, SUBWORDS.vocabulary - 1) | st.sampled_from(ADDED), max_size=120),
     prompt=st.lists(st.integers(0, SUBWORDS.vocabulary - 1), max_size=12),
     stop=st.lists(st.sampled_from([" ", "é", "Tag", "\N{REPLACEMENT CHARACTER}"]), max_size=2),
 )

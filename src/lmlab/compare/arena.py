@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -30,7 +29,7 @@ from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.jobs import Plan, Reporter
 from lmlab.language_model import LanguageModel, load
-from lmlab.own_files import SWEEP
+from lmlab.own_files import LOCK, SWEEP, clear, clear_comparison, is_run
 from lmlab.recipe import Recipe
 from lmlab.storage import digest
 from lmlab.training.budget import Budget, parse_budget
@@ -94,10 +93,14 @@ def carry_out(
     conditions: Conditions,
     folder: Path,
     *,
+    replacing: bool = False,
     watcher: Watcher | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Results:
-    """Train and score every system; what an earlier, interrupted call has done is not done again."""
+    """Train and score every system; what an earlier, interrupted call has done is not done again.
+
+    With `replacing`, the comparison that is there is removed as soon as all is ready for the new one.
+    """
     watcher = watcher or Unwatched()
     corpora = prepare_corpora(conditions, watcher)
     check_corpora(corpora, conditions)
@@ -105,6 +108,8 @@ def carry_out(
     if not entrants:
         raise ValueError("no model can be trained:\n" + "\n".join(failure.reason for failure in failures))
     tests = read_tests(conditions, corpora)
+    if replacing:
+        clear_comparison(folder, new=[entrant.name for entrant in entrants])
     description = describe_conditions(conditions, corpora, folder, part=tests.part)
     watcher.ready(entrants, failures)
     _warm_up()
@@ -246,11 +251,12 @@ def _sweep(
 
 
 def _train(recipe: Recipe, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> run.Outcome:
-    """Start a run, or go on with it; a folder that was left before its recipe was written is made anew."""
-    if (path / "recipe.json").is_file():
+    """Start a run, or go on with it; what was left before its recipe was written is made anew."""
+    if is_run(path):
         outcome = run.resume(path, reporter=reporter, interrupted=interrupted)
     else:
-        shutil.rmtree(path, ignore_errors=True)
+        if (path / LOCK).exists():
+            clear(path)
         outcome = run.start(recipe, path, reporter=reporter, interrupted=interrupted)
     if outcome.interrupted:
         raise Interruption

@@ -16,7 +16,7 @@ from lmlab.compare.plots import all_charts
 from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
-from lmlab.own_files import check_not_read, clear_comparison
+from lmlab.own_files import check_not_read
 from lmlab.pages import charts
 from lmlab.storage import read_json, write_bytes, write_json
 from lmlab.tokenizers.training import is_path
@@ -47,18 +47,16 @@ def compare(
     interrupted: Callable[[], bool] = lambda: False,
 ) -> Published:
     """Train, score and rank every system; called again on the same folder it goes on where it was."""
-    if overwrite and (folder / CONDITIONS).is_file():
+    replacing = overwrite and (folder / CONDITIONS).is_file()
+    if replacing:
         check_not_read(folder, [*conditions.data.on_disk(), *filter(is_path, conditions.tokenizers.values())])
-        with hold(folder):
-            clear_comparison(folder)
-        (folder / ".lock").unlink()
     else:
         check_folder(conditions, folder)
     new = not folder.exists()
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with hold(folder):
-            results = carry_out(conditions, folder, watcher=watcher, interrupted=interrupted)
+            results = carry_out(conditions, folder, replacing=replacing, watcher=watcher, interrupted=interrupted)
             return publish(results, folder, added=read_added(results, folder), csv=csv)
     finally:
         if not (folder / CONDITIONS).is_file():  # nothing was begun

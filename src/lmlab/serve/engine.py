@@ -30,7 +30,9 @@ READ = 256
 """Tokens of prompts that are read between two steps of those that are being written."""
 
 TELL = 0.002
-"""Seconds for each text that is being written, at least, between two times that their tokens are told."""
+"""Seconds for each text that is being written, at least, between two times that their tokens are told …"""
+TELL_WITHIN = 0.064
+"""… and seconds within which they are told, however many there are."""
 
 T = TypeVar("T")
 
@@ -249,7 +251,7 @@ class Engine:
         self.figures.running = len(self._running)
         if self._running:
             self._step()
-        self.post.deliver(after=TELL * len(self._running))
+        self.post.deliver(after=_patience(len(self._running)))
 
     def _admit(self) -> None:
         """Begin to read the prompts of those that wait longest, as far as there are rows for them."""
@@ -351,7 +353,7 @@ class Engine:
             text.latest = now
             if text.finish:
                 self._count(text)
-        self.post.deliver(after=TELL * len(texts))
+        self.post.deliver(after=_patience(len(texts)))
 
     def _leave(self, gone: Sequence[int]) -> None:
         """Let some of those that are running leave: the ended, the cancelled, and those that read again."""
@@ -380,12 +382,19 @@ class Engine:
             self._inbox.clear()
             self._jobs.clear()
         others = [text for text, _ in (*self._reading, *self._joining)]
-        for text in {*waiting, *others, *self._running}:
-            if not text.finish:
-                text.end(finish, "the server is shutting down" if self.failed is None else _words(self.failed))
-        self.post.deliver()
-        for _, future in jobs:
-            future.cancel()
+        try:
+            for text in {*waiting, *others, *self._running}:
+                if not text.finish:
+                    text.end(finish, "the server is shutting down" if self.failed is None else _words(self.failed))
+        finally:
+            self.post.deliver()
+            for _, future in jobs:
+                future.cancel()
+
+
+def _patience(texts: int) -> float:
+    """How long what so many texts have to tell may wait."""
+    return min(TELL * texts, TELL_WITHIN)
 
 
 def _words(error: BaseException) -> str:

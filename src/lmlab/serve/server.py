@@ -52,7 +52,7 @@ class Server(uvicorn.Server):
 
 
 def share_threads(runs: int) -> int:
-    """How many threads each run's engine has for its computation; all other threads have one from now on.
+    """How many threads each run's engine has for its computation; the thread that asks has one from now on.
 
     OpenMP keeps a team of threads for each thread that ever computed with several; as soon as those are more than the
     cores, each waits asleep for the others, and a step takes twice as long.

@@ -37,5 +37,5 @@ def answer_for_each(
             except ValueError as error:  # what one run cannot do, others may
                 refused.append({"run": name, "why": str(error)})
     if not found:
-        raise ValueError("; ".join(each["why"] for each in refused))
+        raise ValueError("; ".join(dict.fromkeys(each["why"] for each in refused)))
     return answer({"runs": found, "refused": refused})

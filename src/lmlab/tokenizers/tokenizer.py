@@ -260,16 +260,21 @@ class Tokenizer:
     def text_of(self, token: int) -> str | None:
         """The text that a token adds whatever stands before it; None where that depends on it, or cannot be said."""
         if token not in self._texts:
-            raw = self.bytes_of(token)
-            try:
-                self._texts[token] = raw.decode() if raw else None
-            except UnicodeDecodeError:  # a part of a character
-                self._texts[token] = None
+            self._texts[token] = self._find_text(token)
         return self._texts[token]
 
     @cached_property
     def _texts(self) -> dict[int, str | None]:
         return {}
+
+    def _find_text(self, token: int) -> str | None:
+        raw, piece = self.bytes_of(token), self.engine.id_to_token(token) or ""
+        if not raw or len(raw) != len(piece):  # special, or added as a text that is not spelled in bytes
+            return None
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:  # a part of a character
+            return None
 
     def bytes_of(self, token: int) -> bytes | None:
         """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""

@@ -89,14 +89,16 @@ class Events(StreamingResponse):
 
 
 SHORT = 2000
-"""Characters or tokens of prompts, over all texts that continue them, that are read without a thread for them."""
+"""Characters or tokens of prompts, over all texts that continue them, that are read without a thread for them; a text
+counts as a hundred of them by itself, and a bias as one."""
 
 
 def _is_short(body: Completion) -> bool:
     """Whether a request is read in less time than it takes to hand it to another thread."""
     prompts = [body.prompt] if isinstance(body.prompt, str) else body.prompt or []
     length = sum(1 if isinstance(each, int) else len(each) for each in prompts)
-    return length * max(body.n or 1, body.best_of or 1) <= SHORT
+    texts = max(body.n or 1, body.best_of or 1)
+    return texts * (length + len(prompts) * (100 + len(body.logit_bias or {}))) <= SHORT
 
 
 def _prepare(

@@ -38,11 +38,11 @@ export default {
   draw(page, data, state) {
     const hidden = state.hidden.map(Number).sort((a, b) => a - b).map(place => split(state.text)[place]).filter(Boolean);
     const tables = [];
-    const pictures = data.runs.map(({ run, filled }, place) => {
+    const pictures = data.runs.map(({ run, filled }) => {
       const columns = Math.max(1, Math.min(filled.blanks.length, Math.floor((page.width + 24) / 354))), width = Math.floor((page.width - 24 * (columns - 1)) / columns);
       const rows = filled.fillings.map(each => [each.text, each.joint, each.independent]);
       tables.push(table(`${run}: each blank by itself`, ["blank", "token", "probability"], filled.blanks.flatMap((blank, number) => blank.map(each => [`${number + 1} (${hidden[number] ?? ""})`, visible(each.token), each.probability]))));
-      return h("div", {}, h("h2", {}, h("span", { class: "swatch", style: { "--c": runColour(place) } }), " ", run, filled.by_generator && h("small", {}, " its generator fills")), h("div", { class: "columns" }, filled.blanks.map((blank, number) => h("figure", {}, h("figcaption", {}, `Blank ${number + 1}`, h("small", {}, `there stood “${hidden[number] ?? ""}”`)), bars(blank.map(each => ({ piece: each.token, share: each.probability, number: percent(each.probability), says: `${run}, blank ${number + 1}: “${visible(each.token)}” ${percent(each.probability)}` })), runColour(place), width)))), table(filled.jointly ? "Whole texts, by joint probability" : "Whole texts, by the product", ["text", "P jointly", "P by the product"], rows));
+      return h("div", {}, h("h2", {}, h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run)) } }), " ", run, filled.by_generator && h("small", {}, " its generator fills")), h("div", { class: "columns" }, filled.blanks.map((blank, number) => h("figure", {}, h("figcaption", {}, `Blank ${number + 1}`, h("small", {}, `there stood “${hidden[number] ?? ""}”`)), bars(blank.map(each => ({ piece: each.token, share: each.probability, number: percent(each.probability), says: `${run}, blank ${number + 1}: “${visible(each.token)}” ${percent(each.probability)}` })), runColour(page.state.run.indexOf(run)), width)))), table(filled.jointly ? "Whole texts, by joint probability" : "Whole texts, by the product", ["text", "P jointly", "P by the product"], rows));
     });
     return { pictures, tables };
   },

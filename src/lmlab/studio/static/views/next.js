@@ -23,12 +23,12 @@ export default {
   draw(page, data) {
     const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 354)));
     const width = Math.floor((page.width - 24 * (columns - 1)) / columns);
-    const pictures = h("div", { class: "columns" }, data.runs.map((run, place) => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(place) } }), run.run, h("small", {}, `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`)),
+    const pictures = h("div", { class: "columns" }, data.runs.map(run => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }), run.run, h("small", {}, `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`)),
       bars(run.tokens.map(each => ({
         piece: each.piece, share: each.probability, kept: each.drawn, number: percent(each.drawn),
         says: `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, and is drawn with ${percent(each.drawn)}`,
         pick: each.adds === "" ? undefined : each.adds,
-      })), runColour(place), width))));
+      })), runColour(page.state.run.indexOf(run.run)), width))));
     return { pictures, tables: data.runs.map(run => table(run.run, ["token", "probability", "drawn with"], run.tokens.map(each => [visible(each.piece), each.probability, each.drawn]))) };
   },
   pick(page, adds) {
