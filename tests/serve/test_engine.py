@@ -22,6 +22,7 @@ from lmlab.decoding.scoring import score_tokens
 from lmlab.models import load_class
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.engine import ClosedError, Engine, OverloadedError
+from lmlab.serve.server import share_threads
 from patience import PATIENCE, wait_until
 from tolerances import of_blocks
 
@@ -335,3 +336,19 @@ def test_a_place_is_kept_while_texts_are_made() -> None:
         assert not engine.is_full
         block.set()
         assert job.result(PATIENCE)
+
+
+def test_an_engine_computes_with_its_share_of_the_threads() -> None:
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(4)
+        threads = share_threads(2)
+        assert (threads, torch.get_num_threads()) == (2, 1)
+        assert share_threads(3) == 1, "one at least"
+        engine = Engine(make("ngram"), threads=threads)
+        try:
+            assert engine.call(lambda pause: torch.get_num_threads()).result(PATIENCE) == threads
+        finally:
+            engine.close()
+    finally:
+        torch.set_num_threads(before)
