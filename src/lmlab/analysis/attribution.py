@@ -27,6 +27,11 @@ from lmlab.pages.inspection import Table
 MOST_BARS = 60
 
 
+def _word(token: str) -> str:
+    """A token in a sentence: without the space before it, unless it is nothing else."""
+    return token.strip() or "␣"
+
+
 @dataclass(frozen=True)
 class Attribution(Viewed):
     """What speaks for a prediction."""
@@ -40,9 +45,9 @@ class Attribution(Viewed):
 
     def lead(self) -> str:
         best = max(range(len(self.values)), key=lambda i: self.values[i])
-        most = f"most of what speaks for it is “{self.tokens[best].strip()}” ({self.values[best]:+.3f})"
+        most = f"most of what speaks for it is “{_word(self.tokens[best])}” ({self.values[best]:+.3f})"
         told = most if self.values[best] > 0 else "to first order no token speaks for it"
-        return f"“{self.target.strip()}” has a probability of {self.probability:.2%}; {told}."
+        return f"“{_word(self.target)}” has a probability of {self.probability:.2%}; {told}."
 
     def notes(self) -> list[str]:
         return ["gradient × input: to first order only; tokens that share what they say share the credit by chance"]
