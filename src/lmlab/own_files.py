@@ -26,6 +26,8 @@ OWN = {
     *("scores.json", "predictions.jsonl", "report.html", "beside"),
 }
 """What lmlab writes into a run directory."""
+UNFINISHED = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
+"""The same while it is being written."""
 LOCK = ".lock"
 """Held by who writes into a folder."""
 TRIALS = "trials"
@@ -37,8 +39,10 @@ BESIDE = "beside"
 STUDIES = ("curve", "layers", "comparison")
 SWEEP = "sweep"
 """The folder of a comparison that holds the short runs by which rates are chosen."""
-BOARD = ("leaderboard.json", "leaderboard.csv", "report.html", "conditions.json")
-"""What a comparison of systems writes beside its runs; the last of them says that it is one."""
+CONDITIONS = "conditions.json"
+"""What says that a folder holds a comparison of systems."""
+BOARD = ("leaderboard.json", "leaderboard.csv", "report.html")
+"""What such a comparison writes beside its runs, besides."""
 
 
 def is_run(path: Path) -> bool:
@@ -54,7 +58,7 @@ def is_fresh(path: Path) -> bool:
     entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
     begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
     temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
-    return not entries or (".lock" in entries and entries <= {".lock", *begun, *temporary})
+    return not entries or (LOCK in entries and entries <= {LOCK, *begun, *temporary})
 
 
 def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-o") -> None:
@@ -84,22 +88,17 @@ def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:
 def clear(path: Path) -> None:
     """Remove what lmlab wrote into a run directory, and nothing else that is there."""
     for entry in path.iterdir():
-        if not _is_own(entry.name) or entry.name == LOCK:
+        if entry.name not in OWN and entry.name not in UNFINISHED:
             continue
-        if entry.name == BESIDE and entry.is_dir() and not entry.is_symlink():
+        if entry.name == BESIDE and _is_folder(entry):
             clear_trials(entry)
         else:
             remove(entry)
 
 
-def _is_own(name: str) -> bool:
-    """Whether lmlab writes something of this name into a run directory."""
-    return name in OWN or name == LOCK or name in {f".{each}.{kind}" for each in OWN for kind in ("new", "staged")}
-
-
 def remove(path: Path) -> None:
     """Remove a file or a folder, if it is there; of a link, the link alone."""
-    if path.is_dir() and not path.is_symlink():
+    if _is_folder(path):
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
@@ -109,14 +108,14 @@ def remove_begun(path: Path, created: bool) -> None:
     """Remove what was written of a run that cannot be resumed, as nothing of it was learnt."""
     if not (path / "last").exists() and not (path / "model.safetensors").exists():
         clear(path)
-        if created and not [entry for entry in path.iterdir() if entry.name != ".lock"]:
+        if created and not [entry for entry in path.iterdir() if entry.name != LOCK]:
             shutil.rmtree(path, ignore_errors=True)
 
 
 def is_trial(path: Path) -> bool:
     """Whether this is what a trial has left: its folder, or its result."""
     if path.is_dir():
-        return not path.is_symlink() and (is_run(path) or (is_fresh(path) and (path / ".lock").exists()))
+        return not path.is_symlink() and (is_run(path) or (is_fresh(path) and (path / LOCK).exists()))
     return path.suffix == ".json" and {"key", "result"} <= _read(path).keys()
 
 
@@ -169,13 +168,13 @@ def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
     Nothing else is removed, and nothing at all where something else stands in the place of a run: a ValueError.
     """
     path = path.resolve()
-    conditions = _read(path / BOARD[-1])
+    conditions = _read(path / CONDITIONS)
     systems, added = (_any_of(conditions.get(key, ())) for key in ("systems", "added"))
     named = rf"{systems}(-seed\d+)?"
     runs = [entry for entry in _named(path, named) if entry.is_dir() and is_trial(entry)]
     _check_places([path / name for name in new], runs)
     runs += [entry for entry in _named(path / SWEEP, rf"{named}-rate.*") if entry.is_dir() and is_trial(entry)]
-    files = [path / name for name in BOARD[:-1]]
+    files = [path / name for name in BOARD]
     files += _named(path / "scores", rf"({named}|{added})\.json")
     files += _named(path / "plots", r"((blanks|both_directions)-)?(cost|curve)-\w+\.(svg|png)")
     for run in runs:
@@ -186,13 +185,14 @@ def clear_comparison(path: Path, *, new: Iterable[str]) -> None:
     for name in (SWEEP, "scores", "plots"):
         if _is_folder(path / name):
             _remove_empty(path / name)
-    (path / BOARD[-1]).unlink()
+    (path / CONDITIONS).unlink()
 
 
 def _check_places(places: Iterable[Path], runs: Sequence[Path]) -> None:
     """A ValueError where something of the user's stands in one of the places, else free or of one of the runs."""
     for place in places:
-        foreign = [each for each in place.iterdir() if not _is_own(each.name)] if place in runs else [place]
+        own = OWN | UNFINISHED | {LOCK}
+        foreign = [each for each in place.iterdir() if each.name not in own] if place in runs else [place]
         if foreign and (foreign[0].exists() or foreign[0].is_symlink()):
             raise ValueError(
                 f"{foreign[0]} was not written by the comparison, and its run {place.name} would be there: move it, or "
@@ -233,7 +233,7 @@ def _read(path: Path) -> dict[str, Any]:
 def _remove_run(folder: Path) -> None:
     """Remove a run, and its folder where nothing else is in it."""
     clear(folder)
-    (folder / ".lock").unlink(missing_ok=True)
+    (folder / LOCK).unlink(missing_ok=True)
     _remove_empty(folder)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from lmlab.data.reading.examples import Example
 from lmlab.language_model import load
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
-from lmlab.recipe import make_recipe
+from lmlab.recipe import Recipe, make_recipe
 from lmlab.run import resume, start
 from lmlab.storage import digest, read_json, read_tensors, write_json, write_tensors
 from lmlab.tasks.language_states import LanguageStates, Reader
@@ -304,16 +304,15 @@ def test_cached_states_are_those_that_are_computed(place: Path, tmp_path: Path) 
     torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
 
 
-def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) -> None:
+def plan_taglm(place: Path, task: Mapping[str, Any] | None = None, *, train: Mapping[str, Any]) -> Recipe:
+    """A tagger with the states of a language model."""
     data, _ = open_data(place / "names.conll")
-    recipe = plan_body(
-        Path("tagger"),
-        data.labelled,
-        data.config,
-        task={"states": [str(place / "ahead")]},
-        train=TRAIN,
-        model=MODEL,
-    )
+    settings = {"states": [str(place / "ahead")], **(task or {})}
+    return plan_body(Path("tagger"), data.labelled, data.config, task=settings, train=train, model=MODEL)
+
+
+def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) -> None:
+    recipe = plan_taglm(place, train=TRAIN)
     start(recipe, tmp_path / "whole")
     polls = iter(range(10_000))
     start(recipe, tmp_path / "cut", interrupted=lambda: next(polls) >= 12)
@@ -326,15 +325,7 @@ def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) ->
 
 def test_a_mix_that_was_saved_under_its_old_names_resumes_to_the_bit(place: Path, tmp_path: Path) -> None:
     """Weights and what the optimizer remembers of them; the mean of files with old and new names, too."""
-    data, _ = open_data(place / "names.conll")
-    recipe = plan_body(
-        Path("tagger"),
-        data.labelled,
-        data.config,
-        task={"states": [str(place / "ahead")], "state_layers": "mix"},
-        train={"budget": "8steps", "evaluations": 2, "keep": 2},
-        model=MODEL,
-    )
+    recipe = plan_taglm(place, {"state_layers": "mix"}, train={"budget": "8steps", "evaluations": 2, "keep": 2})
     start(recipe, tmp_path / "whole")
     polls = iter(range(10_000))
     start(recipe, tmp_path / "cut", interrupted=lambda: next(polls) >= 3)

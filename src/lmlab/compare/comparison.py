@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from lmlab.compare import joining
 from lmlab.compare.arena import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
-from lmlab.compare.conditions import CONDITIONS, check_folder, read_conditions
+from lmlab.compare.conditions import check_folder, read_conditions
 from lmlab.compare.contests import contests_of
 from lmlab.compare.leaderboard import Board, make_board, read_entries, read_rankings, to_csv
 from lmlab.compare.plan import Conditions, Refusal, plan
@@ -16,7 +16,7 @@ from lmlab.compare.plots import all_charts
 from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
-from lmlab.own_files import check_not_read
+from lmlab.own_files import CONDITIONS, LOCK, check_not_read
 from lmlab.pages import charts
 from lmlab.storage import read_json, write_bytes, write_json
 from lmlab.tokenizers.training import is_path
@@ -60,7 +60,7 @@ def compare(
             return publish(results, folder, added=read_added(results, folder), csv=csv)
     finally:
         if not (folder / CONDITIONS).is_file():  # nothing was begun
-            (folder / ".lock").unlink(missing_ok=True)
+            (folder / LOCK).unlink(missing_ok=True)
             if new:
                 folder.rmdir()
 

@@ -16,15 +16,14 @@ from lmlab.compare.plan import Conditions, matched_parameters, read_tokenizers
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.own_files import CONDITIONS, LOCK
 from lmlab.storage import read_json, write_json
 from lmlab.upgrade import upgrade
-
-CONDITIONS = "conditions.json"
 
 
 def check_folder(conditions: Conditions, folder: Path) -> None:
     """The folder is new, or holds this very comparison."""
-    if not folder.exists() or (folder.is_dir() and all(entry.name == ".lock" for entry in folder.iterdir())):
+    if not folder.exists() or (folder.is_dir() and all(entry.name == LOCK for entry in folder.iterdir())):
         return
     if not (folder / CONDITIONS).is_file():
         raise ValueError(f"{folder} exists and is not a comparison; choose another -o")

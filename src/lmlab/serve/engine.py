@@ -23,16 +23,11 @@ from lmlab.models.abilities import PredictsNext, State
 from lmlab.serve.company import Company, fewest_rows
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.figures import Figures
-from lmlab.serve.post import Post
-from lmlab.serve.reading import Prefixes, Read, piece_of, read_prompt, score_prompt, surprisals
+from lmlab.serve.post import Post, patience_for
+from lmlab.serve.reading import Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
 
 READ = 256
 """Tokens of prompts that are read between two steps of those that are being written."""
-
-TELL = 0.002
-"""Seconds for each text that is being written, at least, between two times that their tokens are told …"""
-TELL_WITHIN = 0.064
-"""… and seconds within which they are told, however many there are."""
 
 T = TypeVar("T")
 
@@ -251,7 +246,7 @@ class Engine:
         self.figures.running = len(self._running)
         if self._running:
             self._step()
-        self.post.deliver(after=_patience(len(self._running)))
+        self.post.deliver(after=patience_for(len(self._running)))
 
     def _admit(self) -> None:
         """Begin to read the prompts of those that wait longest, as far as there are rows for them."""
@@ -289,7 +284,7 @@ class Engine:
                 self._finish(text, "cancelled")
                 continue
             try:
-                count, read = _next_of(reading)
+                count, read = next_of(reading)
                 if count is not None:
                     done += count
                     continue
@@ -353,7 +348,7 @@ class Engine:
             text.latest = now
             if text.finish:
                 self._count(text)
-        self.post.deliver(after=_patience(len(texts)))
+        self.post.deliver(after=patience_for(len(texts)))
 
     def _leave(self, gone: Sequence[int]) -> None:
         """Let some of those that are running leave: the ended, the cancelled, and those that read again."""
@@ -392,19 +387,6 @@ class Engine:
                 future.cancel()
 
 
-def _patience(texts: int) -> float:
-    """How long what so many texts have to tell may wait."""
-    return min(TELL * texts, TELL_WITHIN)
-
-
 def _words(error: BaseException) -> str:
     """What an error says; its name, where it says nothing."""
     return str(error) or type(error).__name__
-
-
-def _next_of(reading: Generator[int, None, Read | None]) -> tuple[int | None, Read | None]:
-    """How many tokens of a prompt the next piece has; None and what was read, when it is through."""
-    try:
-        return next(reading), None
-    except StopIteration as end:
-        return None, end.value

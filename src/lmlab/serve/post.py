@@ -8,6 +8,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+TELL = 0.002
+"""Seconds for each text that is being written, at least, between two times that their tokens are told …"""
+TELL_WITHIN = 0.064
+"""… and seconds within which they are told, however many there are."""
+
 
 class Post:
     """What is told in a step is brought to the loops of events together, and that of quick steps a few at a time.
@@ -38,6 +43,11 @@ class Post:
             with suppress(RuntimeError):  # the loop has ended, and with it all who waited
                 loop.call_soon_threadsafe(_call_all, calls)
         self._latest = time.monotonic()
+
+
+def patience_for(texts: int) -> float:
+    """How long what so many texts have to tell may wait."""
+    return min(TELL * texts, TELL_WITHIN)
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:

@@ -89,6 +89,14 @@ def read_prompt(model: PredictsNext, tokens: Sequence[int], prefixes: Prefixes) 
     return read
 
 
+def next_of(reading: Generator[int, None, Read | None]) -> tuple[int | None, Read | None]:
+    """How many tokens of a prompt the next piece has; None and what was read, when it is through."""
+    try:
+        return next(reading), None
+    except StopIteration as end:
+        return None, end.value
+
+
 @runtime_checkable
 class ScoresEvery(Protocol):
     """A network, whose scores at every token come from one pass."""

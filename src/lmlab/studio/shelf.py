@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from lmlab.models import LINEAGE
 from lmlab.names import suggest
+from lmlab.own_files import LOCK
 from lmlab.serve.errors import APIError
 
 if TYPE_CHECKING:
@@ -194,7 +195,7 @@ def describe(name: str, path: Path) -> dict[str, Any]:
 
 def status(path: Path) -> str:
     """`training`, `ready` (it has weights) or `begun`."""
-    holder = read(path / ".lock")
+    holder = read(path / LOCK)
     if holder.get("host") == platform.node() and _alive(holder.get("pid")):
         return "training"
     return "ready" if (path / "model.safetensors").is_file() else "begun"

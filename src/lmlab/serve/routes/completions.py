@@ -190,7 +190,7 @@ async def _stream(
     """Server-sent events: one for each token, those that are there together; the usage if asked for, and [DONE]; or an
     error."""
     start = ENCODER.encode(head)[:-1]
-    rest, once = ',"usage":null' if usage_too else "", _field("warnings", todo.warnings)
+    rest, once = _more({"usage": None} if usage_too else {}), _more(_warnings(todo))
     try:
         async for ready in _in_order(todo, len(choices), pieces):
             events = []
@@ -211,9 +211,9 @@ async def _stream(
         yield _event(error.body())
 
 
-def _field(name: str, value: list[str]) -> str:
-    """A further field of an event, if there is something to tell."""
-    return f',"{name}":{ENCODER.encode(value)}' if value else ""
+def _more(fields: dict[str, Any]) -> str:
+    """Further fields of an event, if there are any."""
+    return f",{ENCODER.encode(fields)[1:-1]}" if fields else ""
 
 
 def _event(content: dict[str, Any]) -> str:
