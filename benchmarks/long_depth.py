@@ -36,7 +36,8 @@ def main() -> None:
     if given.output:
         series = [Series(kind, colour, points) for (kind, points), colour in zip(found.items(), PALETTE, strict=False)]
         title = f"Training on {given.length} tokens, width 256"
-        save([Chart("long-depth", title, "layers", "megabytes of activations", series)], given.output)
+        chart = Chart("long-depth", title, "layers", "megabytes of activations", series, logarithmic=False)
+        save([chart], given.output)
 
 
 if __name__ == "__main__":

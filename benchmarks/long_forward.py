@@ -78,6 +78,7 @@ def main() -> None:
                 "tokens",
                 label,
                 [Series(k, c, v) for (k, v), c in zip(found.items(), PALETTE, strict=False)],
+                logarithmic=False,
             )
             for name, title, label, found in (
                 ("long-forward-time", "One forward pass, L2 d256", "seconds", seconds),

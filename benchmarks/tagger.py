@@ -1,6 +1,7 @@
 """The tagger on CoNLL-2003, addition by addition, with all labels and with a tenth of them.
 
 python benchmarks/tagger.py [FOLDER] [--epochs 6] [--share 1,0.1] [--size tiny] [--language 1Mtokens]
+    [--rows "+ CRF,+ ELMo"]
 
 words · + character CNN · + CRF     each beside what is above it
 + TagLM                             and states of two LSTM language models, one forwards and one backwards
@@ -101,6 +102,7 @@ def main() -> None:
     parser.add_argument("--share", default="1,0.1", help="shares of the labelled sentences")
     parser.add_argument("--size", default="tiny", help="size of the language models: tiny, small, base")
     parser.add_argument("--language", default="1Mtokens", help="budget of each language model")
+    parser.add_argument("--rows", default=",".join(ROWS), help="some of the rows; by default all")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--train", type=Path, default=None, help="other training sentences, for a quick look")
     arguments = parser.parse_args()
@@ -116,7 +118,8 @@ def main() -> None:
     for share in map(float, arguments.share.split(",")):
         take = None if share == 1 else round(share * len(data.labelled.train))
         epochs = arguments.epochs * min(5.0, 1 / share)
-        for name, (_, _, kind) in ROWS.items():
+        for name in arguments.rows.split(","):
+            kind = ROWS[name].language
             model = f"tagger with {kind} {arguments.size} {arguments.language}" if kind else "tagger"
             usual = {"task": "conll", "model": model, "way": name, "epochs": epochs, "examples": take, "batch": 16}
             setups = [Setup(**usual, seed=seed) for seed in range(arguments.seeds)]

@@ -75,6 +75,28 @@ def test_a_backward_pass_leaves_the_random_numbers_as_they_were() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
+def test_a_graph_that_is_kept_gives_its_gradients_again() -> None:
+    layers = [Layer(4, 0.5) for _ in range(3)]
+    x = torch.randn(1, 5, 4, requires_grad=True)
+    y1, y2 = run_reversible(layers, (x, x), [[], [], []], piece=2)
+    first, second = (torch.autograd.grad((y1 * y2).sum(), x, retain_graph=True) for _ in range(2))
+    assert torch.equal(first[0], second[0])
+
+
+def test_gradients_of_a_layer_are_handed_over_when_it_is_undone() -> None:
+    """So that none are held twice where gradients of several passes are added up."""
+    layers = [Layer(4, 0.0) for _ in range(3)]
+    x = torch.randn(1, 5, 4, requires_grad=True)
+    seen: list[int] = []  # -1: the lowest layer is computed again
+    for i, layer in enumerate(layers):
+        layer.first.weight.register_post_accumulate_grad_hook(lambda _, i=i: seen.append(i))  # type: ignore[misc]
+    layers[0].first.register_forward_pre_hook(lambda *_: seen.append(-1))
+    y1, y2 = run_reversible(layers, (x, x), [[], [], []], piece=10)
+    seen.clear()
+    (y1 + y2).sum().backward()
+    assert seen == [2, 1, -1, 0]
+
+
 def saved_bytes(depth: int, *, reversible: bool) -> int:
     """How many bytes autograd keeps between the passes."""
     total = 0

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -34,9 +34,11 @@ def run_reversible(
     layers: Sequence[ReversibleLayer], x: tuple[Tensor, Tensor], kept: Sequence[Any], *, piece: int
 ) -> tuple[Tensor, Tensor]:
     """x₁, x₂ [B, T, D] through all layers, each with its own of `kept`; G takes `piece` tokens at a time."""
-    parameters = [each for layer in layers for each in layer.parameters() if each.requires_grad]
-    found = _Reversible.apply(layers, kept, piece, *x, *parameters)  # type: ignore[no-untyped-call]
-    return cast(tuple[Tensor, Tensor], found)
+    outputs = _Outputs()
+    for layer, mine in zip(layers, kept, strict=True):
+        last = layer is layers[-1]
+        x = _Reversible.apply(layer, mine, piece, outputs, last, *x, *_learnt(layer))  # type: ignore[no-untyped-call]
+    return x
 
 
 def in_pieces(layer: ReversibleLayer, y: Tensor, piece: int) -> Tensor:
@@ -69,44 +71,60 @@ def _narrows(device: torch.device) -> bool:
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
+class _Outputs:
+    """The outputs of the layer that the backward pass has come to: a layer that is undone leaves its inputs here."""
+
+    y1: Tensor
+    y2: Tensor
+
+
 class _Reversible(torch.autograd.Function):
+    """One layer; only the last of a stack keeps its outputs."""
+
     @staticmethod
     def forward(
-        ctx: Any, layers: Sequence[ReversibleLayer], kept: Sequence[Any], piece: int, x1: Tensor, x2: Tensor, *_: Tensor
+        ctx: Any,
+        layer: ReversibleLayer,
+        kept: Any,
+        piece: int,
+        outputs: _Outputs,
+        last: bool,
+        x1: Tensor,
+        x2: Tensor,
+        *_: Tensor,
     ) -> tuple[Tensor, Tensor]:
-        ctx.layers, ctx.kept, ctx.piece, ctx.random = layers, kept, piece, []
-        for layer, mine in zip(layers, kept, strict=True):
-            before = _Randomness(x1.device)
-            x1 = x1 + layer.f(x2, mine)
-            between = _Randomness(x1.device)
-            x2 = x2 + in_pieces(layer, x1, piece)
-            ctx.random.append((before, between))
-        ctx.save_for_backward(x1, x2)
-        return x1, x2
+        ctx.layer, ctx.kept, ctx.piece, ctx.outputs = layer, kept, piece, outputs
+        ctx.before = _Randomness(x1.device)
+        y1 = x1 + layer.f(x2, kept)
+        ctx.between = _Randomness(x1.device)
+        y2 = x2 + in_pieces(layer, y1, piece)
+        if last:
+            ctx.save_for_backward(y1, y2)
+        return y1, y2
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Tensor | None, ...]:
-        y1, y2 = ctx.saved_tensors
+        layer, outputs, weights = ctx.layer, ctx.outputs, _learnt(ctx.layer)
+        y1, y2 = ctx.saved_tensors or (outputs.y1, outputs.y2)
         gradients: dict[nn.Parameter, Tensor] = {}
+        undone, pieces = [], []
         with unwatched():
-            for layer, mine, random in zip(ctx.layers[::-1], ctx.kept[::-1], ctx.random[::-1], strict=True):
-                weights = [each for each in layer.parameters() if each.requires_grad]
-                undone, pieces = [], []
-                with random[1].again():
-                    for y, d in zip(torch.split(y1, ctx.piece, 1), torch.split(d2, ctx.piece, 1), strict=True):
-                        value, change = _again(layer.g, y, d, weights, gradients)
-                        undone.append(value)
-                        pieces.append(change)
-                x2 = y2 - torch.cat(undone, 1)
-                d1 = d1 + torch.cat(pieces, 1)
-                with random[0].again():
-                    value, change = _again(
-                        lambda x, layer=layer, mine=mine: layer.f(x, mine), x2, d1, weights, gradients
-                    )
-                y1, y2, d2 = y1 - value, x2, d2 + change
-        learnt = [each for layer in ctx.layers for each in layer.parameters() if each.requires_grad]
-        return None, None, None, d1, d2, *(gradients.get(each) for each in learnt)
+            with ctx.between.again():
+                for y, d in zip(torch.split(y1, ctx.piece, 1), torch.split(d2, ctx.piece, 1), strict=True):
+                    value, change = _again(layer.g, y, d, weights, gradients)
+                    undone.append(value)
+                    pieces.append(change)
+            x2 = y2 - torch.cat(undone, 1)
+            d1 = d1 + torch.cat(pieces, 1)
+            with ctx.before.again():
+                value, change = _again(lambda x: layer.f(x, ctx.kept), x2, d1, weights, gradients)
+        outputs.y1, outputs.y2 = y1 - value, x2
+        return None, None, None, None, None, d1, d2 + change, *(gradients.get(each) for each in weights)
+
+
+def _learnt(layer: ReversibleLayer) -> list[nn.Parameter]:
+    return [each for each in layer.parameters() if each.requires_grad]
 
 
 def _again(

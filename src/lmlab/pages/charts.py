@@ -44,7 +44,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Quality against something that is spent, on a logarithmic axis."""
+    """Quality against something that is spent."""
 
     name: str
     title: str
@@ -53,6 +53,8 @@ class Chart:
     series: list[Series]
     front: list[Point] = field(default_factory=list)
     """The best that can be had for each cost."""
+    logarithmic: bool = True
+    """Whether what is spent counts by its logarithm."""
 
 
 def pareto_front(points: Sequence[Point], *, better: Literal["lower", "higher"] = "lower") -> list[Point]:
@@ -96,15 +98,21 @@ class _Scale:
         low, high = (min(xs), max(xs)) if xs else (1.0, 10.0)
         if high / low < 1.5:  # all spent about the same
             low, high = low / 1.6, high * 1.6
-        margin = 0.03 * math.log(high / low)
-        self.low, self.high = math.log(low) - margin, math.log(high) + margin
+        self.along = math.log if chart.logarithmic else float
+        margin = 0.03 * (self.along(high) - self.along(low))
+        self.low, self.high = self.along(low) - margin, self.along(high) + margin
         bottom, top = (min(ys), max(ys)) if ys else (0.0, 1.0)
         spread = max(top - bottom, 0.02 * max(abs(top), 1e-9))
         self.bottom, self.top = bottom - 0.08 * spread, top + 0.08 * spread
 
     def x(self, value: float) -> float:
-        share = (math.log(value) - self.low) / (self.high - self.low) if value > 0 else 0.0
+        share = (self.along(value) - self.low) / (self.high - self.low) if value > 0 else 0.0
         return LEFT + min(1.0, max(0.0, share)) * (WIDTH - LEFT - RIGHT)
+
+    def x_ticks(self) -> list[float]:
+        if self.along is math.log:
+            return log_ticks(math.exp(self.low), math.exp(self.high))
+        return linear_ticks(self.low, self.high)
 
     def y(self, value: float) -> float:
         return TOP + (self.top - value) / (self.top - self.bottom) * (HEIGHT - TOP - BOTTOM)
@@ -117,7 +125,7 @@ def _axes(chart: Chart, scale: _Scale) -> list[str]:
         y = scale.y(value)
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
         parts.append(f'<text class="tick" x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{value:g}</text>')
-    for value in log_ticks(math.exp(scale.low), math.exp(scale.high)):
+    for value in scale.x_ticks():
         x = scale.x(value)
         parts.append(f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{foot}"/>')
         parts.append(f'<text class="tick" x="{x:.1f}" y="{foot + 17}" text-anchor="middle">{short(value)}</text>')
@@ -285,7 +293,11 @@ def _save_png(chart: Chart, path: Path) -> None:
                 axes.plot(x, y, color=series.colour, linestyle=":")
     if len(chart.front) > 1:
         axes.step(*zip(*chart.front, strict=True), where="post", color="#8a929e", linestyle=":", zorder=0)
-    axes.set_xscale("log")
+    if chart.logarithmic:
+        axes.set_xscale("log")
+        axes.minorticks_off()
+    ticks = _Scale(chart).x_ticks()
+    axes.set_xticks(ticks, [short(value) for value in ticks])
     axes.set(xlabel=chart.x_label, ylabel=chart.y_label, title=chart.title)
     axes.grid(alpha=0.3)
     figure.legend(loc="outside right upper", fontsize=8, frameon=False)
