@@ -154,6 +154,14 @@ def test_initialisation_follows_the_seed(cls: type[RNN]) -> None:
 
 
 @pytest.mark.parametrize("cls", MODELS)
+def test_all_weights_start_between_given_bounds(cls: type[RNN]) -> None:
+    values = torch.cat([parameter.flatten() for parameter in make(cls, initial=0.02).parameters()])
+    assert 0.019 < values.max() <= 0.02
+    assert -0.02 <= values.min() < -0.019
+    assert values.std().item() == pytest.approx(0.02 / 3**0.5, rel=0.1)
+
+
+@pytest.mark.parametrize("cls", MODELS)
 def test_learns_a_pattern_that_needs_memory(cls: type[RNN]) -> None:
     """In 'a x x b a' the last token repeats the first, three tokens before: a model without state cannot know it."""
     torch.manual_seed(0)

@@ -45,6 +45,12 @@ class RNNConfig(TokenModelConfig):
     cutoffs: list[int] | None = Field(
         default=None, description="token ids at which the adaptive softmax starts a new cluster; None: automatic"
     )
+    initial: float | None = Field(
+        default=None,
+        gt=0,
+        le=10,
+        description="all weights and biases start uniformly between -initial and initial; None: each by its own rule",
+    )
     connections: Connections = Field(
         default="none", description="connections around each layer from the second on (residual, highway, dense)"
     )
@@ -112,6 +118,9 @@ class RNN(NextTokenModel):
             self.output = Softmax(config.width, config.vocabulary, tied=self.embedding)
         else:
             self.output = Softmax(config.hidden, config.vocabulary)
+        if config.initial is not None:
+            for parameter in self.parameters():
+                nn.init.uniform_(parameter, -config.initial, config.initial)
 
     def forward(
         self,
