@@ -91,7 +91,15 @@ def toy_task(kind: str, cls: type[Model], *, tokenizer: Tokenizer | None = None,
 def toy_model(kind: str, tokenizer: Tokenizer, *, std: float = 0.3, seed: int = 0, **settings: Any) -> Any:
     """A tiny model of a system with weights large enough for texts to differ, in evaluation mode."""
     cls = load_class(kind)
-    values = {"width": 16, "heads": 2, "layers": 2, "window": 48, "dropout": 0.0, "vocabulary": tokenizer.vocabulary}
+    values = {
+        "width": 16,
+        "hidden": 16,
+        "heads": 2,
+        "layers": 2,
+        "window": 48,
+        "dropout": 0.0,
+        "vocabulary": tokenizer.vocabulary,
+    }
     known = {name: value for name, value in {**values, **settings}.items() if name in cls.Config.model_fields}
     torch.manual_seed(seed)
     model = cls(cls.Config(**known))

@@ -15,8 +15,10 @@ from torch import Tensor
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.models.model import EncoderDecoder, EncoderModel
+from lmlab.training.strategies import by_layer
 
 LENGTHS = torch.tensor([9, 4, 1])
+UNEVEN = {"width": 8, "hidden": 16, "tied": True}
 
 
 def inputs_of(model: Any) -> dict[str, Tensor]:
@@ -84,6 +86,34 @@ def test_depths_have_every_parameter_once(model: Any) -> None:
     decoder = SMALL["layers"] if isinstance(model, EncoderDecoder) else 0
     layers = {"NPLM": 1, "BagOfWords": 1, "Albert": 1, "Word2Vec": 0}.get(type(model).__name__, SMALL["layers"])
     assert len(depths) == 1 + layers + decoder + 1
+
+
+def test_in_a_task_every_layer_that_a_strategy_knows_learns(model: Any) -> None:
+    """What only predicts tokens is no layer of its own: one that never learns would count in rates and unfreezing."""
+    model.zero_grad()
+    head = torch.nn.Linear(model.layers(**inputs_of(model))[-1].shape[-1], 2)
+    inputs = {**inputs_of(model), **({"tokens": tokens(3, 9)} if "tokens" in model.TASK_FRAME else {})}
+    head(model.vectors(**inputs)).square().sum().backward()
+    layers = by_layer(model, head.parameters())
+    assert all(any(each.grad is not None and bool(each.grad.any()) for each in layer) for layer in layers)
+    assert head.weight in set(layers[-1])
+    assert {each for layer in layers for each in layer} == {*model.parameters(), *head.parameters()}
+
+
+def test_without_a_task_a_tied_embedding_is_on_top() -> None:
+    """There it is the output layer, too, and has to follow the text (as the authors of ULMFiT had it)."""
+    model = make("awd-lstm")
+    embeddings, *blocks, top = model.depths()
+    assert by_layer(model, []) == [*blocks, [*top, *embeddings]]
+    model = make("lstm", tied=False)
+    assert by_layer(model, []) == model.depths()
+
+
+@pytest.mark.parametrize(("name", "changes"), [("reformer", {"attends": "chunk", "chunk": 4}), ("lstm", UNEVEN)])
+def test_the_contract_holds_for_other_settings(name: str, changes: dict[str, Any]) -> None:
+    model = make(name, **changes)
+    test_layers_are_rows_of_vectors(model)
+    test_the_last_layer_is_what_is_predicted_from(model)
 
 
 def test_a_layer_depends_on_the_depths_below_it(model: Any) -> None:

@@ -95,6 +95,21 @@ def test_the_fast_twin_has_the_same_gradients(length: int, causal: bool) -> None
         torch.testing.assert_close(quick_one, other, atol=10 * tolerance, rtol=tolerance)
 
 
+def test_half_precision_loses_no_more_than_its_inputs_do() -> None:
+    """Sums over rounds are kept in 32 bits: the error is that of rounding q, v and the result to 8 bits."""
+    q, v, _, places = draw(131, rounds=3, factors=[8])
+    q, v = q.bfloat16(), v.bfloat16()
+    found_by = []
+    for wide in (torch.double, torch.bfloat16):
+        a, b = q.to(wide).requires_grad_(), v.to(wide).requires_grad_()
+        z = sort(a, b, places, reach=8, bound=10**10, causal=True)
+        assert z.dtype == wide
+        z.backward(v.to(wide))
+        found_by.append([each.double() for each in (z.detach(), a.grad, b.grad) if each is not None])
+    for exact, narrow in zip(*found_by, strict=True):
+        assert (narrow - exact).norm() / exact.norm() < torch.finfo(torch.bfloat16).eps
+
+
 def test_a_far_pair_is_not_found_and_a_token_that_finds_nobody_gives_its_own_value() -> None:
     buckets = torch.tensor([[[[0, 1, 0, 0, 0]]]])
     places, counts = places_in_buckets(buckets, counts=torch.zeros(1, 1, 1, 2, dtype=torch.long), stride=100)
@@ -188,3 +203,10 @@ def test_chunks_are_those_of_the_sorted_rounds_one_after_the_other() -> None:
                         values.append(v[row, head, j])
             expected = torch.stack(scores).softmax(0) @ torch.stack(values)
             torch.testing.assert_close(z[row, head, i], expected)
+
+
+def test_chunks_hide_what_follows_in_sixteen_bits_too() -> None:
+    q, v, buckets, _ = draw(24, rounds=2, factors=[4])
+    exact = attend_chunks(q, normalise(q), v, buckets, chunk=4)
+    narrow = attend_chunks(*(each.half() for each in (q, normalise(q), v)), buckets, chunk=4)
+    assert (narrow.double() - exact).norm() / exact.norm() < 10 * torch.finfo(torch.half).eps

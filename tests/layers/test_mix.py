@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmlab.layers.mix import Mix
+from lmlab.layers.mix import Mix, side_by_side
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
 from lmlab.tokenizers import train
@@ -48,3 +48,10 @@ def test_the_penalty_is_a_term_of_the_loss() -> None:
     assert float(sums["mix"].detach()) == pytest.approx(1 + 4 + 0.25)
     mean = weighted_mean(sums, batch.counts, task.weights)
     assert float(mean.detach()) == pytest.approx(float(sums["label"].detach()) / 6 + 0.3 * 5.25)
+
+
+def test_layers_of_different_widths_are_not_mixed() -> None:
+    """None is left out in silence: the numbers of the others would be wrong."""
+    with pytest.raises(ValueError, match="layers of widths 8, 16, 8"):
+        side_by_side([torch.zeros(1, 2, width) for width in (8, 16, 8)])
+    assert side_by_side([torch.zeros(1, 2, 8)] * 3).shape == (1, 2, 3, 8)

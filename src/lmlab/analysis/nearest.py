@@ -50,7 +50,7 @@ class Neighbours(Viewed):
 
 def embedding_table(model: Any) -> WordVectors:
     """The tokens of a LanguageModel with the vectors [V, D] that it reads text by."""
-    table = getattr(model.model, "embedding", None)
+    table = getattr(getattr(model.model, "main", model.model), "embedding", None)
     if model.source_tokenizer is not None:
         table = getattr(model.model, "source_embedding", None) or table
     weight = getattr(table, "weight", None)

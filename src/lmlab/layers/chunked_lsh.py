@@ -69,11 +69,14 @@ def attend_chunks(
     mine = torch.unflatten(order.flatten(2), 2, (-1, chunk))
     theirs = _with_previous(mine)
     scores = queries @ _with_previous(keys).mT / math.sqrt(width)  # [B, H, C, m, 2m]
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # what is hidden is too small for 16 bits
     between = mine[..., None] - theirs[..., None, :]
     scores = scores.masked_fill(between < 0, -1e9).masked_fill(between == 0, -1e5)
     sums = scores.logsumexp(-1, keepdim=True)
-    weights = (scores - sums).exp()
-    shares = torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2)  # [B, H, R, T]
+    weights = (scores - sums).exp().to(v.dtype)
+    shares = (
+        torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2).to(v.dtype)
+    )  # [B, H, R, T]
     if watch is not None:
         sorted_shares = torch.unflatten(shares.gather(3, order).flatten(2), 2, (-1, chunk))
         pairs = mine[..., None] * length + theirs[..., None, :]

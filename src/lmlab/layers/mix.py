@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -38,3 +40,14 @@ class Mix(nn.Module):
     def penalty(self) -> Tensor:
         """Σ_j s_j²."""
         return self.scores.square().sum()
+
+
+def side_by_side(layers: Sequence[Tensor]) -> Tensor:
+    """[B, T, D] of each layer -> [B, T, L, D], to be mixed; a ValueError where they are not equally wide."""
+    widths = [layer.shape[-1] for layer in layers]
+    if len(set(widths)) > 1:
+        raise ValueError(
+            f"layers of widths {', '.join(map(str, widths))} (embeddings first) cannot be mixed: read the last one, or "
+            "take a model whose layers are equally wide (train it with model.hidden = model.width)"
+        )
+    return torch.stack(list(layers), dim=-2)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
@@ -34,10 +35,10 @@ def run_reversible(
     layers: Sequence[ReversibleLayer], x: tuple[Tensor, Tensor], kept: Sequence[Any], *, piece: int
 ) -> tuple[Tensor, Tensor]:
     """x₁, x₂ [B, T, D] through all layers, each with its own of `kept`; G takes `piece` tokens at a time."""
-    outputs = _Outputs()
-    for layer, mine in zip(layers, kept, strict=True):
-        last = layer is layers[-1]
-        x = _Reversible.apply(layer, mine, piece, outputs, last, *x, *_learnt(layer))  # type: ignore[no-untyped-call]
+    stack = _Stack(len(layers))
+    for number, (layer, mine) in enumerate(zip(layers, kept, strict=True), 1):
+        learnt = [each for each in layer.parameters() if each.requires_grad]
+        x = _Reversible.apply(layer, mine, piece, stack, number, *x, *learnt)  # type: ignore[no-untyped-call]
     return x
 
 
@@ -71,15 +72,16 @@ def _narrows(device: torch.device) -> bool:
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
-class _Outputs:
-    """The outputs of the layer that the backward pass has come to: a layer that is undone leaves its inputs here."""
+@dataclass
+class _Stack:
+    """Layers on top of each other: one that is undone leaves its inputs, the outputs of the layer below it, here."""
 
-    y1: Tensor
-    y2: Tensor
+    layers: int
+    outputs: tuple[Tensor, ...] = ()
 
 
 class _Reversible(torch.autograd.Function):
-    """One layer; only the last of a stack keeps its outputs."""
+    """The layer with a number, from 1 on; only the last of a stack keeps its outputs."""
 
     @staticmethod
     def forward(
@@ -87,48 +89,44 @@ class _Reversible(torch.autograd.Function):
         layer: ReversibleLayer,
         kept: Any,
         piece: int,
-        outputs: _Outputs,
-        last: bool,
+        stack: _Stack,
+        number: int,
         x1: Tensor,
         x2: Tensor,
-        *_: Tensor,
+        *learnt: nn.Parameter,
     ) -> tuple[Tensor, Tensor]:
-        ctx.layer, ctx.kept, ctx.piece, ctx.outputs = layer, kept, piece, outputs
+        ctx.layer, ctx.kept, ctx.piece, ctx.stack, ctx.number, ctx.learnt = layer, kept, piece, stack, number, learnt
         ctx.before = _Randomness(x1.device)
         y1 = x1 + layer.f(x2, kept)
         ctx.between = _Randomness(x1.device)
         y2 = x2 + in_pieces(layer, y1, piece)
-        if last:
+        if number == stack.layers:
             ctx.save_for_backward(y1, y2)
         return y1, y2
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Tensor | None, ...]:
-        layer, outputs, weights = ctx.layer, ctx.outputs, _learnt(ctx.layer)
-        y1, y2 = ctx.saved_tensors or (outputs.y1, outputs.y2)
+        layer, stack, learnt = ctx.layer, ctx.stack, ctx.learnt
+        y1, y2 = ctx.saved_tensors or stack.outputs
         gradients: dict[nn.Parameter, Tensor] = {}
         undone, pieces = [], []
         with unwatched():
             with ctx.between.again():
                 for y, d in zip(torch.split(y1, ctx.piece, 1), torch.split(d2, ctx.piece, 1), strict=True):
-                    value, change = _again(layer.g, y, d, weights, gradients)
+                    value, change = _again(layer.g, y, d, learnt, gradients)
                     undone.append(value)
                     pieces.append(change)
             x2 = y2 - torch.cat(undone, 1)
             d1 = d1 + torch.cat(pieces, 1)
             with ctx.before.again():
-                value, change = _again(lambda x: layer.f(x, ctx.kept), x2, d1, weights, gradients)
-        outputs.y1, outputs.y2 = y1 - value, x2
-        return None, None, None, None, None, d1, d2 + change, *(gradients.get(each) for each in weights)
-
-
-def _learnt(layer: ReversibleLayer) -> list[nn.Parameter]:
-    return [each for each in layer.parameters() if each.requires_grad]
+                value, change = _again(lambda x: layer.f(x, ctx.kept), x2, d1, learnt, gradients)
+        stack.outputs = (y1 - value, x2) if ctx.number > 1 else ()
+        return None, None, None, None, None, d1, d2 + change, *(gradients.get(each) for each in learnt)
 
 
 def _again(
-    function: Any, x: Tensor, d: Tensor, weights: list[nn.Parameter], gradients: dict[nn.Parameter, Tensor]
+    function: Any, x: Tensor, d: Tensor, weights: Sequence[nn.Parameter], gradients: dict[nn.Parameter, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """The function of x once more, and the gradient of x; the gradients of the weights are added to those there are."""
     with torch.enable_grad():

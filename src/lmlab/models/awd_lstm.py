@@ -80,6 +80,7 @@ class AWDLSTM(NextTokenModel):
         **{"optimizer": "adamw", "beta1": 0.7, "beta2": 0.99},
     }
     """Howard & Ruder 2018, sections 3.2 and 4.1 (ULMFiT): a slanted triangle, rates that fall from layer to layer."""
+    TASK_TUNING: ClassVar[dict[str, Any]] = {**TUNING, "rate": 1e-2}
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal", "activation": 2.0, "temporal": 1.0}
     POOL: ClassVar[str] = "concat"
     HEAD: ClassVar[str | None] = "relu"

@@ -62,7 +62,9 @@ class Model(nn.Module):
     TUNED_WIDTH: ClassVar[int | None] = None
     """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
     TUNING: ClassVar[dict[str, Any]] = {}
-    """The same where it begins with the weights of a run, on other text or on a task."""
+    """The same where it begins with the weights of a run, on other text."""
+    TASK_TUNING: ClassVar[dict[str, Any]] = {}
+    """The same on a task."""
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     """The pre-training variant of this system, with its settings; the user's own settings go before them."""
     TOKENIZER: ClassVar[str | None] = "bpe:4096"
@@ -120,8 +122,15 @@ class Model(nn.Module):
         return hidden if at is None else choose(hidden, at)
 
     def depths(self) -> list[list[nn.Parameter]]:
-        """The parameters from the embeddings up: embeddings, each block, head; a tied one is at its lowest place."""
+        """The parameters from the embeddings up: embeddings, each block, and last what only predicts tokens.
+
+        A tied one is at its lowest place.
+        """
         raise NotImplementedError
+
+    def task_depths(self) -> list[list[nn.Parameter]]:
+        """The same for a task, which reads `vectors`: what these do not depend on is in the last."""
+        return self.depths()
 
     @classmethod
     def changeable(cls, begun: Mapping[str, Any]) -> tuple[str, ...]:
@@ -307,6 +316,14 @@ class EncoderDecoder(Predictor):
         """
         hidden = self(**inputs).hidden if "tokens" in inputs else self.layers(**inputs)[-1]
         return hidden if at is None else choose(hidden, at)
+
+    def task_depths(self) -> list[list[nn.Parameter]]:
+        if "tokens" in self.TASK_FRAME:
+            return self.depths()
+        read = set(self.get_submodule("encoder").parameters())
+        tables, *stages, top = self.depths()
+        written = [parameter for stage in stages if read.isdisjoint(stage) for parameter in stage]
+        return [tables, *(stage for stage in stages if not read.isdisjoint(stage)), [*written, *top]]
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder, which needs only the source (what `encode` is given); a target is not read."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import torch
+import torch.nn.functional as F
 from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
@@ -296,6 +297,8 @@ class Reformer(NextTokenModel):
         if isinstance(state, Text):
             return self._read_again(tokens, state)
         length = tokens.shape[1]
+        if self.config.attends == "chunk" and lengths is not None and bool((lengths < length).any()):
+            return self._read_by_length(tokens, lengths, collect)
         check_window(0 if state is None else state.cache.length, length, self.config.window)
         start = 0 if state is None else state.cache.start
         x = self.dropout(self.embedding(tokens) + self.positions(start, length))
@@ -332,6 +335,20 @@ class Reformer(NextTokenModel):
             for kind, slot in zip(self.config.kinds, slots, strict=True)
         ]
         return Reading(cache, places, state.counts), mine
+
+    def _read_by_length(self, tokens: Tensor, lengths: Tensor, collect: list[Tensor] | None) -> Output:
+        """Rows of equal length together, without padding, which would change where chunks begin."""
+        rows, found = [], []
+        for length in torch.unique(lengths).tolist():
+            rows.append((lengths == length).nonzero()[:, 0])
+            layers: list[Tensor] = []
+            hidden = self(tokens[rows[-1], :length], collect=None if collect is None else layers).hidden
+            found.append([F.pad(layer, (0, 0, 0, tokens.shape[1] - length)) for layer in (*layers, hidden)])
+        back = torch.cat(rows).argsort()
+        *seen, hidden = (torch.cat(parts)[back] for parts in zip(*found, strict=True))
+        if collect is not None:
+            collect += seen
+        return Output(hidden)
 
     def _read_again(self, tokens: Tensor, state: Text) -> Output:
         """The vector of each new token as the last of the text up to it."""

@@ -136,7 +136,10 @@ class RNN(NextTokenModel):
             state = restart_rows(state, share=self.config.restart)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         h, state = self.recurrent(x, state, collect=collect)
-        return Output(self.projection(self.dropout(h)), state)
+        h = self.projection(self.dropout(h))
+        if collect is not None:
+            collect[-1] = h
+        return Output(h, state)
 
     def start(self, batch_size: int, **inputs: Any) -> State:
         return self.recurrent.start(batch_size)

@@ -302,9 +302,9 @@ class OrderedFiller(Filler):
         tokens: Tensor = inputs["tokens"]
         if at is None:
             batch, length = tokens.shape
-            every = torch.arange(length, device=tokens.device).expand(batch, -1)
-            others = ~torch.eye(length, dtype=torch.bool, device=tokens.device)[None]
-            return self._query(None, others, every, inputs)[0]
+            at = torch.arange(length, device=tokens.device).repeat(batch)[:, None]
+            rows = {name: None if each is None else each.repeat_interleave(length, 0) for name, each in inputs.items()}
+            return self.read(at=at, **rows).view(batch, length, -1)
         order = torch.zeros_like(tokens).scatter_(1, at, 1)
         return self.read_in_order(order=order, at=at, **inputs).hidden
 
@@ -325,13 +325,12 @@ class OrderedFiller(Filler):
         return Output(hidden, memory)
 
     def _query(
-        self, sees: Tensor | None, seen: Tensor, at: Tensor, inputs: Mapping[str, Any], state: State = None
+        self, sees: Tensor, seen: Tensor, at: Tensor, inputs: Mapping[str, Any], state: State = None
     ) -> tuple[Tensor, Memory]:
         tokens: Tensor = inputs["tokens"]
         real = real_tokens(tokens, inputs.get("lengths"))
         if real is not None:
-            seen = seen & real[:, None]
-            sees = real[:, None].expand(-1, tokens.shape[1], -1) if sees is None else sees & real[:, None]
+            seen, sees = seen & real[:, None], sees & real[:, None]
         segments, backwards = inputs.get("segments"), inputs.get("backwards")
         return self.encoder.run(tokens, sees, places=at, seen=seen, segments=segments, backwards=backwards, state=state)
 

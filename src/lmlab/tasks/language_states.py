@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from lmlab.checkpoint import load_frame, load_model
 from lmlab.data.corpora.cache import cache_folder
+from lmlab.layers.mix import side_by_side
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
@@ -69,8 +70,7 @@ class Reader:
         rows = self.frame.rows([{"a": text.pieces} for text in pieces])
         inputs = collate(rows, device=self.model.device)
         found = self.model.layers(**inputs) if self.layers == "mix" else [self.model.vectors(**inputs)]
-        same = [layer for layer in found if layer.shape[-1] == found[-1].shape[-1]]
-        vectors = torch.stack(same, dim=2).float().cpu().numpy()  # [B, T, L, F]
+        vectors = side_by_side(found).float().cpu().numpy()  # [B, T, L, F]
         by_part = []
         for number, (row, text) in enumerate(zip(rows, pieces, strict=True)):
             places = self._places_of_words(text.words, row.inputs[self.frame.reads].places("a"))

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.batches.examples import ExampleLoader
 from lmlab.data.reading.examples import Example
-from lmlab.layers.mix import Mix
+from lmlab.layers.mix import Mix, side_by_side
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
 from lmlab.metrics.measure import Measure
@@ -272,11 +272,7 @@ class Task:
             vectors = self._last_layer(model, batch.inputs, at)
         else:
             found = model.layers(**batch.inputs)
-            if self.config.how == "mix":
-                found = [layer for layer in found if layer.shape[-1] == found[-1].shape[-1]]
-                vectors = torch.stack(found, dim=-2)
-            else:
-                vectors = select_layers(layers).of(found)
+            vectors = side_by_side(found) if self.config.how == "mix" else select_layers(layers).of(found)
             if at is not None:
                 vectors = choose(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
         return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]

@@ -27,7 +27,7 @@ from lmlab.training.optimizers import (
     settle_gradients,
 )
 from lmlab.training.settings import TrainConfig
-from lmlab.training.strategies import choose_strategy
+from lmlab.training.strategies import by_layer, choose_strategy
 from lmlab.training.weight_average import WeightAverage
 
 
@@ -50,8 +50,7 @@ class Step:
         self.strategy = choose_strategy(config)
         self.depths = [list(learner.parameters())]
         if self.strategy is not None:
-            self.depths = [*learner.model.depths(), list(learner.heads.parameters())]
-            self.depths = [depth for depth in self.depths if depth]
+            self.depths = by_layer(learner.model, learner.heads.parameters())
         self.optimizer = create_optimizer(parameter_groups(self.depths, decay=config.decay), config)
         self.average = WeightAverage(learner)
         self.ahead = Ahead(learner.objective, loader, seed=config.seed)
@@ -92,6 +91,7 @@ class Step:
                 if name in self.averaged:
                     before, count = watched.get(name, (0.0, 0))
                     watched[name] = (values.detach().sum() + before, count + values.numel())
+            del loss  # with what its graph still holds
         norm = self._update()
         return Taken(sums, counts, add_up(batch.units for batch in batches), norm, watched), state
 

@@ -6,9 +6,13 @@ the one above it, and gradual unfreezing, where the lower ones join later.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from torch import nn
+
+from lmlab.models.model import Model
 from lmlab.training.settings import TrainConfig
 
 
@@ -36,3 +40,18 @@ def choose_strategy(config: TrainConfig) -> Strategy | None:
     if config.layer_decay == 1.0 and config.unfreeze is None:
         return None
     return Layerwise(decay=config.layer_decay, unfreeze=config.unfreeze)
+
+
+def by_layer(model: Model, heads: Iterable[nn.Parameter]) -> list[list[nn.Parameter]]:
+    """The parameters in the layers that a strategy tells apart, embeddings first.
+
+    On top is all that predicts: the heads of a task together with the output layer, which a task does not use; without
+    a task the output layer alone, and an embedding that is tied to it is there, too.
+    """
+    heads = list(heads)
+    embeddings, *blocks, top = model.task_depths() if heads else model.depths()
+    if not heads:
+        names = Counter(parameter for _, parameter in model.named_parameters(remove_duplicate=False))
+        top = [*top, *(parameter for parameter in embeddings if names[parameter] > 1)]
+        embeddings = [parameter for parameter in embeddings if names[parameter] == 1]
+    return [layer for layer in (embeddings, *blocks, [*top, *heads]) if layer]

@@ -20,6 +20,11 @@ COUNT = "average.count"
 
 def check_average(config: TrainConfig, *, validated: bool) -> None:
     """A ValueError where weights are to be averaged that no SGD finds, or that no validation watches."""
+    if config.average is not None and config.momentum:
+        raise ValueError(
+            f"train.average = {config.average} is the mean of the weights of plain SGD, and train.momentum is "
+            f"{config.momentum:g}: leave one of them out"
+        )
     if config.average is not None and config.optimizer != "sgd":
         raise ValueError(
             f"train.average = {config.average} is the mean of the weights of plain SGD, and train.optimizer is "

@@ -86,7 +86,7 @@ def plan_finetuning(
         "evaluations": max(1, min(10, round(epochs))),
         "watch": next(iter(measures_of({"kind": labelled.task, **objective}))),
         "log_every": max(1, min(10, steps_per_epoch)),
-        **(cls.TUNING if how in ("full", "gradual") else {}),
+        **(cls.TASK_TUNING if how in ("full", "gradual") else {}),
         **_gradual(description, how, epochs * steps_per_epoch),
         **(train or {}),
     }
@@ -196,6 +196,7 @@ def _gradual(description: Mapping[str, Any], how: str, steps: float) -> dict[str
     """Settings of gradual unfreezing with discriminative rates (Howard & Ruder 2018)."""
     if how != "gradual":
         return {}
-    depths = sum(bool(depth) for depth in outline(description["kind"], description["model"]).depths()) + 1
-    decay = load_class(description["kind"]).TUNING.get("layer_decay", LAYER_DECAY)
-    return {"layer_decay": decay, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / depths))}
+    *body, _ = outline(description["kind"], description["model"]).task_depths()
+    layers = len(body) + 1  # with the head
+    decay = load_class(description["kind"]).TASK_TUNING.get("layer_decay", LAYER_DECAY)
+    return {"layer_decay": decay, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / layers))}

@@ -23,9 +23,12 @@ def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: in
     """q, v [B, T, H, d] and places [B, H, R, T] below `bound` (see `places_in_buckets`) -> [B, T, H, d].
 
     Σ_{j ∈ P_i} softmax(q_i · k_j / √d) v_j with k = `normalise(q)`, where P_i is what any round finds, and i alone
-    where that is nobody.
+    where that is nobody. What is narrower than 32 bits is widened, since sums over rounds would lose too much.
     """
-    return cast(Tensor, _SortedAttention.apply(q, v, places, reach, bound, causal))  # type: ignore[no-untyped-call]
+    wide = torch.promote_types(q.dtype, torch.float32)
+    with torch.autocast(q.device.type, enabled=False):
+        z = _SortedAttention.apply(q.to(wide), v.to(wide), places, reach, bound, causal)  # type: ignore[no-untyped-call]
+    return cast(Tensor, z).to(v.dtype)
 
 
 class _Round(NamedTuple):
