@@ -36,6 +36,16 @@ def test_each_ability_is_ranked_by_itself(tmp_path: Path, monkeypatch: pytest.Mo
     assert "xlnet" in page
 
 
+@pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
+def test_special_tokens_make_no_other_tokenizer(tmp_path: Path) -> None:
+    """A lossy tokenizer is one for all: XLNet's [MASK] does not set the others apart."""
+    (tmp_path / "text.txt").write_text(lines(300))
+    compare(small(tmp_path / "text.txt", models="ngram,xlnet", tokenizers=["words"]), tmp_path / "out")
+    board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
+    assert {entry["kind"] for entry in board["entries"]} == {"ngram", "xlnet"}
+    assert not board["apart"]
+
+
 def test_groups_name_it_once() -> None:
     assert "xlnet" in choose_systems("masked")
     assert choose_systems("all").count("xlnet") == 1

@@ -17,7 +17,7 @@ from compare_texts import small
 from lmlab.compare.comparison import Published, compare
 from lmlab.compare.contests import CONTESTS
 from lmlab.compare.leaderboard import headline, read_rankings, verdict
-from lmlab.compare.notes import disturbed, overspent
+from lmlab.compare.notes import disturbed, overspent, unspent
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import (
     COSTS,
@@ -230,6 +230,13 @@ def test_who_took_more_than_the_budget_is_named() -> None:
     ]
     (note,) = overspent(spent, "100tokens")
     assert "b took 110 tokens, 10% over the budget" in note
+
+
+def test_who_took_much_less_than_the_budget_is_named() -> None:
+    spent = [{"name": name, "kind": "gpt2", "training": {"tokens": tokens}} for name, tokens in (("a", 60), ("b", 97))]
+    (note,) = unspent(spent, "100tokens")
+    assert "Used of it: a 60%." in note
+    assert unspent(spent[1:], "100tokens") == []
 
 
 def costs(**more: float) -> dict[str, float]:

@@ -18,6 +18,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.own_files import CONDITIONS, LOCK
 from lmlab.storage import read_json, write_json
+from lmlab.tokenizers.fingerprints import text_fingerprint
 from lmlab.upgrade import upgrade
 
 
@@ -114,7 +115,7 @@ def describe_conditions(
         "part": {"documents": len(part.texts), "bytes": int(part.sizes.sum())},
         "vocabularies": {spec: each.text_tokenizer.vocabulary for spec, each in corpora.items()},
         "lossy": {spec: each.text_tokenizer.lossy for spec, each in corpora.items()},
-        "fingerprints": {name: each.fingerprint for name, each in read_tokenizers(conditions, corpora).items()},
+        "fingerprints": {name: text_fingerprint(each) for name, each in read_tokenizers(conditions, corpora).items()},
         "matched_parameters": matched_parameters(conditions, corpora),
         "versions": {
             "lmlab": __version__,

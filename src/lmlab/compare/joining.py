@@ -23,6 +23,7 @@ from lmlab.language_model import LanguageModel, load
 from lmlab.recipe import read_record
 from lmlab.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.fingerprints import text_fingerprint
 from lmlab.training.loop import choose_device
 from lmlab.units import read_speed
 
@@ -59,7 +60,7 @@ def join(
         "run": str(path),
         "seed": None,
         "weights_sha256": digest(path / "model.safetensors"),
-        "tokenizer": model.text_tokenizer.fingerprint,
+        "tokenizer": text_fingerprint(model.text_tokenizer),
         "parameters": count_parameters(model.model).total,
         "embedding_parameters": count_parameters(model.model).embedding,
         "rate": None,
@@ -102,7 +103,7 @@ def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Recor
 def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapping[str, bool], test: TestText) -> None:
     """Tokenizers may differ only where none of them loses text, and where each token is predicted from those before."""
     tokenizer = model.text_tokenizer
-    if rivals.keys() <= {tokenizer.fingerprint}:
+    if rivals.keys() <= {text_fingerprint(tokenizer)}:
         return
     for contest in contests_of(system):
         if contest.one_tokenizer:

@@ -13,6 +13,8 @@ from lmlab.metrics.intervals import FEWEST_UNITS
 from lmlab.training.budget import parse_budget
 
 TOLERANCE = 0.02
+LEFT_OVER = 0.05
+"""Share of a budget that too few whole steps may leave without being mentioned."""
 FALLING = 0.005
 DISTURBED = 1.3
 """Ratio of processor shares from which on a comparison in time is suspected of having been disturbed."""
@@ -34,6 +36,7 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
         *([ADDED] if added else []),
         *_of_failures(results, entries),
         *overspent(entries, conditions["budget"]),
+        *unspent(entries, conditions["budget"]),
         *(f"{entry['name']}: {entry['added']}" for entry in entries if "added" in entry),
     ]
 
@@ -184,4 +187,20 @@ def overspent(entries: Sequence[Entry], budget: str) -> list[str]:
         f"{e['name']} took {spent[e['name']]:.3g} {unit}, {spent[e['name']] / amount - 1:.0%} over the budget: "
         + ("a single step takes longer than that." if trains(e["kind"]) else "one pass of counting takes that long.")
         for e in over
+    ]
+
+
+def unspent(entries: Sequence[Entry], budget: str) -> list[str]:
+    """Networks that took less than they were given: their next whole step would have been too much."""
+    amount, unit = parse_budget(budget)
+    if unit == "seconds":
+        return []
+    shares_of = {e["name"]: (e["kind"], e["training"].get(unit, amount) / amount) for e in entries if "added" not in e}
+    under = {name: share for name, (kind, share) in shares_of.items() if share < 1 - LEFT_OVER and trains(kind)}
+    if not under:
+        return []
+    shares = ", ".join(f"{name} {share:.0%}" for name, share in sorted(under.items(), key=lambda each: each[1]))
+    return [
+        f"A budget is spent in whole steps, whose size differs from model to model. Used of it: {shares}. A larger "
+        "budget evens that out."
     ]

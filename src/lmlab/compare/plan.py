@@ -19,6 +19,7 @@ from lmlab.models import LINEAGE, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
+from lmlab.tokenizers.fingerprints import text_fingerprint
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 
@@ -182,7 +183,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         )
     for contest in CONTESTS.values():
         specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
-        if len({corpora[spec].text_tokenizer.fingerprint for spec in specs.values()}) < 2:
+        if len({text_fingerprint(corpora[spec].text_tokenizer) for spec in specs.values()}) < 2:
             continue
         if contest.one_tokenizer:
             raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {contest.one_tokenizer}")

@@ -49,7 +49,7 @@ def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
     if len(rankings) > 1:
         lead += f" The first ranking is of those that {rankings[0].contest.words.do}."
     for ranking in rankings[1:]:
-        names = join([entry["name"] for entry in ranking.entries])
+        names = join([entry["name"] for entry in (*ranking.entries, *ranking.apart)])
         lead += (
             f" Others {ranking.contest.words.do} ({escape(names)}): these scores are not comparable, so they are "
             "ranked separately, further below."
