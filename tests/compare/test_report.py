@@ -233,7 +233,7 @@ def test_who_took_more_than_the_budget_is_named() -> None:
 
 
 def test_who_took_much_less_than_the_budget_is_named() -> None:
-    spent = [{"name": name, "kind": "gpt2", "training": {"tokens": tokens}} for name, tokens in (("a", 60), ("b", 97))]
+    spent = [{"name": name, "training": {"tokens": n, "flops": 9.0}} for name, n in (("a", 60), ("b", 97))]
     (note,) = unspent(spent, "100tokens")
     assert "Used of it: a 60%." in note
     assert unspent(spent[1:], "100tokens") == []

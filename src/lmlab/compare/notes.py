@@ -195,8 +195,9 @@ def unspent(entries: Sequence[Entry], budget: str) -> list[str]:
     amount, unit = parse_budget(budget)
     if unit == "seconds":
         return []
-    shares_of = {e["name"]: (e["kind"], e["training"].get(unit, amount) / amount) for e in entries if "added" not in e}
-    under = {name: share for name, (kind, share) in shares_of.items() if share < 1 - LEFT_OVER and trains(kind)}
+    trained = [e for e in entries if "added" not in e and e["training"].get("flops")]  # what counts words has none
+    used = {e["name"]: e["training"].get(unit, amount) / amount for e in trained}
+    under = {name: share for name, share in used.items() if share < 1 - LEFT_OVER}
     if not under:
         return []
     shares = ", ".join(f"{name} {share:.0%}" for name, share in sorted(under.items(), key=lambda each: each[1]))
