@@ -105,6 +105,7 @@ def test_gensim_would_read_a_word_with_spaces_from_the_end(tmp_path: Path) -> No
         ("2 2\na 1 2\nb 1\n", "line 3: 1 numbers"),
         ("a 1 x\n", "line 1: 'x' is no number"),
         ("a 1 nan\n", "line 1: a number of the vector is not finite"),
+        ("3 2\na 1 2\nb 1 2\n", "has 2 vectors, and its first line says 3: it may have been cut off"),
         ("", "is empty"),
     ],
 )

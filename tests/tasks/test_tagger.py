@@ -24,7 +24,7 @@ from lmlab.tasks.language_states import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_bytes import spell, spell_rows
 from lmlab.training.averaging import average
-from lmlab.transfer.bodies import fold, folding_engine, is_body, plan_body, words_of, write_vocabulary
+from lmlab.transfer.bodies import fold, folding_engine, is_body, plan_body, tell_coverage, words_of, write_vocabulary
 from lmlab.transfer.finetune import finetune, open_data
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged
@@ -233,6 +233,19 @@ def test_word_vectors_are_begun_with(place: Path, tmp_path: Path) -> None:
     (tmp_path / "glove.txt").write_text(lines[0] + "\nshort 1 2\n")
     with pytest.raises(ValueError, match="line 2: 2 numbers after a word"):
         plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"})
+    (tmp_path / "other.txt").write_text("σπίτι 1 2 3\n")
+    with pytest.raises(ValueError, match=r"none of the .* words of the examples has a vector"):
+        plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "other.txt"})
+
+
+def test_how_many_words_have_a_vector_is_told(place: Path, tmp_path: Path) -> None:
+    data, _ = open_data(place / "names.conll")
+    running = [fold(word) for example in data.labelled.train for word in example.a]
+    known = sorted(set(running))[:2]
+    (tmp_path / "some.txt").write_text("".join(f"{word} 1 2\n" for word in known))
+    share = sum(word in known for word in running) / len(running)
+    told = tell_coverage(data.labelled, tmp_path / "some.txt")
+    assert told == f"word vectors: of 2 of {len(set(running))} training words ({share:.0%} of running words)"
 
 
 # TagLM
@@ -393,6 +406,18 @@ def test_a_run_without_heads_yet_is_called_by_its_name(tmp_path: Path) -> None:
 def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="is not a run directory, and its states are needed"):
         learn(place, tmp_path / "ner", settings={"states": [str(tmp_path / "nothing")]})
+    assert not (tmp_path / "ner").exists()
+
+
+def test_states_that_are_not_there_or_of_no_language_model_are_refused(place: Path, tmp_path: Path) -> None:
+    for options in ({"settings": {"state_layers": "mix"}}, {"model": {**MODEL, "place": "bottom"}}):
+        with pytest.raises(ValueError, match="is about states of a language model, and there is none"):
+            learn(place, tmp_path / "ner", **options)
+    for kind in ("tagger", "word2vec"):
+        (tmp_path / kind).mkdir()
+        write_json(tmp_path / kind / "config.json", {"kind": kind})
+        with pytest.raises(ValueError, match=f"it is a {kind}, no language model"):
+            learn(place, tmp_path / "ner", settings={"states": [str(tmp_path / kind)]})
     assert not (tmp_path / "ner").exists()
 
 

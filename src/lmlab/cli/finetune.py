@@ -105,7 +105,7 @@ def finetune(
     """
     from lmlab.config import apply_settings
     from lmlab.data.reading.roles import parse_columns
-    from lmlab.transfer.bodies import is_body
+    from lmlab.transfer.bodies import is_body, tell_coverage
     from lmlab.transfer.finetune import check_data, open_data
     from lmlab.transfer.planning import WAYS, read_origin
     from lmlab.transfer.trials import Trial
@@ -133,8 +133,11 @@ def finetune(
         data, valid=valid, test=test, task=task, columns=parse_columns(columns) if columns else None
     )
     told = check_data(run, found)
+    covered = [tell_coverage(opened.labelled, vectors)] if vectors is not None else []
     if check:
         _tell_check(told, json_=json_)
+        for line in covered:
+            print(line, file=sys.stderr)
         return
     told.require_held_out()
     if output is None:
@@ -144,7 +147,10 @@ def finetune(
         "states": [str(each) for each in states or []] or None,
         "vectors": None if vectors is None else str(vectors),
     }
-    objective = {**{name: value for name, value in given.items() if value is not None}, **groups["objective"]}
+    given = {name: value for name, value in given.items() if value is not None}
+    if twice := given.keys() & groups["objective"].keys():
+        raise ValueError(f"--{min(twice)} and --set objective.{min(twice)} are the same setting: give one of them")
+    objective = {**given, **groups["objective"]}
     if crf and opened.labelled.task != "tagging":
         raise ValueError(f"--crf is for tagging, and {data} is for {opened.labelled.task}")
     if pool and opened.labelled.task in ("tagging", "spans"):
@@ -165,7 +171,7 @@ def finetune(
         language=groups["language"],
     )
     if not json_:
-        for line in told.lines():
+        for line in (*told.lines(), *covered):
             print(line, file=sys.stderr)
     if examples is not None or layers == "all":
         sizes = None if examples is None else _sizes(examples)

@@ -45,7 +45,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
         left_out.insert(0, "intervals")
     wanted = [_widest(name, cells) for name, cells in names.items()]
     widths = _share(wanted, least, room=width - BETWEEN - _taken(numbers))
-    told = f"{first.count:,} {first.split} examples of {study.data}"
+    told = f"{first.count:,} {first.split} examples of {study.scored or study.data}"
     table = Table(
         title=f"{study.task}: {told}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )

@@ -62,7 +62,8 @@ def tell_lead(facts: Facts) -> str:
     way = f" ({row['how']}: {WAYS.get(row['how'], '')})" if row is not None and facts["kind"] == "run" else ""
     told = (
         f"{who}{way} learnt {learnt} from {upto}{most:,} examples of {facts['data']} ({facts['format']}), and "
-        f"{'was' if len(learners) < 2 else 'were'} scored on {facts['count']:,} {facts['split']} examples."
+        f"{'was' if len(learners) < 2 else 'were'} scored on {facts['count']:,} {facts['split']} examples"
+        f"{' of ' if facts['scored'] else ''}{facts['scored']}."
     )
     return f"<b>{escape(told)}</b> {escape(_beside(facts))}".strip()
 

@@ -52,21 +52,23 @@ def read_word_vectors(path: str | Path, *, only: Iterable[str] | None = None) ->
     """The vectors of a file in word2vec's or GloVe's text format; with `only`, those of these words.
 
     A word may contain spaces (GloVe's 840B has some), so the numbers are counted from the end of a line. A ValueError
-    names the line that has too few of them, or something else than numbers.
+    names the line that has too few of them, or something else than numbers, and a file that has not as many lines as
+    its first one says.
     """
     path, wanted = Path(path), None if only is None else set(only)
     if not path.is_file():
         raise ValueError(f"{path} is not a file: give word vectors in word2vec's or GloVe's text format")
     words: list[str] = []
     rows: list[Floats] = []
-    width: int | None = None
+    width, promised, seen = None, None, 0
     with open(path, encoding="utf-8", errors="strict") as lines:
         try:
             for number, line in enumerate(lines, start=1):
                 parts = line.rstrip("\r\n ").split(" ")
                 if number == 1 and len(parts) == 2 and all(part.isdecimal() for part in parts):
-                    width = int(parts[1])
+                    promised, width = map(int, parts)
                     continue
+                seen += 1
                 width = len(parts) - 1 if width is None else width
                 word = " ".join(parts[: max(0, len(parts) - width)])
                 if width < 1 or not word:
@@ -84,6 +86,11 @@ def read_word_vectors(path: str | Path, *, only: Iterable[str] | None = None) ->
             ) from None
     if width is None:
         raise ValueError(f"{path} holds no word vectors: it is empty")
+    if promised not in (None, seen):
+        raise ValueError(
+            f"{path} has {seen:,} vectors, and its first line says {promised:,}: it may have been cut off; get it "
+            "again, or correct that line"
+        )
     return WordVectors(words, np.stack(rows) if rows else np.zeros((0, width), np.float32))
 
 

@@ -10,6 +10,7 @@ import hashlib
 import math
 from collections import Counter
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.models import BODIES, load_class
 from lmlab.recipe import Recipe, make_recipe
+from lmlab.storage import read_json
 from lmlab.tasks.language_states import LanguageStates
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
@@ -63,12 +65,13 @@ def plan_body(
     if how not in ("full", "scratch"):
         raise ValueError(f"--how {how}: all of {kind} is learnt from the examples; leave it out")
     given = {"crf": True, **(task or {})}
+    _check_states(given, model or {})
     if given.get("states"):
         given["states"] = [str(Path(each).expanduser().resolve()) for each in given["states"]]
     vectors = None
     if given.get("vectors") is not None:
         given["vectors"] = str(Path(given["vectors"]).expanduser().resolve())
-        vectors = read_word_vectors(given["vectors"], only=set(map(fold, words_of(labelled))))
+        vectors = vectors_for(labelled, given["vectors"])
     examples, batch = len(labelled.train), int((train or {}).get("batch", cls.TRAINING["batch"]))
     steps_per_epoch = math.ceil(examples / min(batch, examples))
     epochs = epochs or float(max(EPOCHS, min(100, math.ceil(LEAST_STEPS / steps_per_epoch))))
@@ -109,6 +112,49 @@ def _model(objective: Mapping[str, Any], vectors: WordVectors | None, given: Map
         if given.get("place", "between") == "between":
             found["layers"] = 2
     return {**found, **given}
+
+
+def _check_states(given: Mapping[str, Any], model: Mapping[str, Any]) -> None:
+    """A ValueError where states of language models are spoken of that are not given, or that no language model has."""
+    if not given.get("states"):
+        settings = {"objective.state_layers": "state_layers" in given, "model.place": "place" in model}
+        if wrong := [name for name, there in settings.items() if there]:
+            raise ValueError(f"{wrong[0]} is about states of a language model, and there is none: give --states RUN")
+        return
+    for folder in map(Path, given["states"]):
+        kind = read_json(folder / "config.json")["kind"] if (folder / "config.json").is_file() else None
+        if kind in BODIES or kind == "word2vec":
+            raise ValueError(
+                f"--states {folder}: it is a {kind}, no language model; take a run that predicts text"
+                + (", and give word vectors with --vectors FILE" if kind == "word2vec" else "")
+            )
+
+
+def vectors_for(labelled: Labelled, path: str | Path) -> WordVectors:
+    """The vectors of a file that are of words of the examples; a ValueError where there are none."""
+    words = frozenset(map(fold, words_of(labelled)))
+    found = _read_vectors(str(path), Path(path).stat().st_mtime_ns if Path(path).is_file() else 0, words)
+    if not found.words:
+        raise ValueError(
+            f"none of the {len(words):,} words of the examples has a vector in {path} (looked up in lower case, with "
+            "0 for each digit): take vectors of their language"
+        )
+    return found
+
+
+@lru_cache(maxsize=2)
+def _read_vectors(path: str, changed: int, words: frozenset[str]) -> WordVectors:
+    return read_word_vectors(path, only=words)
+
+
+def tell_coverage(labelled: Labelled, path: str | Path) -> str:
+    """How many words of the examples have a vector, in a line."""
+    known, words = set(vectors_for(labelled, path).words), [fold(word) for part in labelled.train for word in part.a]
+    types, running = len(set(words)), sum(word in known for word in words)
+    return (
+        f"word vectors: of {len(known & set(words)):,} of {types:,} training words ({running / max(1, len(words)):.0%} "
+        "of running words)"
+    )
 
 
 def words_of(labelled: Labelled) -> set[str]:

@@ -34,6 +34,7 @@ def gather_facts(study: Study, folder: Path) -> Facts:
         "kind": study.kind,
         "task": study.task,
         "data": study.data,
+        "scored": study.scored,
         "format": study.format,
         "labels": study.labels,
         "counts": study.counts,

@@ -51,6 +51,7 @@ class Study(Config):
     kind: Kind
     task: str
     data: str = Field(description="the examples, as they were named")
+    scored: str = Field("", description="the file of the examples that scores are of, where it is another")
     format: str = Field(description="how they were understood")
     labels: list[str]
     counts: dict[str, int] = Field(description="examples for training, validation and test")
@@ -176,6 +177,7 @@ def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Se
         kind=kind,
         task=labelled.task,
         data=", ".join(data.config.named),
+        scored=", ".join((data.config.test if labelled.test else data.config.valid) or ()),
         format=labelled.format,
         labels=list(labels_of(labelled)),
         counts={

@@ -26,7 +26,7 @@ from lmlab.training.loop import choose_device
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
 from lmlab.transfer.bodies import is_body, plan_body
-from lmlab.transfer.planning import labels_of, plan_finetuning
+from lmlab.transfer.planning import labels_of, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, score_predictions
 from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune, tuned_for
 
@@ -133,6 +133,8 @@ def carry_out(
 
 def plan_language(trial: Trial, data: TaskData) -> Recipe:
     """How the language model is tuned that ulmfit begins with: on all training texts, however many labels are taken."""
+    if read_origin(trial.origin)["kind"] == "word2vec":
+        raise ValueError(f"--how ulmfit tunes a language model first, and {trial.origin} is a word2vec: leave it out")
     device = {name: trial.train[name] for name in ("device", "country") if name in trial.train}
     return plan_tuning(trial.origin, data.labelled.train, seed=trial.seed, train={**device, **trial.language})
 
