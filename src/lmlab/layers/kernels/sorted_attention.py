@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import nullcontext
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -25,8 +26,8 @@ def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: in
     Σ_{j ∈ P_i} softmax(q_i · k_j / √d) v_j with k = `normalise(q)`, where P_i is what any round finds, and i alone
     where that is nobody. What is narrower than 32 bits is widened, since sums over rounds would lose too much.
     """
-    wide = torch.promote_types(q.dtype, torch.float32)
-    with torch.autocast(q.device.type, enabled=False):
+    wide, device = torch.promote_types(q.dtype, torch.float32), q.device.type
+    with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
         z = _SortedAttention.apply(q.to(wide), v.to(wide), places, reach, bound, causal)  # type: ignore[no-untyped-call]
     return cast(Tensor, z).to(v.dtype)
 
