@@ -409,6 +409,7 @@ def test_runs_that_cannot_learn_a_task(place: Place, run_command: Callable[..., 
         ("counts", "it counts words and has no vectors"),
         ("de-en", "source_tokenizer.json"),
         ("nowhere", "is not a run directory"),
+        ("tager", "did you mean 'tagger'?"),
     ):
         said = run_command("finetune", run, str(place.reviews), "-o", "new")
         assert said.code == 2
