@@ -429,7 +429,7 @@ def test_what_is_read_is_not_written_over(place: Place, run_command: Callable[..
     for output in (str(place.bert), str(place.root)):
         said = run_command("finetune", str(place.bert), str(place.reviews), "-o", output, "--overwrite", *QUICK)
         assert said.code == 2
-        assert "which is read: choose another folder" in said.err
+        assert "read by this command: choose another folder" in said.err
     said = run_command("finetune", str(place.bert), str(place.reviews), "-o", "nowhere", "--resume", *QUICK)
     assert "there is nothing to resume" in said.err
     assert not (tmp_path / "nowhere").exists()

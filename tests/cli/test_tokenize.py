@@ -38,8 +38,6 @@ def test_what_is_lossy_everywhere_is_lossy_here(run_command, book: str) -> None:
     assert "lossy: 2 of 2 tokens can only be predicted as unknown (they are read by their letters)" in new.out
     assert "unknown: 'the', 'Pluto'" in new.out
     assert json.loads(run_command(*command, "--json").out)["lossless"] is False
-        is False
-    )
 
 
 def test_json_has_every_token_with_its_place(run_command, book: str) -> None:
