@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from lmlab.models import LINEAGE, load_class
+from lmlab.names import with_article
 from lmlab.recipe import Record, make_recipe, read_groups, write_recipe
 
 TUNED = [name for name in LINEAGE if load_class(name).TUNED_WIDTH is not None]
@@ -75,6 +76,11 @@ def test_no_text_is_ignored(data: dict[str, Any], message: str) -> None:
 def test_wrong_types_are_named(values: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make_recipe(values)
+
+
+def test_names_have_their_article() -> None:
+    an = {"albert", "attention-lm", "awd-lstm", "electra", "elmo", "lm-1b", "lstm", "mbert", "ngram", "nplm", "rnn"}
+    assert {name for name in LINEAGE if with_article(name) == f"an {name}"} == an | {"xlm-r", "xlnet"}
 
 
 def test_translators_keep_their_rate() -> None:

@@ -129,6 +129,12 @@ def test_a_lossy_tokenizer_is_labelled(text: Path, tmp_path: Path) -> None:
         assert ("(lossy: " in (tmp_path / f"run-{lossy}" / "README.md").read_text()) == lossy
 
 
+def test_what_reads_backwards_is_not_told_to_generate(text: Path, tmp_path: Path) -> None:
+    settings = {"model": {"kind": "lstm", "size": "tiny"}, "objective": {"kind": "causal", "backwards": True}}
+    done = run.start(recipe(text, **settings), tmp_path / "run")
+    assert [command.split()[1] for command in done.next_step.split("   or: ")] == ["score", "embed"]
+
+
 def test_the_next_commands_speak_the_language_of_the_text(tmp_path: Path) -> None:
     texts = {
         "Der Mond ist aufgegangen, die goldnen Sternlein prangen.\n": "Der Mond ist aufgegangen,",

@@ -115,7 +115,9 @@ def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tens
     """
     name = name or str(run)
     if not (run / TASK).is_file():
-        raise ValueError(f"{name} has not learnt a task: lmlab finetune RUN DATA -o {name} --how mix")
+        if not run.is_dir():
+            raise ValueError(f"{name} does not exist; give a run that was fine-tuned")
+        raise ValueError(f"{name} has not learnt a task: lmlab finetune {name} DATA -o NEW --how mix")
     found = read_heads(run, name=name)
     if "mix.scores" not in found and (run / "config.json").is_file():
         found = with_new_names(_best_weights(run), load_class(read_json(run / "config.json")["kind"]))

@@ -10,6 +10,8 @@ from typing import Any, TypeVar, get_args
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lmlab.names import suggest as suggest
+from lmlab.names import suggest_near as suggest_near
+from lmlab.names import with_article as with_article
 
 
 class Config(BaseModel):

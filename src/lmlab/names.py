@@ -6,9 +6,19 @@ import difflib
 from collections.abc import Iterable
 
 
+def with_article(name: str) -> str:
+    """A name after "a" or "an", as it is said: an elmo, an lstm, a llama."""
+    spelled = name[:1].lower() in "fhlmnrsx" and name[1:2].lower() not in (*"aeiouy", name[:1].lower())
+    return f"{'an' if spelled or name[:1].lower() in (*'aeio',) else 'a'} {name}"
+
+
+def suggest_near(given: str, allowed: Iterable[str]) -> str:
+    """The tail of an error about an unknown name: the nearest valid one, if one is near."""
+    near = difflib.get_close_matches(given, list(allowed), n=1, cutoff=0.5)
+    return f"; did you mean {near[0]!r}?" if near else ""
+
+
 def suggest(given: str, allowed: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest valid one, and all of them."""
     names = list(allowed)
-    near = difflib.get_close_matches(given, names, n=1, cutoff=0.5)
-    hint = f"; did you mean {near[0]!r}?" if near else ""
-    return f"{hint} (allowed: {', '.join(names)})"
+    return f"{suggest_near(given, names)} (allowed: {', '.join(names)})"

@@ -71,8 +71,11 @@ def check_not_read(path: Path, inputs: Iterable[str | Path], *, option: str = "-
         full = os.path.expanduser(given)
         for name in (full, *(glob.glob(full, recursive=True) if glob.has_magic(full) else ())):
             source = Path(name).resolve()
-            if target == source or target in source.parents:
-                raise ValueError(f"{option} {path} is, or holds, {given}, which is read: choose another folder")
+            if target == source:
+                other = "" if str(given) == str(path) else f" {given}, which is"
+                raise ValueError(f"{option} {path} is{other} read by this command: choose another folder")
+            if target in source.parents:
+                raise ValueError(f"{option} {path} holds {given}, which is read by this command: choose another folder")
 
 
 def check_place(path: Path, *, overwrite: bool, go_on: str) -> None:

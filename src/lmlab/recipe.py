@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from lmlab.config import Config, build, suggest
+from lmlab.config import Config, build, suggest, with_article
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.models import BODIES, find, load_class, outline
@@ -140,7 +140,8 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
         raise ValueError(f"--from {origin} is not a run directory: it has no config.json")
     description = read_json(origin / "config.json")
     if description["kind"] != kind:
-        raise ValueError(f"--from {origin} holds a {description['kind']}, not a {kind}; train a {description['kind']}")
+        there = with_article(description["kind"])
+        raise ValueError(f"--from {origin} holds {there}, not {with_article(kind)}; train {there}")
     for group, name in (("model", "size"), ("tokenizer", "spec"), ("tokenizer", "source")):
         if values.get(group, {}).get(name) is not None:
             raise ValueError(f"{group}.{name} is that of {origin}, from which the run starts; omit it")
@@ -312,5 +313,10 @@ def check_abilities(recipe: Recipe) -> None:
             raise ValueError(
                 f"objective.pairs = {values['pairs']!r} needs a sentence-pair head, and this {recipe.kind} has none: "
                 "set objective.pairs=none, or leave model.pairs and model.pooler as they are"
+            )
+        if recipe.origin and fields.get("softmax") == "none" and ability(model, need) is None:
+            raise ValueError(
+                f"--from {recipe.origin}: the output layer (softmax) was not published with these weights, so they "
+                "cannot be trained on; use them with lmlab embed or lmlab finetune, or train without --from"
             )
         require(model, need)

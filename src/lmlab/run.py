@@ -327,7 +327,7 @@ def _carry_out(
             )
         bits = None if plan.recipe.data.parallel else progress.best_bits
         task = plan.recipe.objective["kind"] if plan.recipe.objective["kind"] in TASKS else None
-        commands = next_commands(plan.recipe.kind, plan.corpus, task, pair=bool(plan.recipe.objective.get("pair")))
+        commands = next_commands(plan.recipe.kind, plan.corpus, plan.recipe.objective)
         if progress.ended and records:
             card = model_card(
                 plan.recipe,

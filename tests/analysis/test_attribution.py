@@ -159,14 +159,18 @@ def test_neighbours_by_a_loop() -> None:
     table = lm.model.embedding.weight.detach().double().numpy()
     unit = table / np.linalg.norm(table, axis=1, keepdims=True)
     (cat,), (dog,), (mat,) = (tokenizer.encode(word) for word in ("cat", "dog", "mat"))
-    expected = sorted(((unit[i] @ unit[cat], i) for i in range(len(unit)) if i != cat), reverse=True)[:4]
+    others = [i for i in range(len(unit)) if i not in (cat, tokenizer.unknown, tokenizer.boundary)]
+    expected = sorted(((unit[i] @ unit[cat], i) for i in others), reverse=True)[:4]
     found = find_neighbours(lm, "cat", top=4)
     assert [each.word for each in found.neighbours] == [tokenizer.show(i) for _, i in expected]
     assert [each.cosine for each in found.neighbours] == pytest.approx([cosine for cosine, _ in expected], rel=1e-4)
     wanted = unit[dog] - unit[cat] + unit[mat]
-    best = max((unit[i] @ wanted, i) for i in range(len(unit)) if i not in (cat, dog, mat))[1]
+    best = max((unit[i] @ wanted, i) for i in others if i not in (dog, mat))[1]
     assert find_neighbours(lm, ["cat", "dog", "mat"]).neighbours[0].word == tokenizer.show(best)
-    with pytest.raises(ValueError, match="is not in the vocabulary"):
-        find_neighbours(lm, "zebra")
+    everything = find_neighbours(lm, "cat", top=1000).neighbours
+    assert not {"<unk>", "<eos>"} & {each.word for each in everything}, "they are no words"
+    assert len(everything) == len(others)
+    with pytest.raises(ValueError, match=r"'dogg' is not in the vocabulary of this run; did you mean 'dog'\?"):
+        find_neighbours(lm, "dogg")
     with pytest.raises(ValueError, match="2 words: give one, or three"):
         find_neighbours(lm, ["cat", "dog"])

@@ -142,7 +142,7 @@ def test_list(lmlab) -> None:
         ),
         (["train", "gpt2", "book.txt", "-o", "run", "--split", "half"], "0.9,0.05,0.05"),
         (["train", "gpt2", "book.txt", "-o", "run", "--budget", "3tokens"], "does not pay for one step"),
-        (["train", "gpt2", "book.txt", "-o", "book.txt"], "which is read"),
+        (["train", "gpt2", "book.txt", "-o", "book.txt"], "book.txt is read by this command"),
         (["train", "--resume", "run"], "nothing to resume"),
         (["train", "gpt2", "--text", "book.txt", "-o", "run"], "--text says with --resume where a text is now"),
         (["train", "gpt2", "book.txt", "-o", "run", "--set", "data.alpha=0.3"], "alpha belongs to languages"),

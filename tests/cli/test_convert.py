@@ -56,11 +56,20 @@ def test_a_tokenizer_from_elsewhere(lmlab, tmp_path: Path) -> None:
         (["convert", "run", "book.txt"], "book.txt exists already"),
         (["convert", "run/model.safetensors", "hf"], "give the folder that holds it, run"),
         (["convert", "run", "hf", "--tokenizer", "book.txt"], "--tokenizer is for Hugging Face folders and ARPA files"),
+        (["convert", "run", "run", "--overwrite"], "error: run is read by this command"),
+        (["convert", "run", ".", "--overwrite"], ". holds run, which is read by this command"),
         (["convert", "empty", "back"], "neither a run nor a Hugging Face folder"),
+        (["convert", "nothing.arpa", "back"], "nothing.arpa is empty"),
+        (["convert", "nothing.vec", "back"], "nothing.vec is empty"),
+        (["convert", "half", "back"], "half/options.json is there, and the weights (*.hdf5) are missing"),
     ],
 )
 def test_bad_input_is_one_clear_message(lmlab, arguments: list[str], message: str, tmp_path: Path) -> None:
-    (tmp_path / "empty").mkdir()
+    for name in ("empty", "half"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "half" / "options.json").write_text("{}")
+    for name in ("nothing.arpa", "nothing.vec"):
+        (tmp_path / name).touch()
     before = sorted(path.name for path in tmp_path.iterdir())
     said = lmlab(*arguments)
     assert said.code == 2

@@ -37,6 +37,12 @@ def test_published_files_become_a_run(run_command: Any, files: Path, tmp_path: P
     assert len(vectors) == 3
     np.testing.assert_allclose(vectors[0], vectors[2], rtol=1e-4, atol=1e-5, err_msg="the same sentence")
     assert np.abs(vectors[0] - vectors[1]).max() > 1e-3
+    said = run_command("convert", "elmo", "elmo.vec", "--to", "word2vec")
+    assert said.code == 2
+    assert "elmo reads words by their characters and has no table of word vectors" in said.err
+    said = run_command("train", "elmo", "sentences.txt", "--from", "elmo", "-o", "more")
+    assert said.code == 2
+    assert "the output layer (softmax) was not published" in said.err
     said = run_command("convert", "files", "elmo")
     assert said.code == 2
     assert "--overwrite" in said.err
@@ -52,6 +58,11 @@ def test_bad_files_get_one_line_and_leave_nothing(run_command: Any, files: Path,
     assert (said.code, said.err.count("error:")) == (2, 1)
     assert options.name in said.err
     options.write_text(whole)
+    shutil.copyfile(weights, files / "second.hdf5")
+    said = run_command("convert", "files", "elmo")
+    assert said.code == 2
+    assert f"files has weights in {weights.name} and second.hdf5" in said.err
+    (files / "second.hdf5").unlink()
     weights.write_bytes(b"no HDF5")
     said = run_command("convert", "files", "elmo")
     assert (said.code, said.err.count("error:")) == (2, 1)

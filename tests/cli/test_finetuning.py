@@ -409,6 +409,7 @@ def test_runs_that_cannot_learn_a_task(place: Place, run_command: Callable[..., 
         ("counts", "it counts words and has no vectors"),
         ("de-en", "source_tokenizer.json"),
         ("nowhere", "is not a run directory"),
+        ("tager", "did you mean 'tagger'?"),
     ):
         said = run_command("finetune", run, str(place.reviews), "-o", "new")
         assert said.code == 2
@@ -428,7 +429,7 @@ def test_what_is_read_is_not_written_over(place: Place, run_command: Callable[..
     for output in (str(place.bert), str(place.root)):
         said = run_command("finetune", str(place.bert), str(place.reviews), "-o", output, "--overwrite", *QUICK)
         assert said.code == 2
-        assert "which is read: choose another folder" in said.err
+        assert "read by this command: choose another folder" in said.err
     said = run_command("finetune", str(place.bert), str(place.reviews), "-o", "nowhere", "--resume", *QUICK)
     assert "there is nothing to resume" in said.err
     assert not (tmp_path / "nowhere").exists()

@@ -75,14 +75,16 @@ def test_what_is_read_is_not_replaced(here: Path, run_command: Callable[..., Any
     before = content(here)
     said = run_command(*arguments.split(), "--overwrite")
     assert said.code == 2, said
-    assert "which is read: choose another folder" in said.err
+    assert "read by this command: choose another folder" in said.err
     assert content(here) == before
 
 
 def test_what_is_beside_or_inside_what_is_read_is_free(tmp_path: Path) -> None:
     check_not_read(tmp_path / "run", [tmp_path / "run-lm", tmp_path / "ru*", "run", tmp_path])
-    with pytest.raises(ValueError, match="is, or holds"):
+    with pytest.raises(ValueError, match=r"run holds .*safetensors, which is read by this command"):
         check_not_read(tmp_path / "run", [tmp_path / "run" / "*" / "model.safetensors"])
+    with pytest.raises(ValueError, match="run is read by this command"):
+        check_not_read(tmp_path / "run", [tmp_path / "run"])
 
 
 def test_an_ensemble_is_not_written_over(here: Path, run_command: Callable[..., Any]) -> None:
@@ -118,7 +120,7 @@ def test_ulmfit_does_not_tune_in_its_own_source(here: Path, run_command: Callabl
     for more in ((), ("--overwrite",)):
         said = run_command("finetune", "stars-lm", "reviews.tsv", "-o", "stars", *TUNING, *STEPS, *more)
         assert said.code == 2
-        assert "the language model would be tuned in stars-lm is, or holds, stars-lm, which is read" in said.err
+        assert "the folder of the tuned language model, stars-lm is read by this command" in said.err
         assert "--overwrite" not in said.err
     assert content(here) == before
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 from rich.text import Text
 
+from lmlab.analysis.task_layers import Mixed, TaskLayers
 from lmlab.cli.inspect import VERBS
+from lmlab.cli.inspect.showing import show
 from lmlab.cli.verbs import load_command
 from lmlab.storage import write_tensors
 from standins import TEXT, write_run
@@ -149,6 +151,26 @@ def test_layers(run_command, tmp_path: Path) -> None:
     assert "reads layer 2 most (66.5%)" in run_command("inspect", "layers", "tuned").out
     write_tensors(tmp_path / "tuned" / "head.safetensors", {"head.weight": scores})
     assert "has learnt no mix of layers" in run_command("inspect", "layers", "tuned").err
+    (tmp_path / "tuned" / "task.json").unlink()
+    assert "lmlab finetune tuned DATA -o NEW --how mix" in run_command("inspect", "layers", "tuned").err
+    assert "none does not exist" in run_command("inspect", "layers", "none").err
+
+
+def test_an_even_mix_reads_all_layers_alike() -> None:
+    assert (
+        "reads all layers alike (33.0% to 33.9%)" in TaskLayers([Mixed("a", "tagging", [0.33, 0.339, 0.331], 1)]).lead()
+    )
+    assert "reads layer 0 most (37.0%)" in TaskLayers([Mixed("a", "tagging", [0.37, 0.33, 0.3], 1)]).lead()
+
+
+@pytest.mark.parametrize("width", [30, 40, 60, 200])
+def test_numbers_are_never_cut(width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    mixed = Mixed("a run with a long name", "classification", [0.1234, 0.2345, 0.6421], 0.99)
+    show(TaskLayers([mixed, mixed]), output=None, json_=False)
+    said = capsys.readouterr().out
+    assert all(said.count(number) >= 2 for number in ("0.99", "12.3%", "23.4%", "64.2%"))
+    assert width <= 40 or max(map(len, said.splitlines())) <= width
 
 
 def test_errors(run_command, runs: Path, tmp_path: Path) -> None:

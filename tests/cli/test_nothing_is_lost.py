@@ -138,7 +138,7 @@ def test_a_tokenizer_in_the_target_is_read_and_so_kept(here: Path, run_command) 
     before = content(here)
     said = run_command("convert", "hf", "gpt", "--tokenizer", "gpt/tokenizer.json", "--overwrite")
     assert said.code == 2
-    assert "holds, gpt/tokenizer.json, which is read" in said.err
+    assert "holds gpt/tokenizer.json, which is read" in said.err
     assert content(here) == before
 
 

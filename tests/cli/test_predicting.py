@@ -6,10 +6,15 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
+from lmlab.cli.predict import tell
+from lmlab.data.reading.examples import Example
+from lmlab.tasks.task import Prediction
+from lmlab.training.first_commands import task_commands
 from lmlab.transfer.finetune import finetune
 from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
 
@@ -93,6 +98,37 @@ def test_what_is_left_out_is_said(runs: Runs, said: Callable[..., Any], tmp_path
     )
     lines, _ = said(runs.stars, "odd.csv", "--columns", "text=others")
     assert lines[0]["text"] == "so it was indeed"
+
+
+def test_a_file_for_another_task_is_told_by_what_the_run_does(
+    runs: Runs, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    write_reviews(tmp_path / "reviews.tsv")
+    write_tagged(tmp_path / "names.conll")
+    for run, data, words in (
+        (runs.names, ["reviews.tsv"], "this run tags words, and reviews.tsv is for classification; give a CoNLL file"),
+        (runs.stars, ["names.conll"], "this run tells classes of texts apart, and names.conll is for tagging"),
+        (runs.names, [], f"lmlab evaluate {runs.names} test.conll"),
+    ):
+        result = run_command("evaluate", run, *data)
+        assert result.code == 2
+        assert words in result.err
+        assert "--task" not in result.err
+
+
+def test_where_nothing_is_found_it_is_said() -> None:
+    config = SimpleNamespace(scheme="IOB2")
+    tagger: Any = SimpleNamespace(task=SimpleNamespace(name="tagging", config=config))
+    example = Example(("Ada", "ran"))
+    assert tell(tagger, example, Prediction(("O", "O")), 1) == "Ada ran   (no spans)"
+    assert tell(tagger, example, Prediction(("B-PER", "O")), 1) == "Ada/B-PER ran"
+    config.scheme = None
+    assert tell(tagger, example, Prediction(("O", "O")), 1) == "Ada ran"
+
+
+def test_what_to_try_with_a_task_fits_its_files() -> None:
+    endings = {task: task_commands(task)[1].split()[-1] for task in ("tagging", "spans", "classification")}
+    assert endings == {"tagging": "more.conll", "spans": "more.json", "classification": "more.tsv"}
 
 
 def test_one_line_says_how_texts_are_given(runs: Runs, run_command: Callable[..., Any]) -> None:

@@ -29,6 +29,17 @@ def test_one_tokenizer_shows_pieces_ids_and_figures(run_command, book: str) -> N
     assert "lossless: decoding the ids gives the text back" in said.out
 
 
+def test_what_is_lossy_everywhere_is_lossy_here(run_command, book: str) -> None:
+    seen = run_command("tokenize", "words", "the the", "--train", book).out
+    assert "lossy: this text comes back from its ids, byte for byte, but other texts lose something" in seen
+    command = ("tokenize", "spelled:5", "the Pluto", "--train", book)
+    new = run_command(*command)
+    assert "spelled:5 (5 words are predicted, " in new.out
+    assert "lossy: 2 of 2 tokens can only be predicted as unknown (they are read by their letters)" in new.out
+    assert "unknown: 'the', 'Pluto'" in new.out
+    assert json.loads(run_command(*command, "--json").out)["lossless"] is False
+
+
 def test_json_has_every_token_with_its_place(run_command, book: str) -> None:
     said = run_command("tokenize", "words", "the sun Pluto", "--train", book, "--json")
     found = json.loads(said.out)

@@ -70,6 +70,13 @@ def test_every_part_that_was_asked_for_gets_something() -> None:
         split_examples(reviews(100), shares=(0.5, 0.2))
 
 
+def test_a_file_without_empty_lines_is_one_sentence() -> None:
+    with pytest.raises(ValueError, match=r"x.conll is one sentence of 500 words \(an empty line ends a sentence\)"):
+        split_examples([Example(("w",) * 500, label=("O",) * 500, source="x.conll", line=1)])
+    with pytest.raises(ValueError, match="one text is too few to split"):
+        split_examples([Example("a text", label="pos")])
+
+
 def test_questions_of_one_context_stay_together() -> None:
     examples = [Example(f"q {n}", f"context {n // 5}", label=(Answer("c", 0),)) for n in range(500)]
     split = split_examples(examples)
@@ -156,7 +163,7 @@ def test_lengths_and_words_that_cannot_be_read() -> None:
     chosen = Labelled(task="choice", train=[Example("a", choices=("b", "b c a"), label=1)])
     assert check(chosen, tokenizer=tokenizer, frame_overhead=3).longest == 7  # one choice at a time
     tagged = Labelled(task="tagging", train=[Example(("a", "b"), label=("B-X", "O"))], scheme="IOB2")
-    assert check(tagged, tokenizer=tokenizer).lines()[2] == "1 kinds of spans, 1 in all: X 100%"
+    assert check(tagged, tokenizer=tokenizer).lines()[2] == "1 kind of spans, 1 in all: X 100%"
     assert check(labelled, tokenizer=train("bytes", [""])).unreadable == 0
 
 

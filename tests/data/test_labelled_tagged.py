@@ -159,6 +159,8 @@ def test_tags_that_are_no_legal_sequence(tmp_path: Path, tags: str, line: int, s
         ("a B-X\nb\n\nc O\nd O\n" + "e O\n" * 20, r"line 2: 1 column where line 1 has 2"),
         ("a B-X\nb N I-X\n\nc O\nd O\n" + "e O\n" * 20, r"line 2: 3 columns where line 1 has 2"),
         ("a O\n\nb O\n", "one tag only, 'O'"),
+        ("a B-X\n\nb B-X\n", "one tag only, 'B-X'"),
+        ("Ann\nsees\n\nBob\n", r"line 1: there is no tag, only one column \('Ann'\); give a word and its tag"),
     ],
 )
 def test_bad_columns(tmp_path: Path, text: str, said: str) -> None:
@@ -166,3 +168,17 @@ def test_bad_columns(tmp_path: Path, text: str, said: str) -> None:
         read_labelled(write(tmp_path / "x.conll", text))
     with pytest.raises(ValueError, match=r"dev.conll, line 1: 3 columns where the training file has 2"):
         read_labelled(write(tmp_path / "y.conll", "a B-X\nb O\n"), valid=write(tmp_path / "dev.conll", "a N B-X\n"))
+
+
+@pytest.mark.parametrize(
+    ("tags", "like"),
+    [("E-PER O", "E-PER"), ("b-per i-per o", "b-per"), ("B_PER O", "B_PER"), ("PER O", None), ("DET X-Y", None)],
+)
+def test_it_is_said_that_spans_are_lost_where_no_scheme_is_known(tmp_path: Path, tags: str, like: str | None) -> None:
+    rows = "".join(f"w {tag}\n" for tag in tags.split())
+    columns = read_labelled(write(tmp_path / "x.conll", f"{rows}\n{rows}"))
+    row = {"words": ["w" for _ in tags.split()], "tags": tags.split()}
+    lists = read_labelled(write(tmp_path / "x.jsonl", json.dumps(row)))
+    for labelled in (columns, lists):
+        assert labelled.scheme is None
+        assert [like in note for note in labelled.notes] == [True] if like else not labelled.notes

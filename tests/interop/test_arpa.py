@@ -186,7 +186,7 @@ def test_every_truncation_is_refused(tmp_path, model: NGram) -> None:
         *(plain[: len(plain) * part // 8] for part in range(8)),
     ]:
         path.write_bytes(content)
-        with pytest.raises(ValueError, match="line"):
+        with pytest.raises(ValueError, match="line" if content else "is empty"):
             read_arpa(path)
     with pytest.raises(ValueError, match="cannot be read"):
         read_arpa(tmp_path / "absent.arpa")

@@ -15,12 +15,17 @@ from torch import Tensor
 
 from lmlab.analysis.neighbours import Neighbour, nearest
 from lmlab.analysis.view import Viewed
+from lmlab.config import suggest_near
 from lmlab.models import name_of
+from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
+from lmlab.tokenizers.pieces import spell_pieces
 from lmlab.tokenizers.word_vectors import WordVectors
 
 SPACES = " ▁Ġ"
+LOOKED_AT = 20_000
+"""Words, the most frequent ones, among which one that is spelled like an unknown word is looked for."""
 
 
 @dataclass(frozen=True)
@@ -54,6 +59,11 @@ def embedding_table(model: Any) -> WordVectors:
     if model.source_tokenizer is not None:
         table = getattr(model.model, "source_embedding", None) or table
     weight = getattr(table, "weight", None)
+    if isinstance(model.model, ReadsLetters):
+        raise ValueError(
+            f"{name_of(model.model)} reads words by their characters and has no table of word vectors: take a model of "
+            "tokens, or word2vec; lmlab embed gives vectors of texts"
+        )
     if not isinstance(weight, Tensor):
         raise ValueError(f"{name_of(model.model)} has no table of token vectors: take a neural model of tokens")
     tokenizer = model.source_tokenizer or model.text_tokenizer
@@ -71,7 +81,9 @@ def find_neighbours(model: Any, words: str | Sequence[str], *, top: int = 10) ->
     means = [space.vectors[ids].mean(0) for ids in pieces]
     ways = [mean / max(float(np.linalg.norm(mean)), 1e-12) for mean in means]
     asked = ways[0] if len(given) == 1 else ways[1] - ways[0] + ways[2]
-    found = nearest(space, asked, top=top, without=[token for ids in pieces for token in ids])
+    silent = [token for token, text in enumerate(spell_pieces(tokenizer)) if text is None or token == tokenizer.unknown]
+    without = {*silent, *(token for ids in pieces for token in ids)}
+    found = nearest(space, asked, top=top, without=[token for token in without if token < len(space.words)])
     told = f"“{given[0]}”" if len(given) == 1 else f"“{given[1]}” − “{given[0]}” + “{given[2]}”"
     return Neighbours(told, found, [space.words[token] for ids in pieces for token in ids], len(given))
 
@@ -86,5 +98,6 @@ def _pieces(tokenizer: Any, word: str) -> list[int]:
     if not ids:
         raise ValueError(f"{word!r} has no token")
     if tokenizer.unknown is not None and tokenizer.unknown in ids:
-        raise ValueError(f"{word!r} is not in the vocabulary of this run")
+        whole = [text.strip() for text in spell_pieces(tokenizer)[:LOOKED_AT] if text is not None and text[:1] == " "]
+        raise ValueError(f"{word!r} is not in the vocabulary of this run{suggest_near(word, whole)}")
     return [int(token) for token in ids]

@@ -139,9 +139,9 @@ def _space(vectors: NDArray[Any] | WordVectors, tokens: Sequence[str] | None) ->
 def _number(space: WordVectors, word: str) -> int:
     number = space.find(word)
     if number is None:
-        from lmlab.config import suggest
+        from lmlab.config import suggest_near
 
-        near = suggest(word, space.words[:20_000]).split(" (allowed")[0]
+        near = suggest_near(word, space.words[:20_000])
         raise ValueError(f"{word!r} has no vector here{near}; there are {len(space.words):,} words")
     return number
 

@@ -12,6 +12,9 @@ from lmlab.analysis.view import Viewed
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.inspection import Table
 
+ALIKE = 1.1
+"""How many times an even share the largest one must be, so that a layer is said to be read most."""
+
 
 class Mixed(NamedTuple):
     """A run, its task, what each layer weighs (the embeddings first; they sum to 1), and γ."""
@@ -33,7 +36,10 @@ class TaskLayers(Viewed):
         told = []
         for each in self.runs:
             best = max(range(len(each.shares)), key=lambda i: each.shares[i])
-            told.append(f"{each.run} ({each.task}) reads layer {best} most ({each.shares[best]:.1%})")
+            what = f"layer {best} most ({each.shares[best]:.1%})"
+            if each.shares[best] < ALIKE / len(each.shares):
+                what = f"all layers alike ({min(each.shares):.1%} to {each.shares[best]:.1%})"
+            told.append(f"{each.run} ({each.task}) reads {what}")
         return "; ".join(told) + "."
 
     def notes(self) -> list[str]:

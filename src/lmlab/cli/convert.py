@@ -66,8 +66,11 @@ def convert(
     if not source.exists():
         raise ValueError(f"{source} does not exist; give a run directory, a Hugging Face folder or an ARPA file")
     for read in (source, *([tokenizer] if tokenizer is not None else [])):
-        if _same(read, target) or target.resolve() in read.resolve().parents:
-            raise ValueError(f"{target} is, or holds, {read}, which is read; choose another name")
+        if _same(read, target):
+            other = "" if read == target else f" {read}, which is"
+            raise ValueError(f"{target} is{other} read by this command; choose another name")
+        if target.resolve() in read.resolve().parents:
+            raise ValueError(f"{target} holds {read}, which is read by this command; choose another name")
     if tokenizer is not None and source.is_dir() and not _is_huggingface(source):
         raise ValueError(f"--tokenizer is for Hugging Face folders and ARPA files; {source} has its own")
     written = [target]
@@ -121,8 +124,10 @@ def _is_huggingface(path: Path) -> bool:
 
 
 def _is_elmo(path: Path) -> bool:
-    """Whether a folder has ELMo's options beside an HDF5 file."""
-    return path.is_dir() and any(path.glob("*options.json")) and any((*path.glob("*.hdf5"), *path.glob("*.h5")))
+    """Whether a folder has ELMo's options, and an HDF5 file or nothing else that makes a model."""
+    if not path.is_dir() or not any(path.glob("*options.json")):
+        return False
+    return any((*path.glob("*.hdf5"), *path.glob("*.h5"))) or not (path / "config.json").is_file()
 
 
 def _from_elmo(folder: Path, run: Path, overwrite: bool) -> None:

@@ -137,7 +137,11 @@ def _evaluate_task(
 
     run = runs[0]
     if data is None:
-        raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.tsv")
+        from lmlab.storage import TASK, read_json
+        from lmlab.training.first_commands import ENDINGS
+
+        ending = ENDINGS.get(read_json(run / TASK).get("kind"), "tsv")
+        raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.{ending}")
     check_outputs({"-o": output}, inputs=[*runs, data], overwrite=overwrite)
     predictor = load_ensemble(runs, device=choose_device(device))
     begin = time.perf_counter()

@@ -165,9 +165,11 @@ def _tell_left_out(file: str, left_out: Mapping[str, int]) -> None:
 def tell(predictor: Predicts, example: Example, found: Prediction, top: int) -> str:
     """A prediction as people read it."""
     if predictor.task.name == "tagging":
-        return " ".join(
+        told = " ".join(
             word if tag == "O" else f"{word}/{tag}" for word, tag in zip(example.a, found.value, strict=True)
         )
+        none = getattr(predictor.task.config, "scheme", None) is not None and set(found.value) == {"O"}
+        return f"{told}   (no spans)" if none else told
     if predictor.task.name == "regression":
         return f"{found.value:.4g}\t{example.a}"
     ranked = sorted(found.scores.items(), key=lambda each: -each[1])[:top]

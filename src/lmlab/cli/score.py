@@ -270,8 +270,11 @@ def _print(
     if weights is not None:
         totals.print(f"mixture weights: {', '.join(f'{weight:.4f}' for weight in weights)} (RUN first)")
     if result.approximation:
+        from lmlab.models import name_of
+
         totals.print(
-            f"exact for {result.approximation}: another seed hashes otherwise (--help of train, model.hash_seed)"
+            f"exact for {result.approximation}: another seed hashes otherwise (model.hash_seed: lmlab list "
+            f"{name_of(model.model)})"
         )
     if result.pseudo:
         totals.print(

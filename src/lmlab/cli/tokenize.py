@@ -125,7 +125,7 @@ def _show_one(cutting: Cutting, console: Console) -> None:
     if len(cutting.ids) > len(shown):
         console.print(f"… and {len(cutting.ids) - len(shown):,} more tokens (--json has all of them)")
     tokenizer = cutting.tokenizer
-    console.print(f"\n{tokenizer.spec}, {tokenizer.vocabulary:,} types: {_figures(cutting)}", soft_wrap=True)
+    console.print(f"\n{_describe(tokenizer)}: {_figures(cutting)}", soft_wrap=True)
     console.print(_round_trip(cutting), soft_wrap=True, markup=False)
     if cutting.unknown:
         lost = list(dict.fromkeys(repr(token.text) for token in cutting.tokens if cutting.is_unknown(token)))
@@ -203,6 +203,14 @@ def _style(cutting: Cutting, token: Token, number: int) -> str:
     return UNKNOWN if cutting.is_unknown(token) else BACKGROUNDS[number % 2]
 
 
+def _describe(tokenizer: Tokenizer) -> str:
+    """What a tokenizer is, and how much is in it."""
+    if not tokenizer.is_open:
+        return f"{tokenizer.spec}, {tokenizer.vocabulary:,} types"
+    seen = f"{tokenizer.vocabulary - 1:,} spellings were seen, and new words are read by their letters"
+    return f"{tokenizer.spec} ({tokenizer.predicted:,} words are predicted, {seen})"
+
+
 def _figures(cutting: Cutting) -> Text:
     from rich.text import Text
 
@@ -215,10 +223,16 @@ def _figures(cutting: Cutting) -> Text:
 
 def _round_trip(cutting: Cutting) -> str:
     """Whether the text comes back from its ids, and if not, from where on it differs."""
+    if cutting.lossless and cutting.tokenizer.lossy:
+        return "lossy: this text comes back from its ids, byte for byte, but other texts lose something"
     if cutting.lossless:
         return "lossless: decoding the ids gives the text back, byte for byte"
+    if cutting.decoded == cutting.text:
+        some = f"{cutting.unknown:,} of {len(cutting.ids):,} tokens"
+        return f"lossy: {some} can only be predicted as unknown (they are read by their letters)"
     text, back = cutting.text, cutting.decoded
     same = next((i for i, (a, b) in enumerate(zip(text, back, strict=False)) if a != b), min(len(text), len(back)))
     first = max(0, same - MOST_QUOTED // 3)
     quoted = [repr(each[first : first + MOST_QUOTED]) for each in (text, back)]
-    return f"not lossless: from character {same} on, {quoted[0]} comes back as {quoted[1]}"
+    said = "lossy" if cutting.tokenizer.lossy else "not lossless"
+    return f"{said}: from character {same} on, {quoted[0]} comes back as {quoted[1]}"

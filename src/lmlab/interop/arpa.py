@@ -190,6 +190,8 @@ def _read_header(lines: _Lines) -> list[int]:
         if line.removeprefix(b"\xef\xbb\xbf") == b"\\data\\":
             break
     else:
+        if not lines.number:
+            raise ValueError(f"{lines.path} is empty; give an ARPA file, word vectors or the folder of a model")
         raise lines.error("no line says \\data\\, so this is not an ARPA file")
     declared: list[int] = []
     for line in lines:

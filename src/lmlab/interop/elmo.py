@@ -43,8 +43,9 @@ def import_elmo(folder: Path, run: Path, *, overwrite: bool = False) -> None:
     """Make a run directory of a folder with ELMo's options and weights."""
     with staged(run, overwrite=overwrite) as new:
         options = _only(_options_of(folder), folder, "a file of options (options.json)")
+        weights = _find_weights(folder)
         config = read_options(read_json(options), where=str(options))
-        tensors = read_weights(_find_weights(folder), config)
+        tensors = read_weights(weights, config)
         model = Elmo(config)
         assert tensors.keys() == model.state_dict().keys(), "the table below has every tensor of the model"
         tokenizer = open_tokenizer()
@@ -172,13 +173,20 @@ def _tables_of(folder: Path) -> list[Path]:
 def _find_weights(folder: Path) -> Path:
     """The HDF5 file that has weights: others beside it may hold vectors."""
     tables = _tables_of(folder)
-    return (
-        tables[0]
-        if len(tables) == 1
-        else _only(
-            [path for path in tables if _has_letters(path)], folder, "an HDF5 file of weights (with a table char_embed)"
+    if not tables:
+        options = _options_of(folder)[0]
+        raise ValueError(f"{options} is there, and the weights (*.hdf5) are missing: put them beside it")
+    if len(tables) == 1:
+        return tables[0]
+    weights = [path for path in tables if _has_letters(path)]
+    names = " and ".join(path.name for path in weights or tables)
+    if not weights:
+        raise ValueError(
+            f"{folder} has no weights: there is no table char_embed in {names}; put them beside the options"
         )
-    )
+    if len(weights) > 1:
+        raise ValueError(f"{folder} has weights in {names}: leave only those there that belong to the options")
+    return weights[0]
 
 
 def _has_letters(path: Path) -> bool:

@@ -10,6 +10,7 @@ from torch import nn
 
 from lmlab.checkpoint import load_model, model_tensors, write_config
 from lmlab.interop.staging import staged
+from lmlab.models.model import ReadsLetters
 from lmlab.models.word2vec import Word2Vec, Word2VecConfig
 from lmlab.storage import write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
@@ -21,6 +22,11 @@ def vectors_of(run: str | Path) -> WordVectors:
     """The embeddings of a run's tokens: the vectors of word2vec, or what enters the first layer of a network."""
     model, tokenizer = load_model(Path(run))
     embedding = getattr(getattr(model, "main", model), "embedding", None)
+    if isinstance(model, ReadsLetters):
+        raise ValueError(
+            f"{run} reads words by their characters and has no table of word vectors; lmlab embed {run} FILE gives "
+            "vectors of texts"
+        )
     if not isinstance(embedding, nn.Embedding) or tokenizer is None:
         raise ValueError(f"{run} has no vectors of tokens; take a network that was trained on text")
     tokens = [tokenizer.engine.id_to_token(token) or "" for token in range(tokenizer.vocabulary)]

@@ -72,8 +72,8 @@ class Cutting:
 
     @property
     def lossless(self) -> bool:
-        """Whether this text comes back unchanged."""
-        return self.decoded == self.text
+        """Whether this text comes back unchanged from ids that can all be predicted."""
+        return self.decoded == self.text and not (self.tokenizer.is_open and self.unknown)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, for JSON."""

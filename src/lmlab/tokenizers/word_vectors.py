@@ -72,6 +72,10 @@ def read_word_vectors(path: str | Path, *, only: Iterable[str] | None = None) ->
                 width = len(parts) - 1 if width is None else width
                 word = " ".join(parts[: max(0, len(parts) - width)])
                 if width < 1 or not word:
+                    if width and len(parts) == width + 1:
+                        raise ValueError(
+                            f"{path}, line {number} has no word before its numbers; mend or remove the line"
+                        )
                     raise ValueError(
                         f"{path}, line {number}: {max(0, len(parts) - 1)} numbers after a word, and the vectors of "
                         f"this file have {width}; mend or remove the line"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
+from lmlab.config import with_article
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters
 from lmlab.models import find
@@ -81,13 +82,13 @@ def model_card(
     changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
     train = recipe.train
     gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
-    counted = recipe.kind == "ngram"
+    counted, article = recipe.kind == "ngram", with_article(recipe.kind).split()[0]
     read = describe_units(progress.units)
     how = f"counted once over {read}" if counted else f"{progress.step:,} steps, {read}"
     processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
     return f"""# {recipe.kind}
 
-This is a `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. {trained}
+This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. {trained}
 
 | | |
 |---|---|

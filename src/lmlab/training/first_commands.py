@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
+from typing import Any
 
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
+from lmlab.objectives import TASKS
 
 WORDS = 4
 LONGEST = 32
@@ -22,13 +25,21 @@ TASK_COMMANDS = {
 }
 
 
-def next_commands(kind: str, corpus: Corpus, task: str | None = None, *, pair: bool = False) -> tuple[str, ...]:
-    """Commands to try with a model, in the language of its text; {run} stands for its folder.
+BACKWARD_COMMANDS = ("lmlab score {run} FILE", "lmlab embed {run} FILE -o out.npy")
+"""Of a model that predicts the previous token: it continues no text."""
+ENDINGS = {"tagging": "conll", "spans": "json"}
+"""How a file with examples of a task is usually called, where it is no table."""
 
-    `task` is what it was fine-tuned for, if it was, and `pair` whether that is about two texts.
+
+def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tuple[str, ...]:
+    """Commands to try with a model that was trained by an objective, in the language of its text.
+
+    {run} stands for its folder.
     """
-    if task is not None:
-        return task_commands(task, pair=pair)
+    if objective["kind"] in TASKS:
+        return task_commands(objective["kind"], pair=bool(objective.get("pair")))
+    if objective.get("backwards"):
+        return BACKWARD_COMMANDS
     commands = DESCRIPTIONS[find(kind).does[0]].commands
     if not any("{prompt}" in command or "{blank}" in command for command in commands):
         return commands
@@ -46,7 +57,7 @@ def next_commands(kind: str, corpus: Corpus, task: str | None = None, *, pair: b
 def task_commands(task: str, *, pair: bool = False) -> tuple[str, ...]:
     """Commands to try with a model that was fine-tuned for a task, about one text or a pair of them."""
     usual = 'lmlab predict {run} "a text" "another text"' if pair else 'lmlab predict {run} "a text"'
-    return TASK_COMMANDS.get(task, usual), "lmlab evaluate {run} more.tsv"
+    return TASK_COMMANDS.get(task, usual), f"lmlab evaluate {{run}} more.{ENDINGS.get(task, 'tsv')}"
 
 
 def _beginning(corpus: Corpus) -> str:

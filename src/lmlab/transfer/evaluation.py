@@ -7,13 +7,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmlab.data.corpora.examples import ExamplesConfig, read, texts_of
-from lmlab.data.reading.examples import Example, Labelled
+from lmlab.data.reading.examples import Example, Labelled, TaskName
 from lmlab.data.reading.folders import find_parts, find_split
 from lmlab.data.reading.labelled import check_known, read_examples
+from lmlab.data.reading.roles import Columns
 from lmlab.recipe import read_record
 from lmlab.tasks.predicting import Predicts
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.results import Interval, score_predictions
+
+NEEDED: dict[TaskName, tuple[str, str]] = {
+    "tagging": ("tags words", "a CoNLL file, or JSON with lists of words and tags"),
+    "classification": ("tells classes of texts apart", "a file with a text and its class in each line"),
+    "regression": ("gives texts a score", "a file with a text and its score in each line"),
+    "choice": ("chooses between answers", "a table of questions with their choices"),
+    "spans": ("finds answers in a text", "a SQuAD file"),
+}
+"""What a run of each task does, and the files that it is evaluated on."""
 
 
 class Evaluated(NamedTuple):
@@ -28,7 +38,7 @@ class Evaluated(NamedTuple):
 def evaluate_file(predictor: Predicts, path: str | Path, *, columns: Mapping[str, str] | None = None) -> Evaluated:
     """The measures of a run's task on a file, or on the held-out part of a folder, by name, the main one first."""
     task = predictor.task
-    found = read_examples(path, task=task.name, columns=dict(columns) if columns else None)  # type: ignore[arg-type]
+    found = _read(path, task.name, dict(columns) if columns else None)  # type: ignore[arg-type]
     split, chosen = choose_split(Path(path).expanduser(), found)
     examples = [example for example in chosen if example.label is not None]
     if not examples:
@@ -37,6 +47,21 @@ def evaluate_file(predictor: Predicts, path: str | Path, *, columns: Mapping[str
         check_known(examples, task.config.labels, split=str(path))
     predictions = predictor.predict(examples)
     return Evaluated(score_predictions(task.measures, predictions, examples), predictions, examples, split)
+
+
+def _read(path: str | Path, task: TaskName, columns: Columns | None) -> Labelled:
+    """The examples of a file; a ValueError says what a run of this task needs, where they are for another one."""
+    try:
+        return read_examples(path, task=task, columns=columns)
+    except ValueError:
+        try:
+            other = read_examples(path, columns=columns).task
+        except ValueError:
+            other = task
+        if other == task:
+            raise
+    does, needed = NEEDED[task]
+    raise ValueError(f"this run {does}, and {path} is for {other}; give {needed}")
 
 
 def choose_split(path: Path, found: Labelled) -> tuple[str | None, Sequence[Example]]:

@@ -11,12 +11,12 @@ from typing import Any
 
 from torch import nn
 
-from lmlab.config import build
+from lmlab.config import build, suggest_near
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
 from lmlab.metrics.measure import Measure
-from lmlab.models import load_class, outline
+from lmlab.models import BODIES, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.recipe import Recipe, make_recipe
 from lmlab.storage import TASK, read_json
@@ -103,7 +103,8 @@ def plan_finetuning(
 def read_origin(origin: Path) -> dict[str, Any]:
     """What a run says of its model; a ValueError where it is none, or has no vectors."""
     if not (origin / "config.json").is_file():
-        raise ValueError(f"{origin} is not a run directory: it has no config.json (make one with: lmlab train)")
+        near = "" if origin.exists() else suggest_near(str(origin), BODIES)
+        raise ValueError(f"{origin} is not a run directory: it has no config.json (make one with: lmlab train){near}")
     description: dict[str, Any] = read_json(origin / "config.json")
     cls = load_class(description["kind"])
     if not issubclass(cls, nn.Module):

@@ -90,7 +90,7 @@ def tuned_for(run: Path) -> Path:
 
 def check_tuned(path: Path, recipe: Recipe, *, overwrite: bool, owner: Path | None) -> None:
     """A ValueError where no language model can be tuned in the folder `path`: it is read, or holds a run of its own."""
-    check_not_read(path, recipe.inputs(), option="the language model would be tuned in")
+    check_not_read(path, recipe.inputs(), option="the folder of the tuned language model,")
     if not path.exists() or is_fresh(path) or (is_run(path) and is_the_same(path, recipe)):
         return
     if not is_run(path):

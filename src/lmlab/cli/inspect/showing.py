@@ -13,15 +13,17 @@ if TYPE_CHECKING:
 
     from lmlab.analysis.view import Viewed
     from lmlab.language_model import LanguageModel
+    from lmlab.pages.inspection import Table as Figures
 
 JSON = "Print only JSON."
 OUTPUT = "Write a file: .html (a page), .png, .json or .csv (the table)."
 DEVICE = "auto, cpu, cuda or mps."
 REPLACE = OVERWRITE
 SUFFIXES = (".html", ".png", ".json", ".csv")
-MOST_COLUMNS = 10
-WIDE = 30
-"""Letters of a name that are not broken, where there are not too many columns."""
+SHORTEST = 8
+"""Letters of a column of text, at least, where all columns together are too wide."""
+GAP = 3
+"""Between two columns."""
 MOST_LINES = 200
 """Rows of a table on the screen; files have all."""
 
@@ -59,17 +61,40 @@ def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> 
     found, console = view.table(), Console(highlight=False)
     console.print(Text(view.lead(), style="bold"))
     grid = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for place, (name, how) in enumerate(zip(found.columns, found.formats, strict=True)):
-        wide = max((len(str(row[place])) for row in found.rows[:MOST_LINES]), default=0)
-        least = None if how or len(found.columns) > MOST_COLUMNS else min(WIDE, wide)
-        grid.add_column(Text(name), justify="right" if how else "left", overflow="fold", min_width=least)
-    for row in found.rows[:MOST_LINES]:
-        grid.add_row(*(Text(cell) for cell in found.told(row)))
-    console.print(grid)
+    rows = [found.told(row) for row in found.rows[:MOST_LINES]]
+    widths = fit(found, rows, room=console.width)
+    for name, how, width in zip(found.columns, found.formats, widths, strict=True):
+        grid.add_column(Text(name), justify="right" if how else "left", overflow="fold", width=width)
+    for cells in rows:
+        grid.add_row(*map(Text, cells))
+    whole = sum(widths) + GAP * (len(widths) - 1)
+    wide = console if whole <= console.width else Console(highlight=False, width=whole)  # no number is ever cut
+    wide.print(grid)
     if len(found.rows) > MOST_LINES:
         console.print(f"{len(found.rows) - MOST_LINES:,} more rows: -o FILE.csv or --json has all")
     for note in view.notes():
         console.print(Text(f"note: {note}", style="dim"))
+
+
+def fit(found: Figures, rows: Sequence[Sequence[str]], *, room: int) -> list[int]:
+    """The widths of columns: names and texts are folded where there is no room for all, numbers never."""
+    from rich.cells import cell_len
+
+    def longest(texts: Sequence[str]) -> int:
+        return max(map(cell_len, texts), default=0)
+
+    cells = [longest([row[place] for row in rows]) for place in range(len(found.columns))]
+    widths = [max(width, cell_len(name)) for width, name in zip(cells, found.columns, strict=True)]
+    room -= GAP * (len(widths) - 1)
+    if sum(widths) <= room:
+        return widths
+    for place, (name, how) in enumerate(zip(found.columns, found.formats, strict=True)):
+        if how:
+            widths[place] = max(cells[place], longest(name.split()))
+    texts = [place for place, how in enumerate(found.formats) if not how]
+    while sum(widths) > room and texts and widths[widest := max(texts, key=lambda place: widths[place])] > SHORTEST:
+        widths[widest] -= 1
+    return widths
 
 
 def to_json(view: Viewed) -> str:

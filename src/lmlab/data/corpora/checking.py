@@ -112,7 +112,7 @@ class Check:
         more = f", and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
         what = {"classification": "classes", "choice": "right choices", "tagging": "tags"}[self.task]
         if self.scheme is not None:
-            what = f"kinds of spans, {total:,} in all"
+            what = f"kind{'s' * (len(ordered) != 1)} of spans, {total:,} in all"
         rare = sum(number < RARE for number in self.labels.values())
         few = f"; {rare} with fewer than {RARE} examples" if rare and total > RARE * len(ordered) else ""
         return [f"{len(ordered)} {what}: {shown}{more}{few}"]

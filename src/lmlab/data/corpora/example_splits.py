@@ -57,9 +57,10 @@ def split_examples(
     for index, example in enumerate(examples):
         groups[name_group(example)].append(index)
     if len(groups) < max(FEWEST if len(wanted) > 1 else 1, len(wanted)):
-        raise ValueError(
-            f"{len(groups)} different texts are too few to split; give more, or examples to hold out (--valid, --test)"
-        )
+        few = f"{len(groups)} different texts are" if len(groups) > 1 else "one text is"
+        if len(examples) == 1 and isinstance(words := examples[0].a, tuple):
+            few = f"{examples[0].source} is one sentence of {len(words):,} words (an empty line ends a sentence):"
+        raise ValueError(f"{few} too few to split; give more, or examples to hold out (--valid, --test)")
     order = sorted(groups, key=lambda name: _hash(name, seed))
     classes = stratify and all(isinstance(example.label, str) for example in examples)
     strata: dict[str, list[str]] = defaultdict(list)

@@ -138,10 +138,10 @@ def check_labels(labelled: Labelled) -> Labelled:
         return labelled
     known = find_labels(labelled.train, scheme=labelled.scheme)
     what = "class" if labelled.task == "classification" else "tag"
-    if len(known) < 2:
+    if len(there := find_labels(labelled.train)) < 2:
         first = labelled.train[0]
         raise ValueError(
-            f"{first.source} has one {what} only, {known[0]!r}, in all {len(labelled.train):,} "
+            f"{first.source} has one {what} only, {there[0]!r}, in all {len(labelled.train):,} "
             f"examples{_left_out(labelled)}: there is nothing to tell apart; give a file with two or more, or name "
             f"another column with --columns label=…"
         )

@@ -60,6 +60,13 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> SchemeName | None:
     return min(_IOB, key=lambda scheme: faults[scheme])
 
 
+def resemble_spans(tags: Iterable[str]) -> str | None:
+    """The first of the tags with a letter and a kind (`E-PER`, `b-per`), where all have them but for `O`; or None."""
+    others = sorted({*tags} - {OUTSIDE, OUTSIDE.lower()})
+    alike = all(len(tag) > 2 and tag[0].upper() in "BIESLU" and tag[1] in "-_" for tag in others)
+    return others[0] if others and alike else None
+
+
 def are_legal(sentences: Iterable[Sequence[str]], scheme: SchemeName) -> bool:
     """Whether every tag of every sentence may stand where it stands."""
     return all(_complain(*step, scheme) is None for step in _count_steps(sentences))

@@ -14,7 +14,16 @@ from lmlab.config import suggest
 from lmlab.data.reading.examples import Example
 from lmlab.data.reading.reader import NoLabelsError, Reader
 from lmlab.data.reading.roles import Columns, normalize
-from lmlab.data.reading.schemes import OUTSIDE, SCHEMES, SchemeName, are_legal, convert, find_fault, find_scheme
+from lmlab.data.reading.schemes import (
+    OUTSIDE,
+    SCHEMES,
+    SchemeName,
+    are_legal,
+    convert,
+    find_fault,
+    find_scheme,
+    resemble_spans,
+)
 from lmlab.data.reading.tables import Table, parse_json
 from lmlab.data.reading.whole import shorten
 
@@ -64,7 +73,9 @@ class ColumnReader(Reader):
                 f"{source}: column {self._word + 1} cannot be the word and the tag; give --columns label=N"
             )
         self.columns = {"a": self._name(self._word), "label": self._name(self._tag)}
-        self.scheme = find_scheme([row[self._tag] for row in one.rows] for one in sentences)
+        tags = [[row[self._tag] for row in one.rows] for one in sentences]
+        self.scheme = find_scheme(tags)
+        note_lost_spans(self, tags)
         between = ", …" if self._tag - self._word > 1 else ""
         layout = f"CoNLL columns (word{between}, tag)"
         self.format = (
@@ -117,7 +128,9 @@ class ListReader(Reader):
         words, tags = _find_lists(table, columns)
         assert table.names is not None
         self.columns = {"a": table.names[words], "label": table.names[tags]}
-        self.scheme = find_scheme([str(tag) for tag in row[tags] or ()] for row in table.rows)
+        found = [[str(tag) for tag in row[tags] or ()] for row in table.rows]
+        self.scheme = find_scheme(found)
+        note_lost_spans(self, found)
         self.format = f"{table.kind} with words and tags, {self.scheme or 'plain tags'}"
 
     def read(self, source: str, text: str) -> list[Example]:
@@ -142,6 +155,15 @@ class ListReader(Reader):
             a, label = tuple(map(str, row[words])), list(row[tags])
             examples.append(Example(a, label=label, source=source, line=line))
         return normalize_tags(self, examples, lines=None)
+
+
+def note_lost_spans(reader: Reader, sentences: Sequence[Sequence[str]]) -> None:
+    """Say where tags look as if they marked spans, and are taken for plain ones."""
+    if reader.scheme is None and (like := resemble_spans({tag for tags in sentences for tag in tags})) is not None:
+        reader.note(
+            f"tags such as {like} look like spans, but are in none of the schemes {', '.join(SCHEMES)} (capital "
+            "letters, B-PER I-PER O), so single tags are learnt and scored by accuracy, not spans by F1"
+        )
 
 
 def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[Sequence[int]] | None) -> list[Example]:
@@ -188,7 +210,12 @@ def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged
             width, first = len(cells), number
             if normalize(cells[0]) in WORDS and normalize(cells[-1]) in (*TAGS, "tag"):
                 continue  # a header
-        if len(cells) != width or (tagged and width < 2):
+        if tagged and width < 2:
+            raise ValueError(
+                f"{source}, line {number}: there is no tag, only one column ({shorten(line)}); give a word and its tag "
+                "in each line, separated by white space or tabs, and an empty line after each sentence"
+            )
+        if len(cells) != width:
             raise ValueError(
                 f"{source}, line {number}: {len(cells)} column{'s' * (len(cells) != 1)} where line {first} has {width} "
                 f"({shorten(line)}); each line is a word … and its tag, and a blank line ends a sentence"
