@@ -30,6 +30,8 @@ EPOCHS = 3
 LEAST_STEPS = 150
 """Small sets are read more often, so that the weights move at all."""
 FROZEN_EPOCHS = 20
+GRADUAL_EPOCHS = 10
+"""In most of which some layers do not learn yet; the authors of ULMFiT took 50."""
 RATE, RATE_WIDTH = 5e-5, 768
 """The learning rate for BERT base, and its width; narrower models take larger steps (Yang et al. 2021)."""
 LAYER_DECAY = 0.7
@@ -179,8 +181,10 @@ def scheme_of(labelled: Labelled) -> str | None:
 
 def usual_epochs(how: str, steps_per_epoch: int) -> float:
     """How often the examples are read: more often where they are few."""
-    usual = FROZEN_EPOCHS if how in ("frozen", "mix") else EPOCHS
-    return float(max(usual, min(20 if usual == EPOCHS else 200, math.ceil(LEAST_STEPS / steps_per_epoch))))
+    usual, most = {"frozen": (FROZEN_EPOCHS, 200), "mix": (FROZEN_EPOCHS, 200), "gradual": (GRADUAL_EPOCHS, 50)}.get(
+        "gradual" if how == "ulmfit" else how, (EPOCHS, 20)
+    )
+    return float(max(usual, min(most, math.ceil(LEAST_STEPS / steps_per_epoch))))
 
 
 def usual_rate(cls: Any, model: Mapping[str, Any], how: str) -> float:
