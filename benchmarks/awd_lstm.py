@@ -31,11 +31,10 @@ SPLITS = {"train": 929_589, "valid": 73_760, "test": 82_430}
 """Words and line ends of Penn Treebank."""
 
 
-def shorten(folder: Path, *, words: int, types: int) -> list[str]:
-    """Texts as large as Penn Treebank's, written into a folder; as settings of a recipe."""
+def shorten(folder: Path, *, words: int, types: int) -> Path:
+    """Write texts as large as Penn Treebank's into a folder."""
     folder.mkdir(parents=True, exist_ok=True)
     known: set[str] = set()
-    settings = []
     for name, most in {**SPLITS, "train": words}.items():
         lines = [line.split() for line in (DATA / "wikitext2" / f"{name}.txt").read_text(encoding="utf-8").splitlines()]
         lines = [line for line in lines if line]
@@ -45,10 +44,8 @@ def shorten(folder: Path, *, words: int, types: int) -> list[str]:
             counts = Counter(word for line in taken for word in line if word != "<unk>")
             known = {word for word, _ in counts.most_common(types - 2)}
         shown = [" ".join(word if word in known else "<unk>" for word in line) for line in taken]
-        path = folder / f"{name}.txt"
-        path.write_text("\n".join(shown) + "\n", encoding="utf-8")
-        settings.append(f"data.{'text' if name == 'train' else name}={path}")
-    return settings
+        (folder / f"{name}.txt").write_text("\n".join(shown) + "\n", encoding="utf-8")
+    return folder
 
 
 def main() -> None:
@@ -62,8 +59,10 @@ def main() -> None:
     arguments = parser.parse_args()
     need("wikitext2")
     name = f"{arguments.words}-{arguments.types}" if arguments.words else "all"
-    whole = [f"data.{'text' if name == 'train' else name}={DATA / 'wikitext2' / name}.txt" for name in SPLITS]
-    data = shorten(arguments.folder / name, words=arguments.words, types=arguments.types) if arguments.words else whole
+    texts = DATA / "wikitext2"
+    if arguments.words:
+        texts = shorten(arguments.folder / name, words=arguments.words, types=arguments.types)
+    data = [f"data.{'text' if split == 'train' else split}={texts / split}.txt" for split in SPLITS]
     table = []
     for row in arguments.rows.split(","):
         recipe, settings = ROWS[row]

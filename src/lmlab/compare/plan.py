@@ -181,9 +181,10 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         raise ValueError(
             "--sweep needs validation text, and none is held out; give --split three fractions, or --valid"
         )
+    fingerprints = {spec: text_fingerprint(corpus.text_tokenizer) for spec, corpus in corpora.items()}
     for contest in CONTESTS.values():
         specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
-        if len({text_fingerprint(corpora[spec].text_tokenizer) for spec in specs.values()}) < 2:
+        if len({fingerprints[spec] for spec in specs.values()}) < 2:
             continue
         if contest.one_tokenizer:
             raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {contest.one_tokenizer}")

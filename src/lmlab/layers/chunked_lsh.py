@@ -74,9 +74,8 @@ def attend_chunks(
     scores = scores.masked_fill(between < 0, -1e9).masked_fill(between == 0, -1e5)
     sums = scores.logsumexp(-1, keepdim=True)
     weights = (scores - sums).exp().to(v.dtype)
-    shares = (
-        torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2).to(v.dtype)
-    )  # [B, H, R, T]
+    shares = torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2)  # [B, H, R, T]
+    shares = shares.to(v.dtype)
     if watch is not None:
         sorted_shares = torch.unflatten(shares.gather(3, order).flatten(2), 2, (-1, chunk))
         pairs = mine[..., None] * length + theirs[..., None, :]

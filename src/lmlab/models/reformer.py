@@ -28,6 +28,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.hashing import choose_factors, fresh_rotations, rotations_of
 from lmlab.layers.local_attention import LocalAttention
 from lmlab.layers.lsh_attention import BucketSlot, Hashes, LSHAttention
+from lmlab.layers.padding import choose
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.reversible import in_pieces, run_reversible
 from lmlab.layers.softmax import Softmax
@@ -359,13 +360,10 @@ class Reformer(NextTokenModel):
         return Output(torch.stack(hidden, 1), state)
 
     def _last(self, state: Text) -> Tensor:
-        """The vectors [B, 2D] at the ends of texts, those of equal length together."""
+        """The vectors [B, 2D] at the ends of texts."""
         check_window(0, state.tokens.shape[1], self.config.window)
-        found = self.embedding.weight.new_empty(len(state.tokens), 2 * self.config.width)
-        for length in torch.unique(state.lengths).tolist():
-            rows = state.lengths == length
-            found[rows] = self(state.tokens[rows, :length]).hidden[:, -1]
-        return found
+        hidden = self(state.tokens, lengths=state.lengths).hidden
+        return choose(hidden, state.lengths[:, None] - 1)[:, 0]
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         state = self.start(len(tokens)) if state is None else state

@@ -132,8 +132,8 @@ def _check_states(given: Mapping[str, Any], model: Mapping[str, Any]) -> None:
 
 def vectors_for(labelled: Labelled, path: str | Path) -> WordVectors:
     """The vectors of a file that are of words of the examples; a ValueError where there are none."""
-    words = frozenset(map(fold, words_of(labelled)))
-    found = _read_vectors(str(path), Path(path).stat().st_mtime_ns if Path(path).is_file() else 0, words)
+    words, path = frozenset(map(fold, words_of(labelled))), Path(path).expanduser().resolve()
+    found = _read_vectors(path, path.stat().st_mtime_ns if path.is_file() else 0, words)
     if not found.words:
         raise ValueError(
             f"none of the {len(words):,} words of the examples has a vector in {path} (looked up in lower case, with "
@@ -143,7 +143,7 @@ def vectors_for(labelled: Labelled, path: str | Path) -> WordVectors:
 
 
 @lru_cache(maxsize=2)
-def _read_vectors(path: str, changed: int, words: frozenset[str]) -> WordVectors:
+def _read_vectors(path: Path, changed: int, words: frozenset[str]) -> WordVectors:
     return read_word_vectors(path, only=words)
 
 

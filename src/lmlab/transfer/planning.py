@@ -25,13 +25,12 @@ from lmlab.tokenizers.frames import FILE
 
 WAYS = (*HOWS, "ulmfit")
 """How a run can learn a task: which weights learn, or ulmfit, which tunes its language model first, then is gradual."""
-EPOCHS = 3
-"""Passes over the examples when all weights learn (Devlin et al. 2019, appendix A.3: 2 to 4)."""
+USUAL_EPOCHS = (3, 20)
+"""Passes over the examples when all weights learn (Devlin et al. 2019, A.3: 2 to 4), and at most where they are few."""
+EPOCHS = {"frozen": (20, 200), "mix": (20, 200), "gradual": (10, 50), "ulmfit": (10, 50)}
+"""The same for other ways; in most epochs of gradual unfreezing some layers do not learn yet (its authors took 50)."""
 LEAST_STEPS = 150
 """Small sets are read more often, so that the weights move at all."""
-FROZEN_EPOCHS = 20
-GRADUAL_EPOCHS = 10
-"""In most of which some layers do not learn yet; the authors of ULMFiT took 50."""
 RATE, RATE_WIDTH = 5e-5, 768
 """The learning rate for BERT base, and its width; narrower models take larger steps (Yang et al. 2021)."""
 LAYER_DECAY = 0.7
@@ -181,9 +180,7 @@ def scheme_of(labelled: Labelled) -> str | None:
 
 def usual_epochs(how: str, steps_per_epoch: int) -> float:
     """How often the examples are read: more often where they are few."""
-    usual, most = {"frozen": (FROZEN_EPOCHS, 200), "mix": (FROZEN_EPOCHS, 200), "gradual": (GRADUAL_EPOCHS, 50)}.get(
-        "gradual" if how == "ulmfit" else how, (EPOCHS, 20)
-    )
+    usual, most = EPOCHS.get(how, USUAL_EPOCHS)
     return float(max(usual, min(most, math.ceil(LEAST_STEPS / steps_per_epoch))))
 
 
