@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import string
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,6 +25,7 @@ import numpy as np
 
 from lmlab.metrics.measure import Floats, Measure, SummedMeasure
 from lmlab.metrics.metric import Direction
+from lmlab.metrics.student import find_root, log_student_tails, student_quantile, student_tails
 
 LEVEL = 0.05
 """Differences with a corrected p-value below this are called significant; intervals cover 1 − LEVEL."""
@@ -31,6 +33,8 @@ RESAMPLES = 1000
 FEWEST_UNITS = 5
 CHUNK = 2_000_000
 """Numbers that are held at once: 16 MB in double precision."""
+ROUNDING = 1e-12
+"""Scores that differ by less are equal."""
 NORMAL = 1.959964
 """Standard deviations within which 95% of the normal distribution lie."""
 
@@ -121,10 +125,9 @@ class Scores:
             return Estimate(value, None, None)
         if len(self.each_seed[name]) == 1:
             return Estimate(value, *self._interval_over_units(name))
-        parts = self._parts({name: 1})
-        if not parts:
-            return Estimate(value, None, None)
-        half, (lowest, highest) = half_width(parts), self.measure.bounds
+        half, (lowest, highest) = half_width(self._parts({name: 1})), self.measure.bounds
+        if half < ROUNDING:
+            return Estimate(value, *self._interval_of_equal_scores(value))
         return Estimate(value, max(lowest, value - half), min(highest, value + half))
 
     def compare(self, pairs: Iterable[tuple[str, str]] | None = None) -> list[Difference]:
@@ -164,10 +167,14 @@ class Scores:
         if self.measure.is_proportion and not self.grouped:
             return wilson(round(self.values[name] * self.units), self.units)[1:]
         low, high = percentile_interval(self.resampled[name][:, 0], units=self.units)
-        if low is not None and low == high:  # every resample has the same score
-            known = self.measure.is_proportion and low in (0, 1)
-            return wilson(round(low * self.units), self.units)[1:] if known else (None, None)
+        if low is None or high is None or high - low < ROUNDING:
+            return self._interval_of_equal_scores(self.values[name])
         return low, high
+
+    def _interval_of_equal_scores(self, score: float) -> tuple[float | None, float | None]:
+        """Where every resample has the same score: Wilson's interval for a proportion of 0 or 1, else none."""
+        known = self.measure.is_proportion and score in (0, 1)
+        return wilson(round(score) * self.units, self.units)[1:] if known else (None, None)
 
 
 def estimate(
@@ -187,12 +194,12 @@ def wilson(right: int, units: int) -> Estimate:
     """The proportion of units that are right, with the interval of Wilson (1927)."""
     if not units:
         return Estimate(math.nan, None, None)
-    share, square = right / units, NORMAL**2
-    middle = share + square / (2 * units)
-    half = NORMAL * math.sqrt(share * (1 - share) / units + square / (4 * units**2))
+    fraction, square = right / units, NORMAL**2
+    center = fraction + square / (2 * units)
+    half = NORMAL * math.sqrt(fraction * (1 - fraction) / units + square / (4 * units**2))
     scale = 1 + square / units
-    low, high = (middle - half) / scale, (middle + half) / scale
-    return Estimate(share, 0.0 if right == 0 else low, 1.0 if right == units else high)
+    low, high = (center - half) / scale, (center + half) / scale
+    return Estimate(fraction, 0.0 if right == 0 else low, 1.0 if right == units else high)
 
 
 def mean_interval(values: Sequence[float]) -> Estimate:
@@ -226,20 +233,24 @@ def half_width(parts: Sequence[Part], *, level: float = LEVEL) -> float:
 
 
 def p_value(difference: float, parts: Sequence[Part]) -> float:
-    """The two-sided p-value: the level at which the interval of the difference ends at 0."""
+    """The two-sided p-value: the level at which the interval of the difference ends at 0. Takes one or two parts."""
     difference = abs(difference)
     parts = [part for part in parts if part.variance > 0]
-    if difference <= 1e-12:
+    if difference <= ROUNDING:
         return 1.0
     if not parts:
         return 0.0
     if len(parts) == 1:
         return student_tails(difference / math.sqrt(parts[0].variance), freedom=parts[0].freedom)
-    low, high = -300.0, 0.0  # powers of ten of the p-value
-    for _ in range(40):
-        middle = (low + high) / 2
-        low, high = (low, middle) if half_width(parts, level=10**middle) < difference else (middle, high)
-    return float(10**high)
+    # the squares of the two half-widths add up to that of the difference, and both belong to the same level
+    first, second = ((difference / math.sqrt(part.variance), part.freedom) for part in parts)
+
+    def gap(angle: float) -> float:
+        one = log_student_tails(first[0] * math.cos(angle), freedom=first[1])
+        return one - log_student_tails(second[0] * math.sin(angle), freedom=second[1])
+
+    angle = find_root(gap, 0.0, math.pi / 2, tolerance=1e-10)
+    return student_tails(first[0] * math.cos(angle), freedom=first[1])
 
 
 def holm(p: Sequence[float]) -> list[float]:
@@ -252,47 +263,33 @@ def holm(p: Sequence[float]) -> list[float]:
     return corrected
 
 
-def student_quantile(level: float, *, freedom: float) -> float:
-    """The value that |T| exceeds with a probability of `level`, where T is Student's t."""
-    if not 0 < level <= 1 or not freedom > 0:
-        raise ValueError(f"level={level} must lie above 0 and at most at 1, and freedom={freedom} above 0")
-    low, high = 0.0, 1.0
-    while student_tails(high, freedom=freedom) > level:
-        low, high = high, 2 * high
-    for _ in range(45):
-        middle = (low + high) / 2
-        low, high = (middle, high) if student_tails(middle, freedom=freedom) > level else (low, middle)
-    return (low + high) / 2
+def tied_groups(order: Sequence[str], differences: Iterable[Difference]) -> list[list[str]]:
+    """Groups of systems such that two systems share a group exactly if they do not differ significantly.
+
+    Insert and absorb (Piepho 2004): for each significant pair, a group with both becomes two groups with one of them,
+    and a group within another is dropped. Groups that add no pair are dropped at the end.
+    """
+    rank = {name: number for number, name in enumerate(order)}
+    groups = [frozenset(rank.values())]
+    for one, two in [(rank[each.better], rank[each.worse]) for each in differences if each.significant]:
+        kept = [group for group in groups if not {one, two} <= group]
+        split = [group - {number} for group in groups if {one, two} <= group for number in (one, two)]
+        groups = kept + [part for part in split if not any(part <= group for group in kept)]
+    for group in sorted(groups, key=len):
+        others = [other for other in groups if other is not group]
+        if all(any({one, two} <= other for other in others) for one in group for two in group):
+            groups = others
+    return [[order[number] for number in sorted(group)] for group in sorted(groups, key=sorted)]
 
 
-def student_tails(t: float, *, freedom: float) -> float:
-    """P(|T| > t) of Student's t: I_x(freedom / 2, 1 / 2) at x = freedom / (freedom + t²)."""
-    return incomplete_beta(freedom / (freedom + t * t), freedom / 2, 0.5)
-
-
-def incomplete_beta(x: float, a: float, b: float) -> float:
-    """The regularised incomplete beta function I_x(a, b), by its continued fraction (DLMF 8.17.22)."""
-    if x <= 0 or x >= 1:
-        return float(x >= 1)
-    if x > (a + 1) / (a + b + 2):
-        return 1 - incomplete_beta(1 - x, b, a)
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log1p(-x))
-    # convergents by the modified method of Lentz, 1 / (1 + d_1 / (1 + d_2 / …))
-    above, below, fraction = 1.0, 0.0, 1.0
-    for k in range(1000):
-        m = k // 2
-        if k == 0:
-            d = 1.0
-        elif k % 2:
-            d = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        else:
-            d = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        below = 1 / (1 + d * below)
-        above = 1 + d / above
-        fraction *= above * below
-        if abs(above * below - 1) < 1e-15:
-            break
-    return front * (fraction - 1) / a
+def letter_display(order: Sequence[str], differences: Iterable[Difference]) -> dict[str, str]:
+    """The letters of each system: two systems share a letter exactly if they do not differ significantly."""
+    groups = tied_groups(order, differences)
+    letters = string.ascii_letters
+    names = [letters[i % len(letters)] + str(i // len(letters)) * (i >= len(letters)) for i in range(len(groups))]
+    return {
+        system: "".join(name for name, group in zip(names, groups, strict=True) if system in group) for system in order
+    }
 
 
 def _seed_part(systems: Sequence[Sequence[float]]) -> list[Part]:
