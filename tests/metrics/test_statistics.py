@@ -31,7 +31,7 @@ from lmlab.metrics.statistics import (
 
 
 def bits_per_byte(bits: dict[str, list[np.ndarray]], sizes: np.ndarray, *, resamples: int = 1000) -> Scores:
-    return Scores(RatioOfSums("lower"), bits, sizes, resamples=resamples)
+    return Scores(RatioOfSums("lower"), bits, sizes, sizes=sizes, resamples=resamples)
 
 
 # One score
@@ -123,6 +123,19 @@ def test_examples_of_a_group_are_resampled_together() -> None:
     grouped = Scores(Accuracy(), {"a": [repeated]}, [True] * 600, groups=np.repeat(np.arange(60), 10).tolist())
     assert grouped.units == 60
     assert grouped.estimate("a") == pytest.approx(alone.estimate("a"))
+
+
+def test_units_of_unequal_size_count_as_fewer() -> None:
+    """A document of 90 pages and ten of one page: (90 + 10)² / (90² + 10) = 1.23; two are the least."""
+    one_book = np.array([90.0] + [1.0] * 10)
+    assert bits_per_byte({"a": [one_book]}, one_book).effective_units == 2
+    two_sizes = np.array([3.0] * 10 + [1.0] * 30)
+    assert bits_per_byte({"a": [two_sizes]}, two_sizes).effective_units == pytest.approx(60**2 / 120)
+    keys = [0] * 3 + [1] * 3 + [2] * 2 + [3] + [4]
+    grouped = Scores(Accuracy(), {"a": [["x"] * 10]}, ["x"] * 10, groups=keys)
+    assert (grouped.units, grouped.effective_units) == (5, pytest.approx(100 / 24))
+    assert Scores(Accuracy(), {"a": [["x"] * 8]}, ["x"] * 8).effective_units == 8
+    assert math.isnan(Scores(Accuracy(), {"a": [[]]}, []).estimate("a").value)
 
 
 # Seeds

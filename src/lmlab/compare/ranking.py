@@ -85,7 +85,7 @@ def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Resul
     apart = [] if one_tokenizer else [name for name, records in runs.items() if any(each["lossy"] for each in records)]
     ranked = {name: records for name, records in runs.items() if name not in apart}
     sums = {name: [each[contest.sums] for each in ranked[name]] for name in sorted(ranked)}
-    scores = Scores(RatioOfSums(contest.better), sums, sizes)
+    scores = Scores(RatioOfSums(contest.better), sums, sizes, sizes=sizes)
     entries = [_entry(contest, name, ranked[name], scores, one_tokenizer) for name in scores.order]
     failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
     failed = {system: reason for system, reason in reversed(failed.items()) if contest.has(system)}

@@ -5,7 +5,8 @@ random seed would have trained another model. Both are estimated, and the half-w
 squares (Howe 1974; Zou & Donner 2008):
 
 - Units: systems are scored on the same bootstrap resamples of the test units, so that what makes a unit hard for all of
-  them cancels out in a difference (Efron & Tibshirani 1993; Koehn 2004). Student's t with N − 1 degrees of freedom.
+  them cancels out in a difference (Efron & Tibshirani 1993; Koehn 2004). Student's t with N − 1 degrees of freedom,
+  where N is the effective number of units: less than their number if some units are larger than others.
 - Seeds: the variance of the scores of each system's S seeds, divided by S. Student's t with S − 1 degrees of freedom,
   and those of Welch (1947) for the seeds of two systems. A system with one seed has no such part: its interval covers
   other test units only.
@@ -87,7 +88,8 @@ class Scores:
     """The scores of systems on the same test units, with their intervals and differences.
 
     `predictions[system]` holds the predictions of each seed of a system. A unit is an example, or a group of examples
-    that belong together: `groups` has one key per example, for example the paragraph that a question is about.
+    that belong together: `groups` has one key per example, for example the paragraph that a question is about. `sizes`
+    says how much each example counts in the score, if not all count the same.
     """
 
     def __init__(
@@ -97,6 +99,7 @@ class Scores:
         true: Sequence[Any],
         *,
         groups: Sequence[Hashable] | None = None,
+        sizes: Sequence[float] | None = None,
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> None:
@@ -107,6 +110,9 @@ class Scores:
         self.grouped = groups is not None
         unit_of = _number(groups if groups is not None else range(len(true)))
         self.units = len(set(unit_of))
+        weights = np.ones(len(unit_of)) if sizes is None else np.asarray(sizes, np.float64)
+        of_units: Floats = np.bincount(np.array(unit_of, np.int64), weights=weights).astype(np.float64)
+        self.effective_units = _effective_number(of_units)
         self.resampled: dict[str, Floats] = {}  # [resamples, seeds] of each system; none where there are too few units
         if self.units >= FEWEST_UNITS:
             scorers = {name: [measure.resampler(each, true) for each in runs] for name, runs in predictions.items()}
@@ -157,16 +163,16 @@ class Scores:
         resampled = resampled[~np.isnan(resampled)]
         if len(resampled) < 2:
             return []
-        freedom = self.units - 1
+        freedom = self.effective_units - 1
         # the variance over resamples of N units is (N - 1) / N times that over N new units
-        units = Part(float(np.var(resampled, ddof=1)) * self.units / freedom, freedom)
+        units = Part(float(np.var(resampled, ddof=1)) * self.effective_units / freedom, freedom)
         return [units, *_seed_part([self.each_seed[name] for name in weights])]
 
     def _interval_over_units(self, name: str) -> tuple[float | None, float | None]:
         """Wilson's interval for a proportion of single units, else percentiles of the resamples."""
         if self.measure.is_proportion and not self.grouped:
             return wilson(round(self.values[name] * self.units), self.units)[1:]
-        low, high = percentile_interval(self.resampled[name][:, 0], units=self.units)
+        low, high = percentile_interval(self.resampled[name][:, 0], units=self.effective_units)
         if low is None or high is None or high - low < ROUNDING:
             return self._interval_of_equal_scores(self.values[name])
         return low, high
@@ -213,7 +219,7 @@ def mean_interval(values: Sequence[float]) -> Estimate:
     return Estimate(mean, mean - half, mean + half)
 
 
-def percentile_interval(resampled: Floats, *, units: int) -> tuple[float | None, float | None]:
+def percentile_interval(resampled: Floats, *, units: float) -> tuple[float | None, float | None]:
     """The 95% percentile interval, widened for few units (Hesterberg 2015, section 3.3: expanded percentiles)."""
     resampled = resampled[~np.isnan(resampled)]
     if not len(resampled):
@@ -304,6 +310,12 @@ def _seed_part(systems: Sequence[Sequence[float]]) -> list[Part]:
 def _variance_of_mean(values: Sequence[float]) -> float:
     mean = math.fsum(values) / len(values)
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1) / len(values)
+
+
+def _effective_number(sizes: Floats) -> float:
+    """How many units of equal size vary as much as these: (Σ size)² / Σ size² (Kish 1965); at least 2."""
+    squares = float(np.sum(sizes**2))
+    return max(2.0, float(np.sum(sizes)) ** 2 / squares) if squares else 2.0
 
 
 def _number(keys: Iterable[Hashable]) -> list[int]:

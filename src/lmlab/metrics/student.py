@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import lru_cache
 
 LARGEST = 1e150
 """Larger values of |t| count as this one, whose square is still a number."""
@@ -26,6 +27,7 @@ def log_student_tails(t: float, *, freedom: float) -> float:
     return math.log1p(-math.exp(_log_incomplete_beta(y, x, b, a)))
 
 
+@lru_cache(maxsize=256)
 def student_quantile(level: float, *, freedom: float) -> float:
     """The value that |T| exceeds with a probability of `level`, where T is Student's t."""
     if not 0 < level <= 1 or not freedom > 0:
