@@ -387,6 +387,9 @@ class LeftToRight(NextTokenModel):
         """Nobody looks forward."""
         return self.model.streams_flops(window, share=1.0, remembered=remembered, distances=window + remembered)
 
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        return self.body_flops(window, remembered=self.model.memory) + self.head_flops()
+
 
 def _at(sees: Tensor | None, places: Tensor) -> Tensor | None:
     """Of who sees what [B, T, T] the rows of some places [B, K, T]."""
