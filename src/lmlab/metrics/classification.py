@@ -21,6 +21,7 @@ class Accuracy(SummedMeasure):
     """The share of examples that are right."""
 
     name = "accuracy"
+    is_proportion = True
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
         right = [float(p == t) for p, t in zip(predicted, true, strict=True)]
@@ -71,6 +72,7 @@ class Matthews(SummedMeasure):
     """
 
     name = "matthews"
+    bounds = (-1.0, 1.0)
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
         found, there = one_hot(predicted, true)
