@@ -18,6 +18,9 @@ LONGEST_WORD, SHORTEST = 16, 8
 BETWEEN = 3
 """Columns of the terminal between two columns of the table."""
 SEEDS_IN_LINE = 3
+AHEAD = {"run": "the run", "curve": "the network with as many examples"}
+AHEAD |= dict.fromkeys(("layers", "comparison"), "the best network")
+"""What the column of differences is about."""
 tell_value = tell_score
 
 
@@ -50,8 +53,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     table.caption = (
         "scores times 100"
         + ", 95% intervals" * ("intervals" not in left_out)
-        + "; difference: how far the first network is ahead" * ("difference" in numbers and study.kind == "run")
-        + "; difference: how far the best network is ahead" * ("difference" in numbers and study.kind != "run")
+        + f"; difference: how far {AHEAD[study.kind]} is ahead" * ("difference" in numbers)
         + (f"; also in scores.json: {', '.join(left_out)}" if left_out else "")
     )
     table.caption_justify = "left"
@@ -102,14 +104,14 @@ def _numbers(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
 
 def _differences(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     """How far the row that the study is about is ahead of each of the others, and the p-value."""
-    from lmlab.transfer.differences import ahead_of
+    from lmlab.transfer.differences import ahead_of, find_reference
     from lmlab.transfer.evidence import find_shown
     from lmlab.transfer.results import label_of
 
     about = label_of(rows, find_shown(study))
     told: dict[str, list[str]] = {"difference": [], "p": []}
     for row in rows:
-        found = ahead_of(study.differences, about, row.label)
+        found = ahead_of(study.differences, find_reference(study.kind, rows, row, about=about), row.label)
         value = "" if found is None else format_difference(found.value)
         if found is not None and found.low is not None:
             value += f" [{format_difference(found.low)}, {format_difference(found.high)}]"

@@ -63,7 +63,10 @@ def rank(row: Row, metric: str) -> float:
 
 def format_difference(value: float | None) -> str:
     """A difference of scores times 100, with its sign."""
-    return "–" if value is None else f"{100 * value:+.1f}".replace("-", "−")
+    if value is None:
+        return "–"
+    points = round(100 * value, 1)
+    return f"{points:+.1f}".replace("-", "−") if points else "0.0"
 
 
 def format_p(p: float) -> str:
@@ -197,7 +200,7 @@ def draw_scores(
             f"<td class=what>{tag}<small>{escape('' if names else _about(row))}</small></td>",
             f'<td class="scale">{draw_score(row, metric, axis)}</td>',
             f"<td class=score><b>{tell_score(found['value'])}</b><small>{tell_range(found)}</small></td>",
-            *([_difference_cell(row.get("difference"))] if tested else []),
+            *([difference_cell(row.get("difference"))] if tested else []),
             *(f"<td>{tell_score(row['values'].get(name, {}).get('value'))}</td>" for name in others),
         ]
         if several:
@@ -216,7 +219,7 @@ def draw_scores(
     return f'<div class="scroll">{parts.table(head, lines, kind="scores")}</div>'
 
 
-def _difference_cell(found: Mapping[str, Any] | None) -> str:
+def difference_cell(found: Mapping[str, Any] | None) -> str:
     """How far the row that stands out is ahead of this one, with its interval and p-value."""
     if found is None:
         return "<td>–</td>"

@@ -10,7 +10,17 @@ from lmlab.pages import evidence, parts
 from lmlab.pages.charts import PALETTE, short
 from lmlab.pages.page import fill_page
 from lmlab.pages.plots import Curve, Measured, draw_curves
-from lmlab.pages.scores import COLOURS, draw_scores, rank, tell_layers, tell_measure, tell_range, tell_score, tell_way
+from lmlab.pages.scores import (
+    COLOURS,
+    difference_cell,
+    draw_scores,
+    rank,
+    tell_layers,
+    tell_measure,
+    tell_range,
+    tell_score,
+    tell_way,
+)
 from lmlab.pages.verdict import tell_figures, tell_headline, tell_lead
 
 Facts = Mapping[str, Any]
@@ -122,9 +132,8 @@ def _layers(facts: Facts) -> str:
         f"axis does not begin at zero, there are points instead of bars. {_intervals(facts, rows)}"
     )
     names = [tell_layers(row["layers"]) for row in rows]
-    return parts.section(
-        "Which layers to read", how, draw_scores(rows, facts["metric"], names=names, lead=best, near=True)
-    )
+    drawn = draw_scores(rows, facts["metric"], names=names, lead=best, near=True)
+    return parts.section("Which layers to read", how, drawn + _explain_differences(facts, rows))
 
 
 def _curve(facts: Facts) -> str:
@@ -166,18 +175,26 @@ def _curve(facts: Facts) -> str:
         else " for other test examples, not for other seeds."
     )
     shown = [row for row in facts["rows"] if row["how"] != "baseline"]
+    baselines = list(dict.fromkeys(row["name"] for row in facts["rows"] if row["difference"]))
     cells = [
         f"<tr><td>{escape(tell_way(row))}</td><td>{row['examples']:,}</td><td><b>{tell_score(row['values'][metric]['value'])}</b>"
         f"</td><td>{tell_range(row['values'][metric]) or '–'}</td>"
-        f"<td>{' · '.join(map(tell_score, row['seeds'])) if len(row['seeds']) > 1 else '–'}</td></tr>"
+        f"<td>{' · '.join(map(tell_score, row['seeds'])) if len(row['seeds']) > 1 else '–'}</td>"
+        f"{''.join(_difference_at(facts, row, name) for name in baselines)}</tr>"
         for row in shown
     ]
-    table = parts.table(
-        ["model", "examples", escape(tell_measure(metric)), "95% interval", "each seed"], cells, kind="narrow"
-    )
+    head = ["model", "examples", escape(tell_measure(metric)), "95% interval", "each seed"]
+    head += [f"ahead of {escape(name)}" for name in baselines]
+    table = parts.table(head, cells, kind="narrow")
     return parts.section(
         "How many examples are needed", how, f'<figure class="wide">{drawn}</figure><div class="scroll">{table}</div>'
     )
+
+
+def _difference_at(facts: Facts, row: Facts, baseline: str) -> str:
+    """How far a row of a curve is ahead of a baseline that learnt from as many examples."""
+    same = (each for each in facts["rows"] if (each["name"], each["examples"]) == (baseline, row["examples"]))
+    return difference_cell(next((each["difference"] for each in same), None))
 
 
 def _known(row: Facts, metric: str) -> bool:

@@ -92,13 +92,13 @@ def _better_rows(facts: Facts, row: Facts) -> list[Facts]:
 
 
 def _name_with_score(facts: Facts, other: Facts) -> str:
-    return f"{tell_way(other)} ({tell_score(other['values'][facts['metric']]['value'])}){_doubt(other)}"
+    return f"{tell_way(other)} ({tell_score(other['values'][facts['metric']]['value'])}{_doubt(other)})"
 
 
 def _doubt(other: Facts) -> str:
     """What is added where a difference was tested and is not significant."""
     found = other["difference"]
-    return " (not significant)" if found is not None and not found["significant"] else ""
+    return ", not significant" if found is not None and not found["significant"] else ""
 
 
 def tell_lead(facts: Facts) -> str:

@@ -11,12 +11,11 @@ from typing import Any
 from lmlab.config import apply_settings
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.transfer.study_settings import GROUPS
 from lmlab.transfer.trials import TaskData, Trial
 
 BEST = "runs/best"
 """The run directory that the command makes."""
-GROUPS = {"task": "objective", "train": "train", "model": "model", "language": "language"}
-"""Tables of settings of a trial, and what `--set` calls them."""
 OPTIONS = {"objective.crf": "--crf", "objective.pool": "--pool", "objective.vectors": "--vectors"}
 """Settings that have an option of their own."""
 

@@ -149,3 +149,10 @@ def ahead_of(differences: Sequence[Difference], one: str, other: str) -> Ahead |
             low, high = (None if end is None else -end for end in (each.high, each.low))
             return Ahead(-each.value, low, high, each.p, each.significant)
     return None
+
+
+def find_reference(kind: str, rows: Sequence[Row], row: Row, *, about: str) -> str:
+    """The label of the row that another is compared with: what the study is about; of a curve, as many examples."""
+    if kind != "curve":
+        return about
+    return next((each.label for each in rows if each.how != "baseline" and each.examples == row.examples), about)

@@ -10,7 +10,7 @@ from lmlab.pages.scores import within
 from lmlab.pages.transfer import make_page
 from lmlab.storage import write_bytes
 from lmlab.transfer.commands import use_commands
-from lmlab.transfer.differences import ahead_of
+from lmlab.transfer.differences import ahead_of, find_reference
 from lmlab.transfer.evidence import find_shown, gather_evidence
 from lmlab.transfer.results import Result, key_of, label_of
 from lmlab.transfer.study import Study
@@ -67,19 +67,19 @@ def _rows(study: Study, shown: Result | None) -> list[Facts]:
     rows = []
     for row in study.table:
         group = [result for result in study.results if key_of(result) == key_of(row)]
+        reference = find_reference(study.kind, study.table, row, about=about)
+        found = ahead_of(study.differences, reference, row.label)
         rows.append(
             {
                 **row.model_dump(),
                 "values": {
-                    name: within(found.model_dump(exclude={"better"}), name) for name, found in row.values.items()
+                    name: within(value.model_dump(exclude={"better"}), name) for name, value in row.values.items()
                 },
                 "better": group[0].values[group[0].main].better,
                 "key": key_of(row),
                 "joules": sum(each.joules for each in group) / len(group),
                 "flops": sum(each.flops for each in group) / len(group),
-                "difference": None
-                if (found := ahead_of(study.differences, about, row.label)) is None
-                else found._asdict(),
+                "difference": found and found._asdict(),
             }
         )
     return rows

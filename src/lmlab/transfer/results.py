@@ -104,9 +104,10 @@ def contexts_of(examples: Sequence[Example]) -> list[Hashable] | None:
 
 
 def to_interval(found: Estimate, measure: Measure) -> Interval:
-    """An estimate as it is written; what is no number is None."""
+    """An estimate as it is written: None for what is no number, and for an interval of no width, which says nothing."""
     value = found.value if math.isfinite(found.value) else None
-    return Interval(value=value, low=found.low, high=found.high, better=measure.better)
+    low, high = (None, None) if found.low == found.high else (found.low, found.high)
+    return Interval(value=value, low=low, high=high, better=measure.better)
 
 
 def group_results(results: Iterable[Result]) -> dict[str, list[Result]]:
