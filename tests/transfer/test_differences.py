@@ -333,6 +333,8 @@ def test_steps_and_rate_stand_beside_the_rows(stars: Finetuned) -> None:
         "rate",
         "seconds",
     ]
+    narrow = str(score_table(stars.study, width=70).caption)
+    assert f"bert full 4 at {rates['full']:.2g}, bert frozen" in narrow, "where there is no room for columns"
     page = write_report(stars.study, stars.path).read_text()
     for row in stars.study.rows:
         if row.how != "baseline":

@@ -50,12 +50,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     table = Table(
         title=f"{study.task}: {told}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
-    table.caption = (
-        "scores times 100"
-        + ", 95% intervals" * ("intervals" not in left_out)
-        + f"; difference: how far {AHEAD[study.kind]} is ahead" * ("difference" in numbers)
-        + (f"; also in scores.json: {', '.join(left_out)}" if left_out else "")
-    )
+    table.caption = _caption(study, rows, numbers, left_out)
     table.caption_justify = "left"
     for name, letters in zip(names, widths, strict=True):
         table.add_column(name, overflow="fold", width=letters)
@@ -118,6 +113,20 @@ def _differences(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
         told["difference"].append(value)
         told["p"].append("" if found is None else format_p(found.p).removeprefix("p = ").removeprefix("p "))
     return told
+
+
+def _caption(study: Study, rows: Sequence[Row], numbers: dict[str, list[str]], left_out: list[str]) -> str:
+    """What the columns are; and steps and learning rates, where there is no room for columns of them."""
+    told = ["scores times 100" + ", 95% intervals" * ("intervals" not in left_out)]
+    if "difference" in numbers:
+        told.append(f"difference: how far {AHEAD[study.kind]} is ahead")
+    if "rate" in left_out:
+        trained = [f"{row.label} {row.steps:,} at {row.rate:.2g}" for row in rows if row.rate is not None]
+        told.append(f"steps and learning rate: {', '.join(trained)}")
+        left_out = [name for name in left_out if name not in ("steps", "rate")]
+    if left_out:
+        told.append(f"also in scores.json: {', '.join(left_out)}")
+    return "; ".join(told)
 
 
 def _fit(numbers: dict[str, list[str]], width: int, *, main: str) -> list[str]:
