@@ -36,6 +36,8 @@ STUDY = "study.json"
 """What a study keeps its settings in."""
 BESIDE = "beside"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
+BASELINES = "baselines"
+"""The folder, among the trials, that holds the predictions of the baselines."""
 STUDIES = ("curve", "layers", "comparison")
 SWEEP = "sweep"
 """The folder of a comparison that holds the short runs by which rates are chosen."""
@@ -129,6 +131,10 @@ def clear_trials(folder: Path) -> None:
             _remove_run(entry)
         else:
             entry.unlink()
+    for file in _named(folder / BASELINES, r"\w+-(all|\d+)-seed-\d+\.jsonl"):
+        file.unlink()
+    if _is_folder(folder / BASELINES):
+        _remove_empty(folder / BASELINES)
     _remove_empty(folder)
 
 

@@ -31,6 +31,18 @@ class Accuracy(SummedMeasure):
         return divide(totals[..., 0], totals[..., 1], empty=float("nan"))
 
 
+class ChoiceAccuracy(Accuracy):
+    """The share of questions whose choice is right.
+
+    Instead of the number of a choice, a prediction may be a list of probabilities, one for each choice. It counts as
+    the probability of the right one: the expected accuracy of choosing by them.
+    """
+
+    def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
+        right = [p[t] if isinstance(p, (list, tuple)) else float(p == t) for p, t in zip(predicted, true, strict=True)]
+        return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
+
+
 class F1(SummedMeasure):
     """F1 of one class, the positive one; 0 where it is neither predicted nor there."""
 
