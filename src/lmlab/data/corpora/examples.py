@@ -131,7 +131,7 @@ def prepare(
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's examples."""
-    own = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     labelled, _ = read(config)
     parts = (labelled.train, labelled.valid, labelled.test)
     text_fingerprint = fingerprint(parts)
