@@ -83,17 +83,18 @@ def _read_sentencepiece(folder: Path, name: str, family: Family) -> Tokenizer:
 def _with_boundary(engine: hf.Tokenizer, settings: Mapping[str, Any], family: Family) -> Tokenizer:
     """The tokenizer as `transformers` uses it: it reads special tokens, and a text ends as their files say.
 
-    The boundary is the token with which the model ends a text, if it is special; the eos_token; one of the usual names;
-    or whatever else their files name. GPT has none of these: a token of its vocabulary gets our name for it.
+    The boundary is that of the family; the token with which the model ends a text, if it is special; the eos_token; one
+    of the usual names; or whatever else their files name. GPT's is no special token, and gets our name for it.
     """
     content, vocabulary = json.loads(engine.to_str()), engine.get_vocab()
     own = content["model"]["vocab"]
-    if isinstance(own, dict) and family.boundary in own and BOUNDARY not in own:
-        return _rename_boundary(engine, str(family.boundary))
     special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    if isinstance(own, dict) and family.boundary in own.keys() - special and BOUNDARY not in own:
+        return _rename_boundary(engine, str(family.boundary))
     ends, begins = ([engine.id_to_token(i) for i in settings[f"{role}_token_id"]] for role in ("eos", "bos"))
     named = [token_name(settings.get(f"{role}_token")) for role in ("eos", "bos")]
-    wanted = (*(name for name in ends if name in special), named[0], *BOUNDARIES, *ends, *begins, named[1])
+    first = [name for name in (family.boundary, *ends) if name in special]
+    wanted = (*first, named[0], *BOUNDARIES, *ends, *begins, named[1])
     found = next((name for name in wanted if name in vocabulary), None)
     usual = next((name for name in BOUNDARIES if name in vocabulary), None)
     return Tokenizer(engine, boundary=None if found == usual else found, split_special_tokens=False)

@@ -96,7 +96,9 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
 def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, checkpoint: Checkpoint) -> Frame | None:
     """What stands around the texts of an imported model; None where the model's class says it."""
     if not ours:
-        return import_frame(tokenizer, load_class(checkpoint.kind), checkpoint.config, read_token_settings(folder))
+        family, settings = family_of_kind(checkpoint.kind, checkpoint.config.model_dump()), read_token_settings(folder)
+        settings |= {} if family.boundary is None else {"bos_token": family.boundary}
+        return import_frame(tokenizer, load_class(checkpoint.kind), checkpoint.config, settings)
     if "frame" not in ours:  # the boundary, as lmlab's own models read it
         return None
     try:

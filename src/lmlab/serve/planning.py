@@ -12,7 +12,7 @@ from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError
 from lmlab.serve.requests import Completion, Prompt
 from lmlab.serve.served import Served
-from lmlab.tokenizers.boundary import opening_token, prompt_tokens, with_boundary, without_boundary
+from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
 
 MOST_TOLD = 2**20
 """Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
@@ -63,8 +63,9 @@ class Plan:
         window = self.writer.model.window
         if window is None or not self.tokens:  # a prompt that is only scored is read as a whole, in windows
             return []
+        before = " with the boundary" if puts_boundary(self.writer.frame) else ""
         return [
-            f"prompt {number}: {len(framed)} tokens with what stands before it; only the last {window} were read"
+            f"prompt {number}: {len(framed)} tokens{before}; only the last {window} were read"
             for number, framed in enumerate(map(self.framed, self.prompts))
             if len(framed) > window
         ]
