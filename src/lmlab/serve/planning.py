@@ -47,15 +47,21 @@ class Plan:
 
     def framed(self, prompt: PromptText) -> list[int]:
         """A prompt as the model reads it: in its frame, unless it begins with the boundary itself."""
-        return prompt.ids if self.opening(prompt) is not None else prompt_tokens(self.writer.frame, prompt.ids)
+        return prompt.ids if self._stands_alone(prompt) else prompt_tokens(self.writer.frame, prompt.ids)
+
+    def _stands_alone(self, prompt: PromptText) -> bool:
+        """Whether nothing is put before a prompt: the model reads no boundary, or the prompt has it already."""
+        return bool(prompt.ids) and self.writer.frame.row()["tokens"] in ([], prompt.ids[:1])
+
+    @property
+    def scores_prompts(self) -> bool:
+        """Whether the tokens of prompts are scored: they are told, or a beam search tells those after them."""
+        return self.prompt_top is not None or (self.beams is not None and self.logprobs is not None)
 
     def opening(self, prompt: PromptText) -> int | None:
-        """The token after which the first token of a prompt is scored, where nothing is put before the prompt.
-
-        That is so where the model reads no boundary, and where the prompt has it already, as evaluation harnesses do.
-        """
-        before = self.writer.frame.row()["tokens"]
-        return opening_token(self.writer.frame) if prompt.ids and before in ([], prompt.ids[:1]) else None
+        """The token after which the first token of a prompt is scored, where nothing is put before the prompt."""
+        alone = self.scores_prompts and self._stands_alone(prompt)
+        return opening_token(self.writer.frame) if alone else None
 
     @property
     def warnings(self) -> list[str]:
@@ -112,8 +118,6 @@ def plan(body: Completion, served: Served) -> Plan:
             param="suffix",
         )
     prompts = read_prompts(body.prompt, served, "prompt")
-    if any(not prompt.ids for prompt in prompts):
-        _check_opening(writer)
     n, tokens = body.n or 1, 16 if body.max_tokens is None else body.max_tokens
     best_of = max(n, body.best_of or n) if limits.lenient else body.best_of or n
     if best_of < n:
@@ -132,7 +136,7 @@ def plan(body: Completion, served: Served) -> Plan:
     if body.use_beam_search and (body.stream or tokens == 0):
         raise APIError("use_beam_search: give max_tokens, and do not stream", param="use_beam_search")
     _check_told(body, prompts, tokens=tokens, best_of=best_of)
-    return Plan(
+    found = Plan(
         served=served,
         writer=writer,
         prompts=prompts,
@@ -148,6 +152,9 @@ def plan(body: Completion, served: Served) -> Plan:
         length_penalty=body.length_penalty or 0.0,
         return_ids=bool(body.return_token_ids),
     )
+    if found.scores_prompts or any(not prompt.ids for prompt in prompts):
+        _check_opening(writer)
+    return found
 
 
 def _writer(body: Completion, served: Served) -> Writer:
@@ -163,7 +170,7 @@ def _writer(body: Completion, served: Served) -> Writer:
 
 
 def _check_opening(writer: Writer) -> None:
-    """Refuse an empty prompt where no token begins a text."""
+    """Refuse an empty prompt, or to score the first token of one, where no token begins a text."""
     try:
         opening_token(writer.frame)
     except ValueError as error:

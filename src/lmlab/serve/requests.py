@@ -137,7 +137,7 @@ class Tokenize(Request):
 
     model: Name = None
     prompt: StrictStr = Field(description="the text; the name of the boundary stands for the boundary")
-    add_special_tokens: bool = Field(False, description="put the token before it with which texts begin")
+    add_special_tokens: bool = Field(False, description="put before it what the model reads before a text")
 
 
 class Detokenize(Request):

@@ -20,7 +20,8 @@ def tokens(runs: Runs) -> APIRouter:
         served = runs.find(body.model)
         ids = _encode(served, body.prompt)
         if body.add_special_tokens:
-            ids = [served.opening, *ids]
+            before = [served.opening] if served.writing is None else served.writing.frame.row()["tokens"]
+            ids = [*before, *ids]
         return {"tokens": served.tell(ids), "count": len(ids), "max_model_len": served.card()["max_model_len"]}
 
     @router.post("/detokenize", summary="The text of tokens")
