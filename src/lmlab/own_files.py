@@ -15,7 +15,9 @@ OWN = {
     *(
         "config.json",
         "tokenizer.json",
+        "tokenizer_options.json",
         "source_tokenizer.json",
+        "source_tokenizer_options.json",
         "frame.json",
         "recipe.json",
         "task.json",
@@ -58,7 +60,8 @@ def is_fresh(path: Path) -> bool:
     Such a run has left its lock. Without one, a file with the name of one of ours is the user's.
     """
     entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
-    begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
+    tokenizers = {f"{name}tokenizer{more}.json" for name in ("", "source_") for more in ("", "_options")}
+    begun = {*tokenizers, "frame.json", "config.json"}
     temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
     return not entries or (LOCK in entries and entries <= {LOCK, *begun, *temporary})
 

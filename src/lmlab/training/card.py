@@ -72,7 +72,7 @@ def model_card(
     use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
     tokenizer = corpus.tokenizer
     on_text = recipe.data.kind != "examples"
-    lossy = f" ({LOSSY})" if tokenizer is not None and tokenizer.lossy and on_text and progress.best is not None else ""
+    lossy = f" ({LOSSY})" if on_text and progress.best is not None and corpus.loses(corpus.valid) else ""
     named = ", ".join(recipe.data.named)
     unit = main_unit(progress.units) if on_text else "training examples"
     learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"

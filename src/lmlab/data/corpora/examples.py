@@ -142,7 +142,7 @@ def prepare(
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's examples."""
-    own = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     labelled, _ = read(config)
     parts = parts_of(labelled)
     text_fingerprint = fingerprint(parts)
