@@ -17,6 +17,7 @@ OWN = {
         "tokenizer.json",
         "source_tokenizer.json",
         "frame.json",
+        "chat.json",
         "recipe.json",
         "task.json",
         "manifest.json",
