@@ -23,6 +23,13 @@ def test_the_text_is_that_of_transformers(style: str, conversation: str) -> None
     assert "goes" in expected or "special" in conversation
 
 
+def test_what_a_template_says_cannot_steer_a_terminal() -> None:
+    with pytest.raises(ChatTemplateError) as error:
+        ChatTemplate(text="{{ raise_exception('a\x1b[2Jb\nc' ~ 'x' * 10000) }}").render(QUESTION)
+    assert str(error.value).startswith("the chat template says: a[2Jb cxxx")
+    assert len(str(error.value)) < 1100
+
+
 def test_a_template_may_refuse_messages() -> None:
     template = ChatTemplate(text=TEMPLATES["llama-2"], special_tokens={"bos_token": "<s>"})
     with pytest.raises(ChatTemplateError, match="user and assistant must take turns"):

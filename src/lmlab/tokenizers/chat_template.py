@@ -121,7 +121,8 @@ class _Process:
             finally:
                 timer.cancel()
         if "error" in answer:
-            raise ChatTemplateError(f"the chat template says: {answer['error']}")
+            told = " ".join(str(answer["error"])[:1000].split())
+            raise ChatTemplateError(f"the chat template says: {''.join(filter(str.isprintable, told))}")
         return str(answer["text"])
 
     def _start(self) -> subprocess.Popen[str]:
