@@ -145,9 +145,7 @@ def _check_chat(chat: bool, system: str | None, beams: int | None) -> None:
         raise ValueError("--beams with --chat: answers are sampled; leave out one or the other")
 
 
-def _chat(
-    chat: ChatWriter, prompt: str, system: str | None, seed: int, common: dict[str, Any], *, json_: bool
-) -> None:
+def _chat(chat: ChatWriter, prompt: str, system: str | None, seed: int, common: dict[str, Any], *, json_: bool) -> None:
     """Answer a message, or those of a conversation on the terminal."""
     from lmlab.cli.chat import HELP, begin_conversation, converse, read_line
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from lmlab.decoding.sampling import Sampling
+from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writing import Writer
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError
@@ -19,7 +20,11 @@ MOST_TOLD = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class PromptText:
-    """A prompt as it was given back: its tokens and its text."""
+    """A prompt as it was given back: its tokens and its text.
+
+    Where tokens end in the middle of a character, the text does not have it: the text that continues them begins with
+    it.
+    """
 
     ids: list[int]
     text: str
@@ -175,7 +180,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
             found.append(PromptText(ids=ids, text=each))
         else:
             ids = served.take(each, param)
-            found.append(PromptText(ids=ids, text=decode(ids, served, param)))
+            found.append(PromptText(ids=ids, text=decode_whole(ids, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -199,6 +204,12 @@ def decode(ids: Sequence[int], served: Served, param: str) -> str:
         return served.lm.text_tokenizer.decode(ids)
     except ValueError as error:
         raise APIError(f"{param}: {error}", param=param) from None
+
+
+def decode_whole(ids: Sequence[int], served: Served, param: str) -> str:
+    """The same without a character in whose middle the tokens end."""
+    text = decode(ids, served, param)
+    return split_unfinished(served.lm.text_tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:
