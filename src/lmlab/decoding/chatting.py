@@ -45,6 +45,8 @@ class ChatWriter:
         A ValueError says so where they leave no room for an answer in the model's window.
         """
         ids = self._encode(self.template.render(messages))
+        if not ids:
+            raise ChatTemplateError("the chat template writes nothing for these messages")
         window = self.plain.model.window
         if window is not None and len(ids) >= window:
             raise ValueError(

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writing import Writer
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError
-from lmlab.serve.requests import Completion, Prompt
+from lmlab.serve.requests import ChatCompletion, Completion, Prompt
 from lmlab.serve.served import Served
+from lmlab.tokenizers.chat_template import ChatTemplateError
 
 MOST_TOLD = 2**20
 """Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
@@ -92,6 +93,7 @@ class Plan:
                         tell=lambda piece, number=number: tell(number, piece),  # type: ignore[misc]
                         number=sample,
                         boundary=self.writer.end,
+                        ends=self.writer.ends,
                         stop=self.stop,
                         top=0 if self.logprobs is None and self.best_of > self.n else self.logprobs,
                         prompt_top=self.prompt_top if sample == 0 else None,
@@ -146,6 +148,27 @@ def plan(body: Completion, served: Served) -> Plan:
         length_penalty=body.length_penalty or 0.0,
         return_ids=bool(body.return_token_ids),
     )
+
+
+def plan_chat(body: ChatCompletion, served: Served) -> Plan:
+    """The same for a request for the next message of a conversation: its rendered text is the prompt."""
+    chat = served.chat_writer()
+    try:
+        ids = chat.encode([message.plain() for message in body.messages])
+    except ChatTemplateError as error:
+        raise APIError(f"messages: {error}", param="messages") from None
+    except ValueError as error:
+        raise APIError(f"messages: {error}", param="messages", code="context_length_exceeded") from None
+    limits = served.limits
+    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if most is not None and most > limits.tokens:
+        raise APIError(f"max_tokens = {most}: this server writes at most {limits.tokens}", param="max_tokens")
+    same = {name: getattr(body, name) for name in Completion.model_fields if name in ChatCompletion.model_fields}
+    told = {"logprobs": (body.top_logprobs or 0) if body.logprobs else None}
+    length = chat.room(ids, limits.tokens if most is None else most)
+    completion = Completion.model_construct(**{**same, **told, "prompt": ids, "max_tokens": length})
+    planned = plan(completion, served)
+    return replace(planned, writer=chat.writer, stop=[*planned.stop, *chat.end_of_turn.strings])
 
 
 def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int, best_of: int) -> None:

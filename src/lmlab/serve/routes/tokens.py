@@ -42,7 +42,7 @@ def tokens(runs: Runs) -> APIRouter:
             "bos_token_id": tokenizer.boundary,
             "model_max_length": served.card()["max_model_len"],
             "add_bos_token": False,
-            "chat_template": None,
+            "chat_template": None if served.lm.chat_template is None else served.lm.chat_template.text,
         }
 
     return router
