@@ -148,6 +148,7 @@ def test_a_run_without_a_template_points_to_completions(client: Any, chats: Runn
         ({"messages": [{"role": "user", "content": "goes " * 200}]}, "messages", "reads at most 128 with its answer"),
         ({"messages": QUESTION, "max_tokens": 5000}, "max_tokens", "at most 4096"),
         ({"messages": QUESTION, "tools": []}, "tools", "not a known field"),
+        ({"messages": [{"role": "user", "content": "a \ud83d b"}]}, "messages", "half of a surrogate pair"),
         ({"messages": QUESTION, "n": 0}, "n", "greater than or equal to 1"),
     ],
 )

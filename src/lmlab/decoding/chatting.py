@@ -129,5 +129,10 @@ class ChatWriter:
         return engine
 
     def _encode(self, text: str) -> list[int]:
-        ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
+        try:
+            ids: list[int] = self._engine.encode(text, add_special_tokens=False).ids
+        except (UnicodeEncodeError, TypeError):
+            raise ChatTemplateError(
+                "the messages hold half of a surrogate pair, which is not Unicode text; leave that character out"
+            ) from None
         return ids

@@ -134,6 +134,7 @@ class _Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 encoding="ascii",
+                start_new_session=True,  # Ctrl-C on the terminal is for the program, not for this
             )
             self._running, self._end = started, weakref.finalize(self, _end, started)
             assert started.stdin is not None
