@@ -13,6 +13,7 @@ from lmlab.serve.requests import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
 from lmlab.tasks.forms import as_task_reads
+from lmlab.tasks.predicting import describe_left_out
 
 
 def roles(runs: Runs) -> APIRouter:
@@ -51,7 +52,9 @@ def roles(runs: Runs) -> APIRouter:
             {"index": number, **({} if isinstance(example.a, str) else {"words": example.a}), **_prediction(each)}
             for number, (example, each) in enumerate(zip(examples, found, strict=True))
         ]
-        return {"object": "list", "model": served.name, "task": predictor.task.name, "data": data}
+        note = describe_left_out(predictor.task, found)
+        told = {} if note is None else {"warnings": [note]}
+        return {"object": "list", "model": served.name, "task": predictor.task.name, "data": data, **told}
 
     @router.post("/v1/translate", summary="Translate texts")
     async def translate(request: Request, body: Translate) -> dict[str, Any]:
