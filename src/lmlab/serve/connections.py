@@ -9,6 +9,7 @@ methods of `asyncio.Protocol`. benchmarks/RELIABILITY.md has what happens withou
 from __future__ import annotations
 
 import asyncio
+import time
 from contextvars import ContextVar, copy_context
 from types import FrameType
 from typing import Any, cast
@@ -119,16 +120,34 @@ class Timed:
 
 
 class QuietServer(uvicorn.Server):
-    """A server that a second Ctrl-C ends at once, without a traceback.
+    """A server that ends without a traceback: after a while it drops the connections that are left, and at a second
+    Ctrl-C at once, so that every request ends by itself.
 
-    uvicorn raises every signal again when it has ended; of two, the second would interrupt the end of the event loop.
+    uvicorn would cancel the requests, and log each with a traceback; and it raises every signal again when it has
+    ended, of which the second would interrupt the end of the event loop.
     """
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.hurried = False
+        self._patience = config.timeout_graceful_shutdown or 0
+        config.timeout_graceful_shutdown = self._patience + 2  # seconds after which uvicorn cancels what is left
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self.should_exit:
-            self.force_exit = True
+            self.hurried = True
         else:
             super().handle_exit(sig, frame)
+
+    async def shutdown(self, sockets: Any = None) -> None:
+        ending = asyncio.ensure_future(super().shutdown(sockets))
+        last = time.monotonic() + self._patience
+        while not ending.done():
+            await asyncio.wait((ending,), timeout=0.05)
+            if self.hurried or time.monotonic() > last:
+                for connection in tuple(self.server_state.connections):
+                    connection.transport.abort()
+        await ending
 
 
 def make_config(app: Guard, **settings: Any) -> uvicorn.Config:

@@ -20,9 +20,9 @@ from torch import Tensor
 from lmlab.decoding.sampling import draw_each
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.serve.company import Company, fewest_rows
+from lmlab.serve.company import Company, fewest_rows, room_in_use
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.errors import NotANumberError, internal_error, log_error
+from lmlab.serve.errors import ClosedError, NotANumberError, OverloadedError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
 from lmlab.serve.post import Post, patience_for
 from lmlab.serve.reading import PREFIX_BYTES, Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
@@ -31,14 +31,6 @@ READ = 256
 """Tokens of prompts that are read between two steps of those that are being written."""
 
 T = TypeVar("T")
-
-
-class OverloadedError(Exception):
-    """The queue is full."""
-
-
-class ClosedError(Exception):
-    """The engine takes nothing more."""
 
 
 class Engine:
@@ -78,17 +70,11 @@ class Engine:
         self.metrics.watch(
             num_requests_running=lambda: len(self._running),
             num_requests_waiting=lambda: len(self._inbox),
-            kv_cache_usage_perc=self._room_in_use,
+            kv_cache_usage_perc=lambda: room_in_use(writer, [len(text.held) - 1 for text in self._running], rows=rows),
             prefix_cache_bytes=lambda: self.prefixes.bytes,
         )
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
-
-    def _room_in_use(self) -> float:
-        """Tokens in the states of the texts, of rows times window; without a window, where states do not grow, rows."""
-        texts, window = tuple(self._running), None if self.writer is None else self.writer.window
-        held = len(texts) if window is None else sum(min(len(text.held) - 1, window) for text in texts) / window
-        return held / self.rows
 
     # What other threads call
 
@@ -351,22 +337,23 @@ class Engine:
         """Choose the next token of each text by its scores [B, V], and tell it; broken scores end a text."""
         numbers = logits.amax(-1).isfinite()  # NaN where one of them is
         if not numbers.all():
-            for text, good in zip(texts, numbers.tolist(), strict=True):
-                if not good:
-                    self._fail(text, NotANumberError(self.name))
+            for row in (~numbers).nonzero().flatten().tolist():
+                self._fail(texts[row], NotANumberError(self.name))
             texts, logits = [text for text in texts if not text.finish], logits[numbers]
             if not texts:
                 return
         chosen = draw_each(logits, [text.sampler for text in texts])
         now = time.monotonic()
         for number, (text, token) in enumerate(zip(texts, chosen, strict=True)):
-            asked = text.top is not None
-            scored = surprisals(logits[number : number + 1], [token], text.top or 0)[0] if asked else None
+            row = logits[number : number + 1]
+            scored = None if text.top is None else surprisals(row, [token], text.top)[0]
             first = text.written == 0
             text.add(token, scored)
             self.metrics.generation_tokens.inc()
-            waited = self.metrics.first_token if first else self.metrics.between_tokens
-            waited.observe(now - (text.arrived if first else text.latest))
+            if first:
+                self.metrics.first_token.observe(now - text.arrived)
+            else:
+                self.metrics.between_tokens.observe(now - text.latest)
             text.latest = now
             if text.finish:
                 self._count(text)
@@ -397,9 +384,8 @@ class Engine:
     def _cut(self, finish: Any) -> None:
         """End all that is not finished."""
         with self._wake:
-            waiting, jobs = list(self._inbox), list(self._jobs)
-            self._inbox.clear()
-            self._jobs.clear()
+            waiting, self._inbox = self._inbox, deque()
+            jobs, self._jobs = self._jobs, deque()
         others = [text for text, _ in (*self._reading, *self._joining)]
         why = "the server is shutting down" if self.failed is None else internal_error(self.failed).message
         try:

@@ -26,6 +26,14 @@ class GoneError(Exception):
     """The client has hung up."""
 
 
+class OverloadedError(Exception):
+    """The queue is full."""
+
+
+class ClosedError(Exception):
+    """The engine takes nothing more."""
+
+
 class NotANumberError(ArithmeticError):
     """A model gives NaN or infinity, as one does whose weights are broken: an error of ours."""
 

@@ -49,7 +49,7 @@ class Server(QuietServer):
         closing = asyncio.ensure_future(asyncio.to_thread(close_runs, self.runs, within=self.drain))
         while not closing.done():
             await asyncio.wait((closing,), timeout=0.1)
-            if self.force_exit:  # a second Ctrl-C: nothing is waited for
+            if self.hurried:  # a second Ctrl-C: nothing is waited for
                 cut_runs(self.runs)
         await super().shutdown(sockets)
         gc.unfreeze()

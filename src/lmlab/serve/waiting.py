@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from lmlab.serve.engine import ClosedError, OverloadedError
-from lmlab.serve.errors import APIError, GoneError
+from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
 from lmlab.serve.served import Served
 
 T = TypeVar("T")
