@@ -55,7 +55,7 @@ def studio(
     """
     try:
         import fastapi  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ImportError:
         raise ValueError("the studio needs FastAPI and uvicorn: pip install 'lmlab[serve]'") from None
     import re
@@ -63,7 +63,7 @@ def studio(
     import signal
     import socket
 
-    from lmlab.serve.connections import make_config
+    from lmlab.serve.connections import QuietServer, make_config
     from lmlab.serve.guard import is_loopback
     from lmlab.studio.app import make_app
     from lmlab.studio.lecture import read_lecture
@@ -90,7 +90,7 @@ def studio(
     shown = f"[{host}]" if ":" in host else host
     print(f"The studio is open: http://{shown}:{listening.getsockname()[1]}/#token={token}", flush=True)
     print("Ctrl-C ends it.", flush=True)
-    server = uvicorn.Server(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
+    server = QuietServer(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
     if hasattr(signal, "SIGHUP"):  # the terminal is closed
         signal.signal(signal.SIGHUP, server.handle_exit)
     try:
