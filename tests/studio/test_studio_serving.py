@@ -15,7 +15,6 @@ import pytest
 import lmlab
 import lmlab.studio.shelf
 from lmlab.serve.engine import ClosedError
-from lmlab.serve.errors import APIError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
 from lmlab.studio.serving import ShelvedRuns
@@ -151,16 +150,6 @@ def test_an_engine_that_was_made_for_newer_weights_goes_on(studio_runs: Path) ->
     with pytest.raises(ClosedError, match="ask again"):
         served.engine.submit([])
     served.engine.close()
-
-
-def test_views_leave_threads_for_others(studio_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmlab.studio.shelf, "MOST_VIEWS", 1)
-    shelf = Shelf(studio_runs)
-    with shelf.using("counts"), pytest.raises(APIError, match="ask again") as told, shelf.using("demo/lstm"):
-        pass
-    assert told.value.status == 503
-    with shelf.using("demo/lstm") as model:
-        assert model is shelf.open("demo/lstm")
 
 
 def test_without_a_name_it_is_the_first_run_and_without_runs_an_error(client: Any, tmp_path: Path) -> None:
