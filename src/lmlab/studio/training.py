@@ -45,12 +45,12 @@ def make_router(works: Works, *, token: str | None) -> APIRouter:
 
     @router.post("/works", dependencies=[Depends(knows)])
     def start(wanted: Wanted) -> Response:
-        return answer(works.start(wanted).about())
+        return answer(works.describe(works.start(wanted)))
 
     @router.post("/works/stop", dependencies=[Depends(knows)])
     def stop(which: Which) -> Response:
         work = works.find(which.number)
         work.stop()
-        return answer(work.about())
+        return answer(works.describe(work))
 
     return router

@@ -8,6 +8,9 @@ const input = (page, label, name, attributes = {}) => field(page, label, h("inpu
 
 const wanted = state => ({ what: state.what, name: state.name, models: state.model, text: state.text, budget: state.budget, size: state.size, tokenizer: state.tokenizer, seed: state.seed });
 
+/** How a work ended; of one that an earlier studio started, nobody knows. */
+const ended = work => work.status === 0 ? "done" : work.status === null ? "ended" : `ended with ${work.status}`;
+
 export default {
   name: "train",
   title: "Train",
@@ -52,9 +55,9 @@ export default {
     return {
       pictures: [
         data.command ? [h("pre", { class: "command" }, data.command), h("div", { class: "choices" }, copy, h("button", { type: "button", class: "main", "data-do": "start", disabled: !token(), onclick: act("works", { ...wanted(state), models }) }, "Start"), !token() && h("span", { class: "said" }, "To start it from here, open the address with the token that lmlab studio printed."))] : h("p", { class: "empty" }, data.why),
-        data.works.map(work => h("section", { class: "work" }, h("h2", {}, work.name, " ", h("span", { class: `pill ${work.running ? "training" : ""}` }, work.running ? "running" : work.status === 0 ? "done" : `ended with ${work.status}`)), h("p", {}, h("code", {}, work.command)), h("div", { class: "choices" }, work.running && h("button", { type: "button", "data-do": "stop", disabled: !token(), onclick: act("works/stop", { number: work.number }) }, "Stop"), h("a", { href: work.what === "train" ? `#/runs?run=${encodeURIComponent(work.name)}` : "#/runs" }, "Its curve")), h("pre", {}, work.said || "…"))),
+        data.works.map(work => h("section", { class: "work" }, h("h2", {}, work.name, " ", h("span", { class: `pill ${work.running ? "training" : ""}` }, work.running ? "running" : ended(work))), h("p", {}, h("code", {}, work.command)), h("div", { class: "choices" }, work.running && h("button", { type: "button", "data-do": "stop", disabled: !token(), onclick: act("works/stop", { number: work.number }) }, "Stop"), h("a", { href: work.what === "train" ? `#/runs?run=${encodeURIComponent(work.name)}` : "#/runs" }, "Its curve")), h("pre", {}, work.said || "…"))),
       ].flat(Infinity).filter(Boolean),
-      tables: data.works.length ? [table("Works", ["name", "command", "state"], data.works.map(work => [work.name, work.command, work.running ? "running" : `ended with ${work.status}`]))] : [],
+      tables: data.works.length ? [table("Works", ["name", "command", "state"], data.works.map(work => [work.name, work.command, work.running ? "running" : ended(work)]))] : [],
     };
   },
 };
