@@ -187,6 +187,7 @@ LAYERS = {
         "serve",
     },
     "serve": {
+        "names",
         "config",
         "pages",
         "progress",

@@ -15,8 +15,7 @@ import pytest
 from serving import Running, connect, get, post, read_all, read_until, serving
 
 from lmlab.serve import connections
-from lmlab.serve.errors import APIError
-from lmlab.serve.guard import Guard, Rules, is_loopback
+from lmlab.serve.guard import Rules, is_loopback
 from patience import PATIENCE
 
 JSON = {"Content-Type": "application/json"}
@@ -56,14 +55,6 @@ def test_every_route_but_health_needs_the_token(locked: Running) -> None:
             httpx.request(method, locked.address + path, timeout=PATIENCE, headers={**JSON, **right}).status_code != 401
         )
     assert get(f"{locked.address}/v1/models", auth=("anyone", "sesame-open")).status_code == 200
-
-
-@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.", "", "[::2]:80", "127.0.0.2"])
-def test_other_names_of_the_server_are_refused(server: Running, host: str) -> None:
-    answer = get(f"{server.address}/v1/models", headers={"Host": host})
-    assert answer.status_code in (400, 403)
-    for good in ("localhost", "LOCALHOST:1", "127.0.0.1:99", "[::1]:3"):
-        assert get(f"{server.address}/v1/models", headers={"Host": good}).status_code == 200
 
 
 def test_other_sites_are_refused(server: Running) -> None:
@@ -151,14 +142,6 @@ def test_who_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyP
         connection.connect((parts.hostname, parts.port))
         with pytest.raises(ConnectionError):
             connection.sendall(request * count)
-
-
-def test_addresses_of_ipv6_are_given_with_brackets_or_without() -> None:
-    for name in ("fd00::1", "[fd00::1]"):
-        guard = Guard(lambda *_: None, Rules(hosts=frozenset((name,))))  # type: ignore[arg-type, return-value]
-        guard._check_host({b"host": b"[fd00::1]:8000"})
-        with pytest.raises(APIError, match="not this server's name"):
-            guard._check_host({b"host": b"[fd00::2]:8000"})
 
 
 MALFORMED = [b"", b"{", b"null", b"[]", b'"x"', b"\xff\xfe", b'{"prompt": NaN}', b'{"temperature": Infinity}', b"1e999"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,7 +15,7 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from lmlab.serve.errors import add_errors
+from lmlab.serve.errors import add_errors, add_library_errors
 from lmlab.serve.guard import LOOPBACK, Guard, Rules, is_loopback
 from lmlab.studio import (
     attention,
@@ -123,7 +122,8 @@ def make_app(
     ready = Sets(shelf.folder, data)
     app.include_router(make_studio(shelf, works, ready, held_out, token=None if guarded else token, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
-    add_errors(app, tell=traceback.print_exception)
+    add_errors(app)
+    add_library_errors(app)
 
     @app.get("/")
     async def page() -> Response:

@@ -10,8 +10,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
+from lmlab.serve.access_token import token_of
 from lmlab.serve.errors import APIError
-from lmlab.serve.guard import token_of
 from lmlab.studio.answers import answer
 from lmlab.studio.works import TRAINED, Wanted, Works
 
