@@ -15,8 +15,8 @@ import pytest
 from lmlab.studio import sets
 from lmlab.studio.app import make_app
 from lmlab.studio.sets import check_size
+from studio_texts import KNOWS, TOKEN
 
-KNOWS = {"authorization": "Bearer secret-token"}
 DEEP = "[" * 200_000 + "]" * 200_000
 DAMAGES = {
     "deep config": ("config.json", '{"kind": "lstm", "model": ' + DEEP + "}"),
@@ -48,7 +48,7 @@ def runs(studio_runs: Path, tmp_path: Path) -> Path:
 def client_for(folder: Path, **settings: Any) -> Any:
     from starlette.testclient import TestClient
 
-    app: Any = make_app(folder, token="secret-token", **settings)
+    app: Any = make_app(folder, token=TOKEN, **settings)
     return TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False, headers=KNOWS)
 
 

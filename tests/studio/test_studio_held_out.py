@@ -80,9 +80,8 @@ def test_a_recipe_cannot_name_a_file_to_be_read(
     }[kind]
     hashes = {"kept": {}, "missing": {"text_sha256": None}, "of another type": {"text_sha256": ["../x"]}}[sha256]
     copy_run(studio_runs, runs / "copied", text=[named], **hashes)
-    app: Any = make_app(runs, token="secret-token")
-    knows = {"authorization": "Bearer secret-token"}
-    client = TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False, headers=knows)
+    app: Any = make_app(runs, token=None)
+    client = TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
     for route, body in (
         ("senses", {"runs": ["copied"], "word": "secret"}),
         ("cells/follow", {"run": "copied", "property": "pattern", "pattern": "secret"}),

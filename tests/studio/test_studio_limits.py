@@ -13,7 +13,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from opened import TOKEN, open_studio
 
 from lmlab.analysis.properties import matches
 from lmlab.progress import CancelledError, cancellable, check_cancelled
@@ -21,6 +20,8 @@ from lmlab.serve.errors import APIError, GoneError
 from lmlab.studio.app import API, make_app
 from lmlab.studio.workers import MOST_WORKING, HeavyRoute, Workers
 from patience import PATIENCE, wait_until
+from studio_process import open_studio
+from studio_texts import KNOWS, TOKEN
 
 ENDLESS = {"run": "counts", "property": "pattern", "pattern": "(a+)+b", "text": "a" * 5000}
 LIGHT = {"/works", "/works/command", "/works/stop"}
@@ -121,7 +122,7 @@ def test_closing_cancels_what_is_worked_on() -> None:
         while not workers._flags:
             await asyncio.sleep(0)
         workers.close()
-        with pytest.raises(CancelledError):
+        with pytest.raises(GoneError):
             await working
 
     asyncio.run(scene())
@@ -190,7 +191,7 @@ def answered(asked: list[http.client.HTTPConnection]) -> list[http.client.HTTPCo
 def test_health_answers_beside_sixty_endless_patterns(studio_runs: Path) -> None:
     with open_studio(studio_runs) as studio:
         where = urlsplit(studio.address).netloc
-        headers = {"content-type": "application/json", "authorization": f"Bearer {TOKEN}"}
+        headers = {"content-type": "application/json", **KNOWS}
 
         def ask(method: str, path: str, body: Any = None) -> http.client.HTTPConnection:
             asked = http.client.HTTPConnection(where, timeout=PATIENCE)

@@ -18,8 +18,7 @@ from lmlab.cli.verbs import VERBS, load_command
 from lmlab.studio.processes import Process
 from lmlab.studio.works import TRAINED, Wanted, Works
 from patience import wait_until
-
-KNOWS = {"authorization": "Bearer secret-token"}
+from studio_texts import KNOWS
 
 
 def make(tmp_path: Path, **wanted: Any) -> str:
@@ -58,7 +57,7 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
 def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], wanted: dict[str, Any], told: str) -> None:
     client = client_of()
     for path in ("works", "works/command"):
-        response = client.post(f"/studio/api/{path}", json=wanted, headers=KNOWS)
+        response = client.post(f"/studio/api/{path}", json=wanted)
         assert response.status_code == 400
         assert told in response.json()["error"]["message"]
     assert client.get("/studio/api/works").json()["works"] == []
@@ -66,16 +65,16 @@ def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], wanted: d
 
 @pytest.mark.parametrize("path", ["works", "works/stop"])
 def test_only_who_knows_the_token_changes_something(client_of: Callable[..., Any], path: str) -> None:
-    client = client_of()
+    client = client_of(knows={})
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer "}):
         assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=headers).status_code == 401
     other = {**KNOWS, "origin": "https://evil.example"}
     assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=other).status_code == 403
-    assert client.get("/studio/api/works").json()["models"] == list(TRAINED)
+    assert client_of().get("/studio/api/works").json()["models"] == list(TRAINED)
 
 
 def test_a_name_that_is_taken_is_refused(client_of: Callable[..., Any]) -> None:
-    response = client_of().post("/studio/api/works", json={"name": "bert"}, headers=KNOWS)
+    response = client_of().post("/studio/api/works", json={"name": "bert"})
     assert response.status_code == 400
     assert "there is a bert already" in response.json()["error"]["message"]
 

@@ -16,7 +16,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.errors import add_errors, add_library_errors
-from lmlab.serve.guard import LOOPBACK, Guard, Rules, is_loopback
+from lmlab.serve.guard import Guard, Rules
 from lmlab.studio import (
     attention,
     bias,
@@ -66,10 +66,9 @@ def make_studio(
     ready: Sets,
     held_out: HeldOut,
     *,
-    token: str | None = None,
     talk: Path | None = None,
 ) -> APIRouter:
-    """All routes of the studio, to be mounted on an application; `token` is what starting and stopping needs."""
+    """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
     inside = (attention, why, probes, neighbours, mix, errors)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
@@ -80,14 +79,14 @@ def make_studio(
     for view in (pairs, bias):
         router.include_router(view.make_router(shelf, ready))
     router.include_router(lecture.make_router(shelf, talk))
-    router.include_router(training.make_router(works, token=token))
+    router.include_router(training.make_router(works))
     return router
 
 
 def make_app(
     folder: str | Path,
     *,
-    token: str,
+    token: str | None,
     host: str = "127.0.0.1",
     names: Sequence[str] = (),
     talk: Path | None = None,
@@ -98,12 +97,12 @@ def make_app(
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
-    The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
-    are further ones under which it may be asked, `talk` is the file of a lecture, `data` are ready sets. Held-out text
+    Every request needs the `token`, unless it is None: who has it reads all runs, and trains new ones on the `texts`.
+    `names` are further host names of the studio, `talk` is the file of a lecture, `data` are ready sets. Held-out text
     is read from the folder, the texts, the sets and what is `allowed` besides. Who gives `works` can close them however
     the server ends.
     """
-    shelf, guarded = Shelf(folder), not is_loopback(host)
+    shelf = Shelf(folder)
     works = works or Works(shelf.folder, texts)
     workers = Workers()
     seen, api = threading.Event(), Later(shelf, workers)
@@ -120,7 +119,7 @@ def make_app(
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.workers = workers
     ready = Sets(shelf.folder, data)
-    app.include_router(make_studio(shelf, works, ready, held_out, token=None if guarded else token, talk=talk))
+    app.include_router(make_studio(shelf, works, ready, held_out, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
     add_errors(app)
     add_library_errors(app)
@@ -135,8 +134,7 @@ def make_app(
         return {"status": "ok"}
 
     app.mount("/", api)
-    hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
-    return Guard(app, Rules(hosts=hosts, token=token if guarded else None))
+    return Guard(app, Rules(hosts=frozenset((host, *names)), token=token))
 
 
 def _warm_up(seen: threading.Event, api: Later) -> None:

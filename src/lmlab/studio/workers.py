@@ -18,7 +18,7 @@ from fastapi import Request
 from fastapi.routing import APIRoute
 from starlette.responses import Response
 
-from lmlab.progress import cancellable
+from lmlab.progress import CancelledError, cancellable
 from lmlab.serve.errors import APIError, GoneError
 
 MOST_WORKING = 4
@@ -53,7 +53,10 @@ class Workers:
             await asyncio.wait((working, leaving), return_when=asyncio.FIRST_COMPLETED)
             if not working.done():
                 raise GoneError
-            return working.result()
+            try:
+                return working.result()
+            except CancelledError:  # the studio ends
+                raise GoneError from None
         finally:
             cancelled.set()
             leaving.cancel()

@@ -204,6 +204,7 @@ class Works:
         self._records.mkdir(mode=0o700, exist_ok=True)
         if self._records.is_symlink():
             raise ValueError(f"{self.folder.name}/{RECORDS} is a link; remove it, so that output can be written there")
+        environment = {name: value for name, value in os.environ.items() if name != "LMLAB_TOKEN"}
         handle, output = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=self._records)
         try:
             child = subprocess.Popen(
@@ -211,7 +212,7 @@ class Works:
                 stdin=subprocess.DEVNULL,
                 stdout=handle,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"},
+                env={**environment, "NO_COLOR": "1", "TERM": "dumb", "COLUMNS": "120"},
                 start_new_session=True,
             )
         finally:

@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from patience import PATIENCE
-
-TOKEN = "secret-token"
+from studio_texts import TOKEN
 
 
 class Opened(NamedTuple):
@@ -26,7 +25,7 @@ class Opened(NamedTuple):
 @contextmanager
 def open_studio(folder: Path, *options: str) -> Iterator[Opened]:
     """A studio over a folder; it is ended at the end, if it has not ended by then."""
-    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", "--token", TOKEN, *options]
+    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", *options]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "LMLAB_TOKEN": TOKEN}
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
     assert server.stdout is not None
