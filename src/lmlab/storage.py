@@ -175,7 +175,10 @@ def digest_weights(run: Path) -> str | None:
 
 def verify(folder: Path) -> None:
     """Compare each file with the manifest; a DamagedError names the first that differs."""
-    for name, hashes in read_json(folder / MANIFEST).items():
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not all(isinstance(hashes, list) for hashes in manifest.values()):
+        raise DamagedError(f"{folder / MANIFEST} is damaged: it does not give the hashes of each file")
+    for name, hashes in manifest.items():
         path = folder / name
         if name == "scores.json":  # manifests of 0.4 name it, though nothing reads it
             continue

@@ -74,6 +74,24 @@ def test_a_damaged_run_is_listed_alone_as_unreadable(runs: Path, damage: str) ->
         json.loads(response.read())
 
 
+@pytest.mark.parametrize("name", ["config.json", "frame.json", "tokenizer.json", "manifest.json", "task.json"])
+def test_no_value_in_a_file_of_a_run_is_an_error_of_ours(studio_runs: Path, tmp_path: Path, name: str) -> None:
+    """Each value in turn is something else: the run is loaded, or refused as its user's error."""
+    shutil.copytree(studio_runs / "labels", tmp_path / "labels")
+    if name != "manifest.json":
+        (tmp_path / "labels" / "manifest.json").unlink()
+    path = tmp_path / "labels" / name
+    whole = json.loads(path.read_text())
+    client = client_for(tmp_path)
+    for odd in (None, [], {"a": {}}, "../x", -1):
+        for key in [None, *list(whole)[:8]]:
+            path.write_text(json.dumps(odd if key is None else {**whole, key: odd}))
+            os.utime(tmp_path / "labels" / "model.safetensors")  # so that it is loaded again
+            response = client.post("/studio/api/predict", json={"run": "labels", "text": "a good film"})
+            assert response.status_code in (200, 400), response.text
+            assert str(tmp_path) not in response.text
+
+
 def test_a_folder_with_another_config_is_no_run(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "config.json").write_text(DEEP)

@@ -20,6 +20,7 @@ from lmlab.models import LINEAGE
 from lmlab.names import suggest
 from lmlab.own_files import LOCK
 from lmlab.progress import check_cancelled
+from lmlab.serve.errors import log_error
 from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
 
 if TYPE_CHECKING:
@@ -156,6 +157,17 @@ class Shelf:
             return load(path)
         except ValueError as error:
             raise ValueError(str(error).replace(f"{self.folder}{os.sep}", "")) from None
+        except (
+            TypeError,
+            AttributeError,
+            LookupError,
+            RuntimeError,
+            ArithmeticError,
+        ) as error:  # what odd files lead to
+            log_error(error, f"loading {path.name}")
+            raise UnreadableError(
+                f"{path.name} cannot be loaded: its files are damaged ({type(error).__name__})"
+            ) from None
 
     def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
         """Keep a model as the one used last; which leave for it."""
