@@ -113,6 +113,25 @@ def test_the_cache_has_it_when_the_file_is_gone(studio_runs: Path, tmp_path: Pat
     assert HeldOut(Shelf(tmp_path)).text("copied") == expected
 
 
+def test_texts_in_several_languages_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from lmlab.data.corpora.held_out import read_cached
+    from lmlab.data.corpora.languages import prepare_languages
+
+    texts = {}
+    for name, word in (("en", "day"), ("de", "Tag")):
+        path = tmp_path / f"{name}.txt"
+        path.write_text("".join(f"{word} number {n} of the year\n" for n in range(400)))
+        texts[name] = [str(path)]
+    cache = tmp_path / "cache"
+    corpus = prepare_languages(texts, tokenizer="characters", alpha=0.7, documents="lines", cache=cache)
+    assert corpus.test is not None
+    found = read_cached(corpus.text_fingerprint, cache=cache)
+    assert found is not None
+    assert list(found) == list(corpus.test.texts())
+    for wrong in ("0" * 64, "../corpora", "", corpus.text_fingerprint.upper()):
+        assert read_cached(wrong, cache=cache) is None
+
+
 def test_data_in_an_allowed_folder_is_read(studio_runs: Path, tmp_path: Path, empty_cache: Path) -> None:
     book = book_of(studio_runs)
     data, runs = tmp_path / "data", tmp_path / "runs"

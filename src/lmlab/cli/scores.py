@@ -28,9 +28,9 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     least are left out; no number is cut or broken.
     """
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
+    from lmlab.cli.console import Console
     from lmlab.transfer.results import rows_of
 
     rows = rows_of(study.results)

@@ -77,6 +77,7 @@ def studio(
     from lmlab.studio.app import make_app
     from lmlab.studio.lecture import read_lecture
     from lmlab.studio.shelf import Shelf
+    from lmlab.studio.workers import Workers
     from lmlab.studio.works import Works
 
     if no_token and (token or token_file):
@@ -86,7 +87,7 @@ def studio(
     key = None if no_token else find_token(option=token, file=token_file) or secrets.token_urlsafe(16)
     if lecture is not None:
         read_lecture(lecture)
-    works = Works(Shelf(runs).folder, text or [])
+    works, workers = Works(Shelf(runs).folder, text or []), Workers()
     app = make_app(
         runs,
         token=key,
@@ -96,6 +97,7 @@ def studio(
         data=data or [],
         allowed=allow_data or [],
         works=works,
+        workers=workers,
     )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
@@ -116,5 +118,6 @@ def studio(
         signal.signal(signal.SIGHUP, server.handle_exit)
     try:
         server.run(sockets=[listening])
-    finally:
-        works.close()  # also where a second Ctrl-C ended the server at once
+    finally:  # also where a second Ctrl-C ended the server at once
+        workers.close()
+        works.close()

@@ -94,17 +94,18 @@ def make_app(
     data: Sequence[Path] = (),
     allowed: Sequence[Path] = (),
     works: Works | None = None,
+    workers: Workers | None = None,
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
     Every request needs the `token`, unless it is None: who has it reads all runs, and trains new ones on the `texts`.
     `names` are further host names of the studio, `talk` is the file of a lecture, `data` are ready sets. Held-out text
-    is read from the folder, the texts, the sets and what is `allowed` besides. Who gives `works` can close them however
-    the server ends.
+    is read from the folder, the texts, the sets and what is `allowed` besides. Who gives `works` and `workers` can
+    close them however the server ends.
     """
     shelf = Shelf(folder)
     works = works or Works(shelf.folder, texts)
-    workers = Workers()
+    workers = workers or Workers()
     seen, api = threading.Event(), Later(shelf, workers)
     held_out = HeldOut(shelf, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
 

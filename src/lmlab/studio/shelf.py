@@ -246,5 +246,5 @@ def _last_line(path: Path) -> dict[str, Any]:
 
 
 def _best(path: Path) -> float | None:
-    values = [line.get("valid_bits_per_byte") for line in read_tail(path / "metrics.jsonl")]
-    return min((value for value in values if is_number(value)), default=None)
+    values: list[Any] = [line.get("valid_bits_per_byte") for line in read_tail(path / "metrics.jsonl")]
+    return min((float(value) for value in values if is_number(value)), default=None)

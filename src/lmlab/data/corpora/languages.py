@@ -204,8 +204,8 @@ def prepare_languages(
         return LanguageSplit(found, alpha) if all(part is not None for part in found.values()) else None
 
     fingerprint = digest("\n".join(_text_fingerprints(parts)))
-    texts = [corpus.text_fingerprint for corpus in parts.values()]
-    remember_text(cache or cache_folder(), fingerprint, texts=texts)
+    each = [corpus.text_fingerprint for corpus in parts.values()]
+    remember_text(cache or cache_folder(), fingerprint, texts=each)
     return Corpus(
         tokenizer=shared,
         train=joined("train"),
