@@ -27,7 +27,9 @@ def suggest(given: str, allowed: Iterable[str]) -> str:
 
 def printable(text: str) -> str:
     """A text as a terminal may show it: control characters, such as ESC, are escaped; line ends and tabs stay."""
-    return re.sub(r"[^\n\t\x20-\x7e\xa0-\U0010ffff]|[\u200e\u200f\u202a-\u202e\u2066-\u2069]", _escape, text)
+    return re.sub(
+        r"[^\n\t\x20-\x7e\xa0-\U0010ffff]|[\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]", _escape, text
+    )
 
 
 def _escape(sign: re.Match[str]) -> str:

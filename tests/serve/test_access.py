@@ -1,4 +1,4 @@
-"""The token, the names of the server and links from other sites, at the guard that `lmlab serve` and the studio share."""
+"""The guard that `lmlab serve` and the studio share: the token, names of the server, links from other sites."""
 
 from __future__ import annotations
 

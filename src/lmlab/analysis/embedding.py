@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lmlab.analysis.layer_mix import check_carries, read_layers, read_on
 from lmlab.decoding.too_long import TooLongError
-from lmlab.layers.selection import select_layers
+from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
@@ -173,16 +173,38 @@ class Embedder:
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts, if each fits into the model's window with its frame; cut so that it does, if wanted."""
-        window = self._network.window
         documents = [ids.tolist() for ids in self.tokenizer.encode_batch(texts)]
-        if window is None:
-            return documents
-        most = window - self.frame.overhead(self.frame.reads, "a")
+        if not self.truncate:
+            self.check_lengths(documents)
+        return [document[: self._most] for document in documents]
+
+    def check_lengths(self, documents: Sequence[Sequence[int]]) -> None:
+        """A `TooLongError` where a document does not fit into the model's window with its frame."""
         for number, document in enumerate(documents, start=1):
-            if len(document) > most and not self.truncate:
+            if self._most is not None and len(document) > self._most:
                 remedy = "split it into shorter texts, or have texts cut there (truncate=True)"
-                raise TooLongError("text", number, tokens=len(document), most=most, remedy=remedy)
-        return [document[:most] for document in documents]
+                raise TooLongError("text", number, tokens=len(document), most=self._most, remedy=remedy)
+
+    @torch.inference_mode()
+    def check_layers(self) -> None:
+        """A ValueError where `layers` is not understood, or the model does not have them; one token is read."""
+        selection, device = select_layers(self.layers), self._network.device
+        one = torch.zeros(1, 1, dtype=torch.long, device=device)
+        widths = read_layers(self._network, one, torch.ones(1, dtype=torch.long, device=device), _Widths("sum", ()))
+        selection.of([torch.zeros(1, int(width)) for width in widths[0, 0]])
+
+    @property
+    def _most(self) -> int | None:
+        """Tokens of a text, at most; None where nothing bounds them."""
+        window = self._network.window
+        return None if window is None else window - self.frame.overhead(self.frame.reads, "a")
+
+
+class _Widths(Selection):
+    """Takes no layer: gives the width of each, as [1, 1, L]."""
+
+    def of(self, layers: Sequence[Tensor]) -> Tensor:
+        return torch.tensor([[[layer.shape[-1] for layer in layers]]])
 
 
 def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:

@@ -27,6 +27,9 @@ def serve(
     max_batch: Annotated[int, typer.Option(min=2, max=256, help="Texts that are continued at once.")] = 32,
     max_queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are refused with 429.")] = 1024,
     max_tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Tokens to write for one text, at most.")] = 4096,
+    prefix_cache: Annotated[
+        int, typer.Option(min=0, max=2**20, help="MiB for prompt beginnings read before, per run; 0: off.")
+    ] = 256,
     drain: Annotated[
         float, typer.Option(min=0, max=60, help="Seconds that texts in the writing have to finish at the end.")
     ] = 8.0,
@@ -55,9 +58,10 @@ def serve(
     """
     try:
         import fastapi  # noqa: F401
+        import prometheus_client  # noqa: F401
         import uvicorn  # noqa: F401
     except ImportError:
-        raise ValueError("the server needs fastapi and uvicorn: pip install 'lmlab[serve]'") from None
+        raise ValueError("the server needs FastAPI, uvicorn and others: pip install 'lmlab[serve]'") from None
     from lmlab.names import printable
     from lmlab.serve.access_token import find_token
     from lmlab.serve.guard import Rules, allowed_hosts, is_loopback
@@ -81,7 +85,9 @@ def serve(
     from lmlab.serve.server import make_server, share_threads
     from lmlab.training.loop import choose_device
 
-    limits = Limits(rows=max_batch, queue=max_queue, tokens=max_tokens, lenient=lenient)
+    limits = Limits(
+        rows=max_batch, queue=max_queue, tokens=max_tokens, prefix_bytes=prefix_cache * 2**20, lenient=lenient
+    )
     place = choose_device(device)
     threads = share_threads(len(runs))
     models = {name: load(run, device=place) for name, run in zip(names, runs, strict=True)}

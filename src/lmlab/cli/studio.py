@@ -64,7 +64,7 @@ def studio(
     """
     try:
         import fastapi  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ImportError:
         raise ValueError("the studio needs FastAPI and uvicorn: pip install 'lmlab[serve]'") from None
     import secrets
@@ -72,7 +72,7 @@ def studio(
     import socket
 
     from lmlab.serve.access_token import find_token, make_link
-    from lmlab.serve.connections import make_config
+    from lmlab.serve.connections import QuietServer, make_config
     from lmlab.serve.guard import is_loopback
     from lmlab.studio.app import make_app
     from lmlab.studio.lecture import read_lecture
@@ -113,7 +113,7 @@ def studio(
     if key is None:
         print("no token: every user of this machine can read the runs and start training", flush=True)
     print("Ctrl-C ends it.", flush=True)
-    server = uvicorn.Server(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
+    server = QuietServer(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
     if hasattr(signal, "SIGHUP"):  # the terminal is closed
         signal.signal(signal.SIGHUP, server.handle_exit)
     try:

@@ -62,6 +62,12 @@ def refuse_when_full(runs: Runs, scope: Message) -> None:
             raise too_many("the server", runs.limits.queue)
 
 
+def cut_runs(runs: Runs) -> None:
+    """Cut off all texts at the next step."""
+    for served in tuple(runs.served.values()):
+        served.engine.cut()
+
+
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:
     """End all engines; what is not finished `within` so many seconds, which all have together, is cut off."""
     end = time.monotonic() + within

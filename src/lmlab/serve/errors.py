@@ -26,6 +26,16 @@ class GoneError(Exception):
     """The client has hung up."""
 
 
+class NotANumberError(ArithmeticError):
+    """A model gives NaN or infinity, as one does whose weights are broken: an error of ours."""
+
+    def __init__(self, name: str, what: str = "scores") -> None:
+        super().__init__(
+            f"the {what} of {name} are not numbers (NaN or infinite): its weights are broken; serve an earlier "
+            "checkpoint, or train it again"
+        )
+
+
 class APIError(Exception):
     """An answer that says what was wrong; `param` is the field that it is about."""
 
@@ -88,8 +98,9 @@ def log_error(error: BaseException, where: str) -> None:
 
 
 def internal_error(error: BaseException) -> APIError:
-    """What a client is told of an error of ours: no more than its name."""
-    return APIError(f"unexpected {type(error).__name__} in the server; its log has the traceback", status=500)
+    """What a client is told of an error of ours: its name, for its message may tell of the machine."""
+    told = str(error) if isinstance(error, NotANumberError) else f"unexpected {type(error).__name__} in the server"
+    return APIError(f"{told}; the server's log has the traceback", status=500)
 
 
 def add_errors(app: FastAPI) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.writing import Writer
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, checking
 from lmlab.serve.requests import Completion, Prompt
 from lmlab.serve.served import Served
 
@@ -187,18 +187,14 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
 
 def encode(text: str, served: Served, param: str) -> list[int]:
     """The tokens of a text; a 400 that names the field where it has none."""
-    try:
+    with checking(param):
         return served.lm.text_tokenizer.encode(text)
-    except ValueError as error:
-        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:
     """The text of tokens; a 400 that names the field where one of them has none."""
-    try:
+    with checking(param):
         return served.lm.text_tokenizer.decode(ids)
-    except ValueError as error:
-        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:

@@ -16,6 +16,7 @@ from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError
 from lmlab.serve.naming import TokenNames
 from lmlab.serve.numbers import HiddenNumbers
+from lmlab.serve.reading import PREFIX_BYTES
 from lmlab.tokenizers.spellings import NEW_WORDS
 
 
@@ -31,6 +32,8 @@ class Limits:
     """Tokens of one prompt."""
     texts: int = 128
     """Texts of one request: prompts times best_of."""
+    prefix_bytes: int = PREFIX_BYTES
+    """Memory for the beginnings of prompts that were read before, of each run."""
     lenient: bool = False
     """Unknown models, fields and odd values are passed over, as conformance tests need it."""
 
@@ -128,7 +131,15 @@ def serve_run(name: str, lm: LanguageModel, *, limits: Limits, threads: int | No
     """A run with an engine of its own, which has begun to get ready."""
     writer = _writer_of(lm)
     model = None if writer is None else writer.model
-    engine = Engine(lm.model, writer=model, rows=limits.rows, queue=limits.queue, threads=threads)
+    engine = Engine(
+        lm.model,
+        name=name,
+        writer=model,
+        rows=limits.rows,
+        queue=limits.queue,
+        prefix_bytes=limits.prefix_bytes,
+        threads=threads,
+    )
     return Served(name=name, lm=lm, engine=engine, limits=limits, writing=writer)
 
 

@@ -17,7 +17,7 @@ from starlette.types import Receive, Scope, Send
 from lmlab.serve.beams import search
 from lmlab.serve.choices import Choice, Given, best, tell_prompt
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, internal_error, log_error
 from lmlab.serve.planning import Plan, plan
 from lmlab.serve.post import Post
 from lmlab.serve.requests import Completion, LenientCompletion
@@ -71,7 +71,7 @@ BACKLOG = 2**15
 
 TOGETHER = 64
 """Pieces, at most, that are sent to a client at once."""
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Events(StreamingResponse):
@@ -209,6 +209,9 @@ async def _stream(
         yield "data: [DONE]\n\n"
     except APIError as error:
         yield _event(error.body())
+    except Exception as error:
+        log_error(error, f"a stream of {todo.served.name}")
+        yield _event(internal_error(error).body())
 
 
 def _more(fields: dict[str, Any]) -> str:
