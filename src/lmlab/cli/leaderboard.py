@@ -147,7 +147,7 @@ def _below(ranking: Ranking) -> list[str]:
 def _table(ranking: Ranking, width: int) -> Table:
     contest = ranking.contest
     score = contest.words.score
-    title = f"{score[0].upper()}{score[1:]} of held-out text: {contest.better} is better"
+    title = f"{score[0].upper()}{score[1:]} on the test text: {contest.better} is better"
     table = Table(title=title, title_justify="left", box=None)
     own = _own_columns(ranking) if width >= 90 else {}
     bars = width >= 103 + 7 * len(own)

@@ -84,7 +84,9 @@ def score(
     from lmlab.cli.bars import counting
     from lmlab.cli.console import Console
     from lmlab.cli.texts import check_outputs, documents_of, read_documents
+    from lmlab.compare.held_out import make_test_text
     from lmlab.compare.joining import MOST_SHARED, share_trained_on
+    from lmlab.compare.likelihood import choose_scored_part
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scoring import add_scores
     from lmlab.language_model import load
@@ -100,7 +102,7 @@ def score(
         groups.append((name, read_documents(files, documents=how)))
     given = [each for _, group in groups for each in group]
     if held_out:
-        groups.append(("the held-out text", _held_out(run)))
+        groups.append(_held_out(run))
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with counting("scoring") as progress:
@@ -112,6 +114,10 @@ def score(
             model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
             raise ValueError("--learn-weights learns the weights of a mixture: give --mix RUN too")
+        if held_out:
+            name, texts = groups[-1]
+            part = choose_scored_part(model, make_test_text(texts, prompt=None))
+            groups[-1] = (name if part.texts == texts else f"part of {name}", part.texts)
         meter = Meter(place)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
@@ -133,19 +139,21 @@ def score(
         _print_tokens(console, scores, spaced=model.text_tokenizer.lossy)
     if len(scores) > 1:
         _print_table(told, scores)
+    elif held_out:
+        told.print(f"{scores[0][0]}:")
     _print(told, add_scores(found), model, cost, weights=weights)
 
 
-def _held_out(run: Path) -> list[str]:
-    """The documents that a run has never seen; a ValueError where they are not there, or no texts."""
-    from lmlab.run import held_out
+def _held_out(run: Path) -> tuple[str, list[str]]:
+    """The name and the documents of the text that a run has never seen."""
+    from lmlab.run import find_held_out
 
     if not (run / "recipe.json").is_file():
         raise ValueError(f"--held-out: {run} has no recipe.json, which would say what text was held out; give FILE")
-    found = held_out(run)
+    split, found = find_held_out(run)
     if not all(isinstance(each, str) for each in found):
         raise ValueError(f"--held-out: {run} learns from pairs of texts; give them to: lmlab evaluate {run} --source …")
-    return found
+    return f"the {split} text", found
 
 
 def _run_and_weight(given: str) -> tuple[str, float | None]:

@@ -44,7 +44,7 @@ def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
     lead = (
         f"{len(conditions['systems'])} models were trained on the same {parts.size(text['train']['bytes'])} of text, "
         f"each with the same budget of <b>{escape(_spaced(conditions['budget']))}</b>, and were tested on "
-        f"{parts.size(text['test']['bytes'])} of held-out text."
+        f"{parts.size(text['test']['bytes'])} of test text."
     )
     if len(rankings) > 1:
         lead += f" The first ranking is of those that {rankings[0].contest.words.do}."

@@ -93,7 +93,7 @@ def _figures(facts: Facts) -> str:
     if held := facts["held_out"]:
         pseudo = "pseudo-" * held["pseudo"]
         whole = "" if held["bytes"] >= held["of_bytes"] else f" of {parts.size(held['of_bytes'])}"
-        what = f"{pseudo}bits per byte, {parts.size(held['bytes'])}{whole} of {escape(facts['text'])}"
+        what = f"{pseudo}bits per byte on {parts.size(held['bytes'])}{whole} of {escape(facts['text'])}"
         tiles.append((f"{held['bits_per_byte']:.3f}", what + ("; lossy tokenizer" if held["lossy"] else "")))
         if held["perplexity"] is not None:
             tiles.append((f"{held['perplexity']:,.1f}", f"{pseudo}perplexity per token there"))
@@ -117,8 +117,8 @@ def _figures(facts: Facts) -> str:
             "is not comparable with left-to-right models."
         )
     if held and held["lossy"]:
-        notes.append("The tokenizer loses part of the text, so bits per byte flatter the model.")
-    if held and facts["text"] != "held-out text":
+        notes.append("The tokenizer loses part of the text, so bits per byte are too optimistic.")
+    if held and not facts["text"].startswith(("the test", "the validation")):
         notes.append(
             "Samples and scores are of a text that was given for this report. If the model was trained on it, they say "
             "how well it remembers, not how well it predicts."
