@@ -68,6 +68,11 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
 
     task: Any = create_objective(read_json(path / TASK), tokenizer, None)
     task.open(path)
+    if outside := task.outside(path):
+        raise ValueError(
+            f"{path} reads the states of {', '.join(outside)}, and has no copy of them in its folder states; copy the "
+            "whole run, or fine-tune it again"
+        )
     heads = torch.nn.ModuleDict(task.heads(model))
     load_heads(path, heads)
     return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]

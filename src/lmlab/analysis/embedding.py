@@ -20,7 +20,7 @@ from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, pad_rows
 from lmlab.tokenizers.words import find_words
@@ -139,6 +139,7 @@ class Embedder:
             check_carries(model)
             groups = ([i] for i in range(len(rows)))
         for group in groups:
+            check_cancelled()
             tokens, lengths = pad_rows([rows[i].pieces for i in group], device=model.device)
             if self.carry_state:
                 mixed, state = read_on(model, tokens, state, selection)

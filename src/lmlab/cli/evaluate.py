@@ -169,8 +169,7 @@ def _evaluate_task(
         values["trained_on"] = len(seen)
         print(json.dumps(values))
         return
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.cli.scores import tell_value
 
     console = Console(highlight=False, soft_wrap=True)
@@ -212,7 +211,7 @@ def _print(values: dict[str, Any], *, json_: bool) -> None:
 
         print(json.dumps(values))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(

@@ -189,8 +189,9 @@ def _safe(text: str) -> str:
 
 
 def _print_prompt(prompt: str) -> None:
-    from rich.console import Console
     from rich.text import Text
+
+    from lmlab.cli.console import Console
 
     Console(highlight=False, soft_wrap=True).print(Text(_safe(prompt), style="bold"), end="")
 
@@ -216,7 +217,7 @@ def _print(texts: list[str], prompt: str, seed: int, *, json_: bool) -> None:
 
         print(json.dumps({"prompt": prompt, "samples": texts, "seed": seed}, ensure_ascii=False))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False)
     for number, text in enumerate(texts, start=1):

@@ -187,6 +187,10 @@ class Task:
     def open(self, run: Path) -> None:
         """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""
 
+    def outside(self, run: Path) -> list[str]:
+        """The folders outside of its run that the task reads from after `open`: none, mostly."""
+        return []
+
     def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
         """Items with all that is computed once for training; what is needed for it later is kept in the run."""
         return items
