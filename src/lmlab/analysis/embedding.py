@@ -130,7 +130,7 @@ class Embedder:
             raise ValueError(f"batch_tokens = {self.batch_tokens}: give at least 1")
         model, selection = self._network, select_layers(self.layers)
         reads, counted = self.frame.reads, self.frame.has("cls")
-        rows = [row.inputs[reads] for row in self.frame.rows([{"a": document} for document in documents])]
+        rows = [_fill_empty(row.inputs[reads]) for row in self.frame.rows([{"a": each} for each in documents])]
         found: list[Vectors] = [np.zeros(0, np.float32)] * len(rows)
         done, total = 0, sum(len(row.pieces) for row in rows)
         groups = _batches([len(row.pieces) for row in rows], self.batch_tokens)
@@ -217,6 +217,11 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
         group.append(i)
     if group:
         yield group
+
+
+def _fill_empty(row: Framed) -> Framed:
+    """The row, or one token that belongs to no text where it has none, since a network reads at least one."""
+    return row if row.pieces else Framed([0], [""], [-1], row.segments and [0])
 
 
 def _real(rows: Sequence[Framed], *, counted: bool) -> Tensor:
