@@ -38,7 +38,7 @@ from lmlab.tokenizers.words import Text, read_words
 
 STATES = "states"
 """The folder of a run that keeps the language models which it needs."""
-KEPT = ("config.json", "tokenizer.json", "frame.json", MODEL)
+KEPT = ("config.json", "tokenizer.json", "tokenizer_options.json", "frame.json", MODEL)
 BATCH_TOKENS = 4096
 PART = 256
 """Sentences whose states are computed before they are written."""
