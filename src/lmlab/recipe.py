@@ -17,7 +17,7 @@ from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.storage import read_json, write_json
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import TrainConfig
-from lmlab.upgrade import upgrade
+from lmlab.upgrade import upgrade, upgrade_saved
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
@@ -219,7 +219,7 @@ class Record(NamedTuple):
 def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
     """What a run says of itself, with other places of its `texts`."""
     where = run / "recipe.json"
-    values = upgrade(read_json(where))
+    values = upgrade_saved(read_json(where))
     text_sha256, encoder_sha256, origin_sha256 = (values.pop(f"{name}_sha256", None) for name in HASHED)
     changes = [build(Change, each, where=f"{where}: changes") for each in values.pop("changes", [])]
     begun = build(TrainConfig, values["train"], where="train")
@@ -239,7 +239,7 @@ def read_groups(path: Path) -> dict[str, Any]:
 
     Of a run that began with another, those of the model are the ones that differ from the other's.
     """
-    values = upgrade(read_json(path))
+    values = upgrade_saved(read_json(path))
     if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
         raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
     origin = {} if values.get("origin") is None else {"origin": values["origin"]}

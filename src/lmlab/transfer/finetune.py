@@ -16,6 +16,7 @@ from lmlab.data.reading.examples import Labelled
 from lmlab.jobs import Reporter
 from lmlab.own_files import BESIDE, check_not_read, check_place
 from lmlab.storage import read_json
+from lmlab.training.budget import check_epochs
 from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
@@ -124,8 +125,7 @@ def finetune(
     """
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise ValueError(f"seeds = {seeds!r}: give a whole number of 1 or more")
-    if epochs is not None and (isinstance(epochs, bool) or not isinstance(epochs, (int, float)) or epochs <= 0):
-        raise ValueError(f"epochs = {epochs!r}: give a number above 0, or None for the usual one")
+    check_epochs(epochs)
     if columns is not None and not isinstance(columns, Mapping):
         raise ValueError(f"columns = {columns!r}: give a table, for instance {{'a': 'review', 'label': 'stars'}}")
     for name, value in (("run", run), ("examples", examples), ("output", output)):
