@@ -23,6 +23,8 @@ HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
 READ = ("states", "vectors")
 """Settings of an objective that are paths, of runs or of files."""
+UNCOUNTED = (("train", "device"), ("data", "given"))
+"""Settings of which what is learnt does not depend."""
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
 
@@ -232,6 +234,23 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
         data = make_config({**dict(data), "given": None, **texts}).absolute()
     recipe = build(Recipe, {**values, "data": data}, where=str(where))
     return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
+
+
+def name_differences(record: Record, recipe: Recipe) -> list[str]:
+    """The settings in which a recipe differs from that of a run, by name: `train.budget`, `data.text`."""
+    own, wanted = record.recipe.model_dump(), recipe.model_copy(update={"data": recipe.data.absolute()}).model_dump()
+    begun = None if record.begun is None else record.begun.model_dump()
+    found = []
+    for group, value in wanted.items():
+        before = own[group]
+        if group == "train" and value in (before, begun):
+            continue
+        if not isinstance(value, Mapping) or not isinstance(before, Mapping):
+            found += [group] if value != before else []
+            continue
+        names = [name for name in {**before, **value} if (group, name) not in UNCOUNTED]
+        found += [f"{group}.{name}" for name in names if before.get(name) != value.get(name)]
+    return found
 
 
 def read_groups(path: Path) -> dict[str, Any]:

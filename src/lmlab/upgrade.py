@@ -22,6 +22,9 @@ BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
 def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a `recipe.json` or a `conditions.json` of any version, as it is written today."""
     result = upgrade(values)
+    data = result.get("data")
+    if isinstance(data, Mapping) and data.get("kind") == "examples" and "leaks" not in data:
+        result["data"] = {**data, "leaks": "test"}  # as it was until version 0.5
     if isinstance(result.get("train"), Mapping):
         result["train"] = _say_minutes(result["train"])
     if isinstance(result.get("changes"), list):

@@ -225,8 +225,31 @@ def test_layers_are_compared(place: Place, run_command: Callable[..., Any], tmp_
     study = json.loads(said.out)
     assert study["kind"] == "layers"
     rows = [each["layers"] for each in study["results"] if each["how"] == "frozen"]
-    assert rows == ["first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:"]
-    assert len({(tmp_path / "layers" / "trials" / f"bert-frozen-all-seed-0{end}").name for end in rows}) == 6
+    assert rows == ["first", "last", "second-to-last", "sum:all", "concat:all"], "it has two layers, not four"
+    assert len({(tmp_path / "layers" / "trials" / f"bert-frozen-all-seed-0{end}").name for end in rows}) == 5
+    trial = Trial(origin=place.bert)
+    deep = tmp_path / "deep"
+    shutil.copytree(place.bert, deep)
+    config = json.loads((deep / "config.json").read_text())
+    (deep / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "layers": 4}}))
+    assert [each.layers for each in plan_layers(replace(trial, origin=deep), seeds=1)] == list(DECK_LAYERS)
+
+
+@pytest.mark.parametrize("layers", ["concat:-9:", "sum:1:9", "7", "concat:0,5"])
+def test_layers_that_are_not_there_are_refused(
+    layers: str, place: Place, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("good food\n")
+    has = "this model has the layers 0 (embeddings) to 2"
+    options = ("--how", "frozen", "--layers", layers, "--alone", "-o", "frozen", *QUICK)
+    said = run_command("finetune", str(place.bert), str(place.reviews), *options)
+    assert said.code == 2
+    assert has in said.err
+    assert not (tmp_path / "frozen").exists()
+    said = run_command("embed", str(place.bert), "texts.txt", "--layers", layers, "-o", "vectors.npy")
+    assert said.code == 2
+    assert has in said.err
+    assert not (tmp_path / "vectors.npy").exists()
 
 
 def test_the_mix_is_told(place: Place, tmp_path: Path) -> None:

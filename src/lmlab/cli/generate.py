@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, is_stream, text_of
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -77,9 +77,8 @@ def generate(
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
-    check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
-    if prompt == "-":
-        prompt = sys.stdin.read()
+    check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)
+    prompt = text_of(prompt)
     writer = load(run, device=choose_device(device)).writer
     common: dict[str, Any] = {
         "sampling": Sampling(

@@ -134,5 +134,7 @@ def _explain_unit(text: str, number: str, unit: str) -> str:
         )
     if unit in PREFIXES:
         what = f"a number and {unit}" if unit else "a number alone"
-        return f"budget {text!r} is {what}: say of what, for instance {number}{unit}tokens or {number}{unit}steps; {HOW}"
+        return (
+            f"budget {text!r} is {what}: say of what, for instance {number}{unit}tokens or {number}{unit}steps; {HOW}"
+        )
     return f"budget {text!r} is not understood; {HOW}"

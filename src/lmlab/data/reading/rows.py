@@ -15,6 +15,7 @@ from lmlab.data.reading.values import (
     DECIMAL_COMMA,
     LARGEST_SCORE,
     MISSING,
+    THOUSANDS,
     are_classes,
     are_mostly_numbers,
     as_number,
@@ -201,8 +202,11 @@ class RowReader(Reader):
         what = f"larger than {LARGEST_SCORE:g}" if large else "not numbers"
         shown = ", ".join(f"line {line} {shorten(value, 20)}" for line, value in bad[:SHOWN_BAD])
         more = f" and {len(bad) - SHOWN_BAD} more" if len(bad) > SHOWN_BAD else ""
-        comma = any(DECIMAL_COMMA.fullmatch(value) for _, value in bad)
-        point = " (write decimals with a point, without separators of thousands)" if comma else ""
+        comma = next((value for _, value in bad if DECIMAL_COMMA.fullmatch(value)), None)
+        point = ""
+        if comma is not None:
+            other = f" or {comma.replace(',', '')}" if THOUSANDS.fullmatch(comma) else ""
+            point = f" ({comma} may be {comma.replace(',', '.')}{other}: write it without a comma)"
         return (
             f"{source}: {len(bad):,} of {total:,} values in {self.columns['label']} are {what}: {shown}{more}; correct "
             f"them{point}, leave these rows out with --drop-bad-labels, or give --task classification"
