@@ -65,7 +65,7 @@ def prompt(
 
     template = find_template(task)
     numbers = _numbers(shots)
-    with spooled(str(data)) as file, spooled(str(test)) as held_out:
+    with spooled(str(data)) as file, spooled(str(test or "")) as held_out:
         items = read_items(template, file, test=None if test is None else held_out, seed=seed)
     lm = load(run, device=choose_device(device))
     with counting("asking") as progress:
@@ -81,8 +81,8 @@ def prompt(
     _warn(asked, lm.writer.model.window)
     if asked.repeated and max(numbers):
         print(
-            f"note: {asked.repeated:,} of {len(items.pool):,} examples are items to answer, too; none was shown before "
-            "itself",
+            f"note: {asked.repeated:,} of {len(items.pool):,} examples have the text of an item to answer; none was "
+            "shown before that item",
             file=sys.stderr,
         )
     if json_:

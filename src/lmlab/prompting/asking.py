@@ -103,8 +103,8 @@ def ask(
         else:
             found.append(_write(lm, template, asked, prompts, count, fitting, tell))
         done += len(asked)
-    contents, own = {item.content for item in asked}, set(map(id, asked))
-    repeated = sum(each.content in contents and id(each) not in own for each in items.pool)
+    contents, own = Counter(item.content for item in asked), set(map(id, asked))
+    repeated = sum(contents[each.content] > (id(each) in own) for each in items.pool)
     majority = _majority(template, asked, items.pool)
     return Asked(answers=found, majority=majority, items=len(asked), repeated=repeated)
 

@@ -251,8 +251,8 @@ def find_finished(trial: Trial, data: TaskData, path: Path, *, seeds: int, alone
         changed = ["seeds"]
     if changed:
         raise ValueError(
-            f"{path} holds a run with other settings ({', '.join(changed)}): replace it with --overwrite, or choose "
-            "another -o"
+            f"{path} holds a run with other settings ({', '.join(changed)}): go on with it as it was "
+            f"(lmlab finetune --resume {path}), replace it with --overwrite, or choose another -o"
         )
     pair = data.labelled.train[0].b is not None
     return Finetuned(path, study, pair, trained=False) if planned == done else None

@@ -67,12 +67,7 @@ class Check:
         said += self._label_lines()
         if repeated := {name: number for name, number in self.duplicates.items() if number}:
             said.append(f"duplicates: {_listed(repeated, 'within')}")
-        said += [
-            f"leaks: {number:,} of {self.examples[name]:,} examples of {name} also occur in {_seen_in(name)}, and are "
-            f"scored all the same; --leaks train removes them from {_seen_in(name)}"
-            for name, number in self.leaks.items()
-            if number
-        ]
+        said += [self._describe_leaks(name, number) for name, number in self.leaks.items() if number]
         if self.noisy:
             said.append(
                 f"label noise: {self.noisy:,} text{'s' * (self.noisy != 1)} with two labels, as {self.noisy_example}"
@@ -85,10 +80,15 @@ class Check:
         """A ValueError where examples that were to be held out are all trained on."""
         for name, number in self.leaks.items():
             if number and number == self.examples[name]:
-                raise ValueError(
-                    f"all {number:,} examples of {name} occur in {_seen_in(name)}, too, so a score on them says "
-                    "nothing; give others, or leave them out"
-                )
+                raise ValueError(f"{self._describe_leaks(name, number)}; give others, or leave them out")
+
+    def _describe_leaks(self, name: str, number: int) -> str:
+        if number == self.examples[name]:
+            return f"leaks: all {number:,} examples of {name} occur in {_seen_in(name)}, too: a score says nothing"
+        return (
+            f"leaks: {number:,} of {self.examples[name]:,} examples of {name} also occur in {_seen_in(name)}, and are "
+            f"scored all the same; --leaks train removes them from {_seen_in(name)}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """All that was found, for JSON."""
