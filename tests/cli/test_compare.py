@@ -37,7 +37,11 @@ def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
         ["compare", "--resume", "compared"],
         ["compare", "--resume", "-o", "compared"],
     ):
-        assert lmlab(*again).code == 0
+        shown = lmlab(*again)
+        assert shown.code == 0
+        assert shown.out == first.out
+        assert "compared was finished already with the same settings: nothing was trained" in shown.err
+    assert "finished already" not in first.err
     assert (tmp_path / "compared" / "bow" / "model.safetensors").stat().st_mtime_ns == stamp
     trained = lmlab("train", "ngram", "book.txt", "-o", "runs/mine", "--tokenizer", "bytes")
     assert trained.code == 0, trained.err

@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 import math
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ import pytest
 import torch
 
 from lmlab.checkpoint import load_model
+from lmlab.config import apply_settings
 from lmlab.data.batches.loaders import Streams, Windows
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
-from lmlab.recipe import make_recipe
+from lmlab.recipe import make_recipe, read_groups, read_record
 from lmlab.run import resume, start
 from lmlab.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
 from lmlab.training.budget import Budget, parse_budget
@@ -73,6 +75,67 @@ def test_other_budgets_are_refused_with_examples(written: str) -> None:
     with pytest.raises(ValueError, match=r"budget") as error:
         parse_budget(written)
     assert "buys nothing" in str(error.value) or "5Mtokens" in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("written", "named"),
+    [
+        ("5M", ("5min", "5Mtokens")),
+        ("2.5 M", ("2.5min", "2.5Mtokens")),
+        ("5k", ("5ktokens", "5ksteps")),
+        ("3B", ("3Btokens",)),
+        ("10", ("10tokens", "10steps")),
+    ],
+)
+def test_an_ambiguous_budget_is_refused_and_both_spellings_are_named(written: str, named: tuple[str, ...]) -> None:
+    with pytest.raises(ValueError, match=f"budget {written!r}") as error:
+        parse_budget(written)
+    assert all(each in str(error.value) for each in named)
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        *("1e400steps", "infsteps", "inf", "nan", "nansteps", "-infs", "1e308steps", "1e308", "1e308flops", "1e308min"),
+        *("-5min", "0s", "0tokens", "1e-400s"),
+    ],
+)
+def test_a_budget_that_is_no_amount_is_a_clear_error_wherever_it_is_written(written: str, text: Path) -> None:
+    with pytest.raises(ValueError, match="budget") as error:
+        parse_budget(written)
+    assert "write a time (90s, 10min, 2h)" in str(error.value)
+    values = {"data": {"text": [str(text)]}, "model": {"kind": "nplm", "size": "tiny"}}
+    for groups in (
+        {**values, "train": {"budget": written}},
+        apply_settings(values, [f"train.budget={written}"]),
+        {**values, "train": tomllib.loads(f"budget = '{written}'")},
+    ):
+        with pytest.raises(ValueError, match=r"train.budget = .*write a time"):
+            make_recipe(groups)
+
+
+@pytest.mark.parametrize("value", [5, 5.5, float("inf"), float("nan"), True, None, ["5min"]])
+def test_a_budget_that_is_no_text_is_refused_with_examples(value: object) -> None:
+    with pytest.raises(ValueError, match=r"budget .* is not understood; write a time"):
+        TrainConfig(budget=value)  # type: ignore[arg-type]
+
+
+def test_a_budget_that_pays_for_uncountable_steps_is_refused() -> None:
+    with pytest.raises(ValueError, match="more than can be counted"):
+        Budget(1e30, "flops").steps(units_per_step={}, steps_per_epoch=1, flops_per_step=1.0)
+
+
+def test_a_saved_run_whose_budget_was_a_bare_m_goes_on_as_minutes(text: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    start(recipe(text), run)
+    saved = json.loads((run / "recipe.json").read_text())
+    saved["train"]["budget"] = "5M"
+    saved["changes"] = [{"step": 3, "train": {"budget": "1.5M"}}]
+    (run / "recipe.json").write_text(json.dumps(saved))
+    record = read_record(run)
+    assert record.begun is not None
+    assert (record.begun.budget, record.recipe.train.budget) == ("5min", "1.5min")
+    assert read_groups(run / "recipe.json")["train"]["budget"] == "5min"
 
 
 def test_a_budget_never_buys_more_than_it_states() -> None:

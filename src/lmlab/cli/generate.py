@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary
+from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary, is_stream, text_of
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -99,10 +99,9 @@ def generate(
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
-    check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
+    check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)
     _check_chat(chat, system, beams, boundary)
-    if prompt == "-":
-        prompt = sys.stdin.read()
+    prompt = text_of(prompt)
     lm = choose_boundary(load(run, device=choose_device(device)), boundary)
     common: dict[str, Any] = {
         "sampling": Sampling(
