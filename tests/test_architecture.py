@@ -200,7 +200,18 @@ LAYERS = {
         "tasks",
         "language_model",
     },
-    "report": {"units", "models", "tokenizers", "storage", "costs", "recipe", "run", "language_model", "compare"},
+    "report": {
+        "units",
+        "progress",
+        "models",
+        "tokenizers",
+        "storage",
+        "costs",
+        "recipe",
+        "run",
+        "language_model",
+        "compare",
+    },
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 

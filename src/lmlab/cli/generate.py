@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
+from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ def generate(
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same text.")] = 0,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -69,18 +70,23 @@ def generate(
 
       lmlab generate runs/book "The" --tokens 12 --beams 3 --trace search.html
 
-    It ends after --tokens, before a --stop string, or where the model ends the document.
+    It ends after --tokens, before a --stop string, or where the model ends the document. Runs trained by lmlab read the
+    boundary token before a prompt; imported ones read what their own tokenizer puts there.
     """
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
+    from lmlab.tokenizers.boundary import describe_boundary
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
     check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
     if prompt == "-":
         prompt = sys.stdin.read()
-    writer = load(run, device=choose_device(device)).writer
+    model = choose_boundary(load(run, device=choose_device(device)), boundary)
+    writer = model.writer
+    if boundary is not None or not (run / "recipe.json").is_file():
+        print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
     common: dict[str, Any] = {
         "sampling": Sampling(
             temperature=temperature,
