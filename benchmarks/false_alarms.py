@@ -149,9 +149,7 @@ def main() -> None:
 def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
     """False alarms and power against the number of seeds."""
     of_systems = {each: found for each, found in rates.items() if not each.of_models}
-    lines = {
-        f"{variances}, {documents} docs": (documents, variances) for documents in DOCUMENTS for variances in RATIOS
-    }
+    lines = {f"{documents}, {variances}": (documents, variances) for documents in DOCUMENTS for variances in RATIOS}
     series = [
         Series(name, colour, [(each.seeds, 100 * found.alarm) for each, found in of_systems.items()
                               if each.seeds > 1 and (each.documents, each.variances) == line])
@@ -163,7 +161,13 @@ def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
         Series("until 0.5", PALETTE[4], before),
         Series("5%", PALETTE[9], [(SEEDS[1], 5.0)], level=True),
     ]
-    yield Chart("false-alarms", "False alarms of equal systems", "seeds of each system", "% false alarms", series)
+    yield Chart(
+        "false-alarms",
+        "False alarms of equal systems",
+        "seeds of each system",
+        "% false alarms (documents, seed variances)",
+        series,
+    )
     power = [
         Series(f"{true:.0%}, {documents} docs", colour, [
             (each.seeds, 100 * found[-len(TRUE) + number]) for each, found in rates.items()

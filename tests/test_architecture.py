@@ -168,6 +168,7 @@ LAYERS = {
     "studio": {
         "names",
         "bits",
+        "progress",
         "config",
         "units",
         "pages",
@@ -183,6 +184,8 @@ LAYERS = {
         "analysis",
         "language_model",
         "own_files",
+        "recipe",
+        "jobs",
         "run",
         "serve",
     },

@@ -19,6 +19,7 @@ OWN = {
         "source_tokenizer.json",
         "source_tokenizer_options.json",
         "frame.json",
+        "chat.json",
         "recipe.json",
         "task.json",
         "manifest.json",

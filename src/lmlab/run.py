@@ -269,6 +269,10 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
             f"{path} learns from {', '.join(missing)}, which is not there any more; "
             f"say where it is now: lmlab train --resume {shlex.quote(str(path))} {option}"
         )
+    if pipes := recipe.data.irregular():
+        raise ValueError(
+            f"{path} learns from {', '.join(pipes)}, which is a pipe or a device now; give the text as a regular file"
+        )
     roles = _roles(recipe)
     specs = recipe.tokenizer
     tokenizer, source = load_tokenizer(path, needed=specs.spec is not None), load_source_tokenizer(path)

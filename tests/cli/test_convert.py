@@ -100,8 +100,8 @@ def imported(run_command, tmp_path: Path):
 
     engine = hf.Tokenizer(models.BPE())
     engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
-    engine.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=90, special_tokens=["<|endoftext|>"]))
-    names = {"bos_token": "<|endoftext|>", "eos_token": "<|endoftext|>"}
+    engine.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=90, special_tokens=["<stop>"]))
+    names = {"bos_token": "<stop>", "eos_token": "<stop>"}
     transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path / "hf")
     torch.manual_seed(0)
     size = {"n_embd": 24, "n_head": 3, "n_layer": 1, "n_positions": 64, "initializer_range": 0.5}
@@ -112,16 +112,14 @@ def imported(run_command, tmp_path: Path):
 
 def test_what_stands_before_a_text_is_told_and_can_be_chosen(imported, tmp_path: Path) -> None:
     said = imported("convert", "hf", "run")
-    line = "boundary: nothing is put before a text (--boundary puts <|endoftext|> there)"
+    line = "boundary: nothing is put before a text (--boundary puts <stop> there)"
     assert said.out == f"wrote run {line}"
 
     texts = {}
     for option in ([], ["--no-boundary"], ["--boundary"]):
         said = imported("generate", "run", "The planet", "--temperature", "0", "--json", *option)
         texts[tuple(option)] = json.loads(said.out)["samples"]
-        assert said.err.startswith(
-            "boundary: nothing" if option != ["--boundary"] else "boundary: <|endoftext|> is put"
-        )
+        assert said.err.startswith("boundary: nothing" if option != ["--boundary"] else "boundary: <stop> is put")
     assert texts[()] == texts["--no-boundary",] != texts["--boundary",]
 
     plain, without, put = (
@@ -144,3 +142,18 @@ def test_a_boundary_is_no_option_of_other_models(lmlab, tmp_path: Path) -> None:
     assert said.code == 2
     assert "leave the option out" in said.err
     assert said.err.count("\n") == 0
+
+
+def test_a_run_that_learns_from_an_imported_one_splits_special_tokens(imported, tmp_path: Path) -> None:
+    """Its boundary is that of the imported run, and text that it learns from never becomes one."""
+    import lmlab
+
+    (tmp_path / "book.txt").write_text(TEXT + "a<stop>b")
+    assert imported("convert", "hf", "run").code == 0
+    said = imported("train", "gpt2", "book.txt", "-o", "more", "--from", "run", "--budget", "1steps")
+    assert said.code == 0, said.err
+    origin, more = (lmlab.load(tmp_path / name).text_tokenizer for name in ("run", "more"))
+    assert more.boundary == origin.boundary == 0
+    assert more.vocabulary == origin.vocabulary
+    assert 0 in origin.encode("a<stop>b")
+    assert 0 not in more.encode("a<stop>b")

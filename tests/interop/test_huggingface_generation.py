@@ -21,6 +21,7 @@ import lmlab
 from lmlab.decoding.sampling import Sampling
 from lmlab.interop.huggingface import export_run, import_run
 from lmlab.language_model import LanguageModel
+from lmlab.storage import write_manifest
 from stories import read_stories, read_vocabulary
 
 PROMPTS = ["The planet Mars", "so does Venus.\n The sun", " round  the é 17", "foo bar <tool>Mars", "a<|endoftext|>b"]
@@ -232,6 +233,75 @@ def test_tokens_survive_the_way_there_and_back(name: str, tmp_path: Path) -> Non
         assert written_here(lmlab.load(tmp_path / "back"), prompt) == written_there(reference, tokenizer, prompt)
     for name in ("tokenizer.json", "tokenizer_options.json", "frame.json", "model.safetensors"):
         assert (tmp_path / "back" / name).read_bytes() == (tmp_path / "run" / name).read_bytes(), name
+
+
+def test_runs_that_earlier_versions_imported_are_read_as_before(tmp_path: Path) -> None:
+    """They have no frame and no options of the tokenizer: the boundary before every text, special tokens split."""
+    tokenizer = plain_gpt2()
+    import_run(save(tmp_path / "hf", make_reference("gpt2", tokenizer), tokenizer), tmp_path / "run")
+    for name in ("frame.json", "tokenizer_options.json"):
+        (tmp_path / "run" / name).unlink()
+    write_manifest(tmp_path / "run")
+    model = lmlab.load(tmp_path / "run")
+    assert model.frame.row(a=[5])["tokens"] == [tokenizer.eos_token_id, 5]
+    assert tokenizer.eos_token_id not in model.text_tokenizer.encode(f"a{END}b")
+    assert model.generate("The planet", tokens=5) is not None
+
+
+def test_a_tokenizer_that_names_no_special_token_still_continues_a_prompt(tmp_path: Path) -> None:
+    """No token is read that the model was not trained with: an empty prompt is an error."""
+    tokenizer = fast(byte_level(280, []))
+    reference = make_reference("gpt2", tokenizer)
+    import_run(save(tmp_path / "hf", reference, tokenizer), tmp_path / "run")
+    model = lmlab.load(tmp_path / "run")
+    for prompt in PROMPTS[:3]:
+        assert written_here(model, prompt) == written_there(reference, tokenizer, prompt)
+    with pytest.raises(ValueError, match="no token begins a text"):
+        model.generate("")
+    with pytest.raises(ValueError, match="no token begins a text"):
+        model.score("The planet")
+
+
+@pytest.mark.parametrize("files", ["added_tokens.json", "tokenizer_config.json"])
+def test_old_folders_keep_added_tokens_in_a_file_of_their_own(files: str, tmp_path: Path) -> None:
+    folder = tmp_path / "hf"
+    tokenizer = plain_gpt2()
+    save(folder, make_reference("gpt2", tokenizer), tokenizer)
+    content = json.loads((folder / "tokenizer.json").read_text())["model"]
+    (folder / "tokenizer.json").unlink()
+    (folder / "vocab.json").write_text(json.dumps(content["vocab"]))
+    (folder / "merges.txt").write_text("#version: 0.2\n" + "\n".join(" ".join(pair) for pair in content["merges"]))
+    size = len(content["vocab"])
+    names = {"bos_token": END, "eos_token": END, "additional_special_tokens": ["<|user|>"]}
+    added = {"foo bar": size, "<|user|>": size + 1}
+    if files == "added_tokens.json":
+        (folder / files).write_text(json.dumps(added))
+    else:
+        names["added_tokens_decoder"] = {  # type: ignore[assignment]
+            str(number): {"content": name, "special": name.startswith("<"), "normalized": name[0] != "<"}
+            for name, number in added.items()
+        }
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "GPT2Tokenizer", **names}))
+    import_run(folder, tmp_path / "run")
+    ours = lmlab.load(tmp_path / "run").text_tokenizer
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    for text in ("a foo bar<|user|>b", f"the{END}planet"):
+        assert ours.encode(text) == theirs(text)["input_ids"]
+    assert size in ours.encode("a foo bar<|user|>b")
+
+
+def test_vectors_are_theirs_and_an_empty_text_has_none(tmp_path: Path) -> None:
+    tokenizer = plain_gpt2()
+    reference = make_reference("gpt2", tokenizer)
+    import_run(save(tmp_path / "hf", reference, tokenizer), tmp_path / "run")
+    model = lmlab.load(tmp_path / "run")
+    given = tokenizer("The planet Mars", return_tensors="pt")["input_ids"]
+    with torch.inference_mode():
+        vectors = reference.transformer(given).last_hidden_state[0]
+    empty, full = model.embed(["", "The planet Mars"])
+    assert len(empty.vectors) == 0
+    assert full.vectors == pytest.approx(vectors.numpy(), abs=1e-4)
+    assert not model.embed([""], pool="mean").any()
 
 
 def save_stories(folder: Path, source: Path, *, around: bool) -> Any:

@@ -1,4 +1,4 @@
-"""A quick version of benchmarks/false_alarms.py: equal systems seldom differ significantly, intervals cover the truth."""
+"""A quick version of benchmarks/false_alarms.py: false alarms are rare, intervals cover the truth."""
 
 from __future__ import annotations
 

@@ -44,6 +44,9 @@ class Letters:
     def decode(self, ids: Sequence[int]) -> str:
         return "".join(chr(ord("0") + token) for token in ids)
 
+    def bytes_of(self, token: int) -> bytes | None:
+        return None
+
 
 def make(name: str) -> Any:
     if name == "mixture":

@@ -60,6 +60,16 @@ def test_embeddings(server: Running) -> None:
         client.embeddings.create(model="bert", input="the cat " * 100)
 
 
+def test_no_embeddings_of_an_empty_list(server: Running) -> None:
+    answer = serving.post(f"{server.address}/v1/embeddings", json={"model": "gpt2", "input": []})
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert (error["type"], error["param"]) == ("invalid_request_error", "input")
+    assert "the list is empty" in error["message"]
+    found = post(server, "/v1/embeddings", model="gpt2", input="")
+    assert len(found["data"]) == 1
+
+
 def test_fill(server: Running) -> None:
     found = post(server, "/v1/fill", model="bert", text="the [MASK] sat on the [MASK]", top=3)
     expected = server.lm("bert").fill("the [MASK] sat on the [MASK]", top=3)
@@ -84,7 +94,8 @@ def test_translate(server: Running) -> None:
 
 def test_predict() -> None:
     tokenizer = toy_tokenizer()
-    model, task = toy_model("gpt2", tokenizer), toy_task("classification", load_class("gpt2"), tokenizer=tokenizer)
+    model = toy_model("gpt2", tokenizer)
+    task = toy_task("classification", load_class("gpt2"), tokenizer=tokenizer, window=48)
     predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))  # type: ignore[arg-type]
     lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
     with serving.serving({"stars": lm}) as server:
@@ -94,6 +105,15 @@ def test_predict() -> None:
         assert set(found["data"][0]["scores"]) == {"pos", "neg"}
         wrong = serving.post(f"{server.address}/v1/predict", json={"input": {"text": ["a", "b"]}})
         assert wrong.status_code == 400
+        assert "warnings" not in found
+        long = post(server, "/v1/predict", model="stars", input=[texts[0], f"{texts[0]} " * 2000])
+        assert "left_out" not in long["data"][0]
+        window, length = task.frame.window, len(tokenizer.encode(f"{texts[0]} " * 2000))
+        around = task.frame.overhead(task.frame.reads, "a")
+        assert window is not None
+        assert long["data"][1]["left_out"] == length + around - window
+        (note,) = long["warnings"]
+        assert note.startswith(f"1 of 2 texts were truncated: they are longer than the {window} tokens")
 
 
 def test_sentences_are_tagged() -> None:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from lmlab.config import build
+from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.reading.examples import Answer, Example
 from lmlab.metrics.classification import Accuracy, Matthews
 from lmlab.metrics.measures import measures_for
@@ -315,6 +316,13 @@ def test_a_missing_file_is_named(stars: Finetuned, tmp_path: Path) -> None:
     (tmp_path / "broken").write_text("[1]\n{")
     found = compare_results("run", [(kept[1][0], tmp_path / "broken")], {"accuracy": Accuracy()}, task="choice")
     assert found.untested == ["b full"]
+
+
+def test_a_command_knows_every_setting_of_the_examples() -> None:
+    """Whoever adds one says what the option is that `format_command` writes, or why there is none."""
+    written = {"examples", "valid", "test", "select", "task", "columns"}
+    chosen_by_the_trial, without_option = {"take", "draw"}, {"kind", "split", "given"}
+    assert set(ExamplesConfig.model_fields) == written | chosen_by_the_trial | without_option
 
 
 def test_steps_and_rate_stand_beside_the_rows(stars: Finetuned) -> None:

@@ -27,6 +27,7 @@ from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import ColouredText, Figure
 from lmlab.pages.inspection import Table
+from lmlab.progress import check_cancelled
 
 Activations = NDArray[np.float32]
 NEURONS = "neurons"
@@ -97,6 +98,7 @@ def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     places = list(dict.fromkeys(part.place for part in chosen))
     seen: dict[str, list[list[Tensor]]] = {place: [] for place in places}  # apart for each time that a pass comes by
     for run, kept in _segments(model, ids):
+        check_cancelled()
         with watching(network, *places) as found:
             run()
         for place in places:

@@ -20,7 +20,7 @@ from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, pad_rows
 from lmlab.tokenizers.words import find_words
@@ -130,7 +130,7 @@ class Embedder:
             raise ValueError(f"batch_tokens = {self.batch_tokens}: give at least 1")
         model, selection = self._network, select_layers(self.layers)
         reads, counted = self.frame.reads, self.frame.has("cls")
-        rows = [row.inputs[reads] for row in self.frame.rows([{"a": document} for document in documents])]
+        rows = [_fill_empty(row.inputs[reads]) for row in self.frame.rows([{"a": each} for each in documents])]
         found: list[Vectors] = [np.zeros(0, np.float32)] * len(rows)
         done, total = 0, sum(len(row.pieces) for row in rows)
         groups = _batches([len(row.pieces) for row in rows], self.batch_tokens)
@@ -139,6 +139,7 @@ class Embedder:
             check_carries(model)
             groups = ([i] for i in range(len(rows)))
         for group in groups:
+            check_cancelled()
             tokens, lengths = pad_rows([rows[i].pieces for i in group], device=model.device)
             if self.carry_state:
                 mixed, state = read_on(model, tokens, state, selection)
@@ -216,6 +217,11 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
         group.append(i)
     if group:
         yield group
+
+
+def _fill_empty(row: Framed) -> Framed:
+    """The row, or one token that belongs to no text where it has none, since a network reads at least one."""
+    return row if row.pieces else Framed([0], [""], [-1], row.segments and [0])
 
 
 def _real(rows: Sequence[Framed], *, counted: bool) -> Tensor:

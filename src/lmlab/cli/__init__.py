@@ -47,7 +47,9 @@ def _end_at_once() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    from lmlab.names import printable
+
+    print(f"warning: {printable(str(message))}", file=sys.stderr)
 
 
 def __getattr__(name: str) -> Any:

@@ -345,8 +345,7 @@ def _add(runs: list[Path], folder: Path, *, csv: bool) -> Published:
 
 
 def _report(done: Published) -> None:
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.cli.leaderboard import show
     from lmlab.compare.leaderboard import read_rankings
 

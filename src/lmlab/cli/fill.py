@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.decoding.filling import Filled
 
 
@@ -65,7 +64,7 @@ def fill(
 
         print(json.dumps(_as_dict(found), ensure_ascii=False))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False)
     if found.by_generator:

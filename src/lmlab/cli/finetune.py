@@ -339,8 +339,7 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
     if json_:
         print(study.model_dump_json())
         return
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.cli.scores import score_table, tell_mixes
     from lmlab.pages.verdict import tell_beside, tell_headline
 

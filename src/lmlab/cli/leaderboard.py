@@ -6,11 +6,11 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from lmlab.cli.console import Console
 from lmlab.compare.contests import contest_of
 from lmlab.compare.leaderboard import Board, headline, read_rankings, tell_groups, verdict
 from lmlab.compare.notes import ADDED, tell_basis, write_caveats

@@ -12,8 +12,7 @@ import typer
 from lmlab.cli.texts import BOUNDARY
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.decoding.scoring import Score
     from lmlab.language_model import LanguageModel
     from lmlab.progress import ReportProgress
@@ -85,9 +84,8 @@ def score(
     Bits per byte compare any two models on the same text, perplexity per token only models with the same tokenizer.
     A score on text that the model was trained on says little; you are warned where that can be seen.
     """
-    from rich.console import Console
-
     from lmlab.cli.bars import counting
+    from lmlab.cli.console import Console
     from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
     from lmlab.compare.held_out import make_test_text
     from lmlab.compare.joining import MOST_SHARED, share_trained_on

@@ -31,8 +31,9 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     least are left out; no number is cut or broken.
     """
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from lmlab.cli.console import Console
 
     rows = study.table
     first = study.results[0]

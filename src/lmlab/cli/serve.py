@@ -78,8 +78,7 @@ def serve(
             f"several runs are named {printable(', '.join(twice))}: a run's id is its name; rename a folder"
         )
 
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.language_model import load
     from lmlab.serve.app import make_app
     from lmlab.serve.served import Limits, Runs, serve_run

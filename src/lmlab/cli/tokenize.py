@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
+    from lmlab.cli.console import Console
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.inspecting import Cutting, Token
 
@@ -62,7 +62,7 @@ def tokenize(
         for name, cutting in cuttings:
             print(json.dumps({"name": name, **cutting.as_dict()}, ensure_ascii=False))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False)
     if len(cuttings) == 1:

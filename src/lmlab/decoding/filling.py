@@ -19,7 +19,7 @@ from torch import Tensor
 from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import Filler
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -210,6 +210,7 @@ class _Blanks:
         return left[every, chosen], scores[every, chosen]
 
     def _read(self, rows: Tensor, at: Tensor) -> Tensor:
+        check_cancelled()
         hidden = self.model.read(tokens=rows, at=at)
         self.done += 1
         if self.progress is not None:

@@ -21,7 +21,7 @@ from lmlab.bits import bits_per_byte
 from lmlab.decoding.mixture import Mixture
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import reorder_state
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.frames import pad_rows
 
 Nats = NDArray[np.float64]
@@ -209,6 +209,7 @@ class _Counter:
         self.done, self.total, self.progress = 0, total, progress
 
     def add(self, tokens: int) -> None:
+        check_cancelled()
         self.done += tokens
         if self.progress is not None:
             self.progress(self.done, self.total)

@@ -42,6 +42,8 @@ class Continuation:
     number: int = 0
     """Which of the texts with this seed it is."""
     boundary: int | None = None
+    ends: frozenset[int] = frozenset()
+    """Further tokens at which the text ends: of a chat, that which ends a message."""
     stop: Sequence[str] = ()
     top: int | None = None
     """How many of the most probable tokens are told with each token; None where not even its own surprisal is."""
@@ -92,6 +94,6 @@ class Continuation:
 
 
 def _ended(text: Continuation, token: int) -> Ended:
-    if token == text.boundary:
+    if token == text.boundary or token in text.ends:
         return "boundary"
     return "length" if text.written >= text.tokens else ""

@@ -7,12 +7,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lmlab.decoding.sampling import Sampling
+from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writing import Writer
 from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError, checking
-from lmlab.serve.requests import Completion, Prompt
+from lmlab.serve.requests import ChatCompletion, Completion, Prompt
 from lmlab.serve.served import Served
 from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
+from lmlab.tokenizers.chat_template import ChatTemplateError
 
 MOST_TOLD = 2**20
 """Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
@@ -20,7 +22,11 @@ MOST_TOLD = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class PromptText:
-    """A prompt as it was given back: its tokens and its text."""
+    """A prompt as it was given back: its tokens and its text.
+
+    Where tokens end in the middle of a character, the text does not have it: the text that continues them begins with
+    it.
+    """
 
     ids: list[int]
     text: str
@@ -98,6 +104,7 @@ class Plan:
                         tell=lambda piece, number=number: tell(number, piece),  # type: ignore[misc]
                         number=sample,
                         boundary=self.writer.end,
+                        ends=self.writer.ends,
                         stop=self.stop,
                         top=0 if self.logprobs is None and self.best_of > self.n else self.logprobs,
                         prompt_top=self.prompt_top if sample == 0 else None,
@@ -177,6 +184,27 @@ def _check_opening(writer: Writer) -> None:
         raise APIError(f"prompt: {error}", param="prompt") from None
 
 
+def plan_chat(body: ChatCompletion, served: Served) -> Plan:
+    """The same for a request for the next message of a conversation: its rendered text is the prompt."""
+    chat = served.chat_writer()
+    try:
+        ids = chat.encode([message.plain() for message in body.messages])
+    except ChatTemplateError as error:
+        raise APIError(f"messages: {error}", param="messages") from None
+    except ValueError as error:
+        raise APIError(f"messages: {error}", param="messages", code="context_length_exceeded") from None
+    limits = served.limits
+    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if most is not None and most > limits.tokens:
+        raise APIError(f"max_tokens = {most}: this server writes at most {limits.tokens}", param="max_tokens")
+    same = {name: getattr(body, name) for name in Completion.model_fields if name in ChatCompletion.model_fields}
+    told = {"logprobs": (body.top_logprobs or 0) if body.logprobs else None}
+    length = chat.room(ids, limits.tokens if most is None else most)
+    completion = Completion.model_construct(**{**same, **told, "prompt": ids, "max_tokens": length})
+    planned = plan(completion, served)
+    return replace(planned, writer=chat.writer, stop=[*planned.stop, *chat.end_of_turn.strings])
+
+
 def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int, best_of: int) -> None:
     """Refuse what would fill the memory with log-probabilities, of written tokens and of those that are given back."""
     read = sum(len(prompt.ids) for prompt in prompts)
@@ -210,7 +238,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
             found.append(PromptText(ids=ids, text=each))
         else:
             ids = served.take(each, param)
-            found.append(PromptText(ids=ids, text=decode(ids, served, param)))
+            found.append(PromptText(ids=ids, text=decode_whole(ids, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -230,6 +258,12 @@ def decode(ids: Sequence[int], served: Served, param: str) -> str:
     """The text of tokens; a 400 that names the field where one of them has none."""
     with checking(param):
         return served.lm.text_tokenizer.decode(ids)
+
+
+def decode_whole(ids: Sequence[int], served: Served, param: str) -> str:
+    """The same without a character in whose middle the tokens end."""
+    text = decode(ids, served, param)
+    return split_unfinished(served.lm.text_tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:

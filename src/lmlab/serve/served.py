@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from lmlab.decoding.chatting import ChatWriter
 from lmlab.decoding.writing import Writer
 from lmlab.language_model import LanguageModel
 from lmlab.models import name_of
@@ -54,6 +55,7 @@ class Served:
     @cached_property
     def abilities(self) -> list[str]:
         found = [name for name, each in ABILITIES.items() if ability(self.lm.model, each.kind) is not None]
+        found += ["chat"] if self.lm.chat_template is not None else []
         return found + (["task"] if self.lm.own_predictor is not None else [])
 
     @cached_property
@@ -122,6 +124,17 @@ class Served:
                 code="unsupported",
             )
         return self.writing
+
+    def chat_writer(self) -> ChatWriter:
+        """The role that answers messages; an error that names the route for texts, where there is no template."""
+        if self.lm.chat_template is None:
+            raise APIError(
+                f"{self.name} has no chat template, so it answers no messages: send it a text to /v1/completions",
+                param="model",
+                code="unsupported",
+            )
+        self.writer()
+        return self.lm.chat_writer
 
     def card(self) -> dict[str, Any]:
         """What /v1/models says of it."""

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.decoding.writing import Writer
@@ -30,7 +31,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/next")
     def next_words(asked: Asked) -> Response:

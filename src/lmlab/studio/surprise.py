@@ -11,6 +11,7 @@ from lmlab.bits import bits_per_byte
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 
 class Asked(Config):
@@ -21,7 +22,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/surprise")
     def surprise(asked: Asked) -> Response:

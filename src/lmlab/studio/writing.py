@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, TokenIds, answer
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.decoding.writing import Writer
@@ -36,7 +37,7 @@ class Cut(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/search")
     def search(asked: Search) -> Response:

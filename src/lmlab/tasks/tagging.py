@@ -57,6 +57,9 @@ class Tagging(Task):
     def open(self, run: Path) -> None:
         self.language = self.language.kept_in(run / STATES)
 
+    def outside(self, run: Path) -> list[str]:
+        return [folder for folder in self.language.folders if not Path(folder).is_relative_to(run)]
+
     def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
         if not self.config.states:
             return items

@@ -126,6 +126,7 @@ class Prediction(NamedTuple):
     probability: float | None = None  # of that value
     scores: Mapping[str, float] = {}  # by class, or by answer: the n best
     span: tuple[int, int] | None = None  # of an answer: its characters in the context
+    left_out: int | None = None  # tokens that were not read, where the text is longer than the window
 
 
 class Task:
@@ -186,6 +187,10 @@ class Task:
     def open(self, run: Path) -> None:
         """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""
 
+    def outside(self, run: Path) -> list[str]:
+        """The folders outside of its run that the task reads from after `open`: none, mostly."""
+        return []
+
     def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
         """Items with all that is computed once for training; what is needed for it later is kept in the run."""
         return items
@@ -234,6 +239,14 @@ class Task:
         window = self.frame.window
         lengths = [sum(map(len, parts.values())) for parts in self.parts_of(item)]
         return self.orders * sum(length if window is None else min(length, window) for length in lengths)
+
+    def left_out(self, item: Item) -> int:
+        """How many tokens of an item are not read, because they do not fit into the window."""
+        frame = self.frame
+        if frame.window is None or frame.stride is not None or item.vectors is not None:
+            return 0
+        rows = [(sum(map(len, parts.values())), "".join(parts)) for parts in self.parts_of(item)]
+        return sum(max(0, length + frame.overhead(frame.reads, letters) - frame.window) for length, letters in rows)
 
     def rows_of(self, item: Item) -> int:
         """In how many rows an item is read: one for each of its parts, in each order."""

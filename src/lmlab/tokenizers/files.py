@@ -31,6 +31,8 @@ def load(path: str | Path) -> Tokenizer:
         return _load_folder(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist; a tokenizer is {ACCEPTED}")
+    if not path.is_file():
+        raise ValueError(f"{path} is a pipe or a device, not a regular file; a tokenizer is {ACCEPTED}")
     for vocabulary, merges in _PAIRS:
         if path.name in (vocabulary, merges):
             return _load_pair(path.with_name(vocabulary), path.with_name(merges))

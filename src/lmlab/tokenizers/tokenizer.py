@@ -15,7 +15,7 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import models
 
-from lmlab.tokenizers.byte_alphabet import BYTE_OF, CHARACTER_OF
+from lmlab.tokenizers.byte_alphabet import BYTE_OF, BYTE_PIECES, CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BOUNDARY,
     END_OF_LINE,
@@ -231,9 +231,8 @@ class Tokenizer:
         """The ids of a text, each with the characters of the text that it is, from and to."""
         if self.is_open:
             found = list(re.finditer(r"\S+|\n", text))
-            return [self._number_of(each[0].replace("\n", END_OF_LINE)) for each in found], [
-                each.span() for each in found
-            ]
+            ids = [self._number_of(each[0].replace("\n", END_OF_LINE)) for each in found]
+            return ids, [each.span() for each in found]
         encoding = self.engine.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
@@ -264,8 +263,8 @@ class Tokenizer:
         piece = self._word(token) if self.is_open else self.engine.id_to_token(token)
         if piece is None:
             return f"[{token}]"
-        if self._byte_level and token not in self._specials:
-            piece = self._bytes(token).decode(errors="backslashreplace")
+        if (raw := self.bytes_of(token)) is not None:
+            piece = raw.decode(errors="backslashreplace")
         return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
 
     @cached_property
@@ -283,8 +282,11 @@ class Tokenizer:
             return None
 
     def bytes_of(self, token: int) -> bytes | None:
-        """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""
-        return self._bytes(token) if self._byte_level and token not in self._specials else None
+        """The bytes that a token stands for; None where it stands for characters, and for special tokens."""
+        if not self._byte_level or token in self._specials:
+            return self._fallback_bytes.get(token)
+        piece = self.engine.id_to_token(token) or ""
+        return bytes(map(BYTE_OF.__getitem__, piece)) if set(piece) <= BYTE_OF.keys() else piece.encode()
 
     def save(self, path: str | Path) -> None:
         """Write `tokenizer.json`, to a file or into a folder, and beside it what that file cannot say."""
@@ -325,12 +327,11 @@ class Tokenizer:
     def _specials(self) -> set[int]:
         return {token["id"] for token in self._settings["added_tokens"] if token["special"]}
 
-    def _bytes(self, token: int) -> bytes:
-        """The bytes of a token of a byte-level tokenizer."""
-        if token in self._specials:
-            return b""
-        piece = self.engine.id_to_token(token) or ""
-        return bytes(map(BYTE_OF.__getitem__, piece)) if set(piece) <= BYTE_OF.keys() else piece.encode()
+    @cached_property
+    def _fallback_bytes(self) -> dict[int, bytes]:
+        """The tokens for bytes of characters that the vocabulary does not have: <0xE2>."""
+        found = BYTE_PIECES if has_step(self._settings["decoder"], "ByteFallback") else {}
+        return {self._vocabulary[piece]: raw for piece, raw in found.items() if piece in self._vocabulary}
 
     @cached_property
     def _id_of_byte(self) -> Ids:

@@ -120,7 +120,17 @@ def _values(
 def _test(kind: str, rows: Sequence[Row], scores: Scores) -> list[Difference]:
     finite = {label for label, value in scores.values.items() if math.isfinite(value)}
     pairs = [pair for pair in choose_pairs(kind, rows) if set(pair) <= finite]
-    return [Difference(**each._asdict()) for each in scores.compare(pairs)]
+    lowest, highest = scores.measure.bounds
+    span = highest - lowest  # no two scores are farther apart
+    return [
+        Difference(
+            **each._replace(
+                low=None if each.low is None else max(-span, each.low),
+                high=None if each.high is None else min(span, each.high),
+            )._asdict()
+        )
+        for each in scores.compare(pairs)
+    ]
 
 
 def choose_pairs(kind: str, rows: Sequence[Row]) -> list[tuple[str, str]]:

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from lmlab.data.corpora.examples import ExamplesConfig, read, texts_of
 from lmlab.data.reading.examples import Example, Labelled, TaskName
 from lmlab.data.reading.folders import find_parts, find_split
-from lmlab.data.reading.labelled import check_known, read_examples
+from lmlab.data.reading.labelled import find_labels, read_examples
 from lmlab.data.reading.roles import Columns
 from lmlab.recipe import read_record
 from lmlab.tasks.predicting import Predicts
@@ -44,7 +44,7 @@ def evaluate_file(predictor: Predicts, path: str | Path, *, columns: Mapping[str
     if not examples:
         raise ValueError(f"{path} has no labelled examples: there is nothing to evaluate")
     if task.config.labels:
-        check_known(examples, task.config.labels, split=str(path))
+        check_names(examples, task.config.labels, path=path)
     predictions = predictor.predict(examples)
     return Evaluated(score_predictions(task.measures, predictions, examples), predictions, examples, split)
 
@@ -76,8 +76,29 @@ def choose_split(path: Path, found: Labelled) -> tuple[str | None, Sequence[Exam
     return (None if train == path else find_split(train.name)), found.train
 
 
+def check_names(examples: Sequence[Example], known: Sequence[str], *, path: str | Path) -> None:
+    """A ValueError names the classes or tags on both sides, where a file has others than a run predicts."""
+    found = find_labels(examples)
+    if strange := [name for name in found if name not in known]:
+        what = "tags" if isinstance(examples[0].label, tuple) else "classes"
+        where = next(each.where for each in examples if strange[0] in find_labels([each]))
+        raise ValueError(
+            f"{where}: {strange[0]!r} is not one of the {what} that this run predicts: {_some(known)}; {path} has "
+            f"{_some(found)}. Rename them in the file, or for an imported run in id2label of its config.json"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + ", …" * (len(names) > 10)
+
+
 def find_trained_on(run: Path, examples: Sequence[Example]) -> set[int]:
-    """The places of the examples that a run was trained on, as far as the file is still where it was; else none."""
+    """The places of the examples that a run was trained on, as far as the file is still where it was; else none.
+
+    An imported run has no recipe, which would name the file.
+    """
+    if not (run / "recipe.json").is_file():
+        return set()
     config = read_record(run).recipe.data
     if not isinstance(config, ExamplesConfig):
         return set()

@@ -22,6 +22,7 @@ from lmlab.data.batches.mixed import Mixed
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.reading.labels import by_language
@@ -204,6 +205,8 @@ def prepare_languages(
         return LanguageSplit(found, alpha) if all(part is not None for part in found.values()) else None
 
     fingerprint = digest("\n".join(_text_fingerprints(parts)))
+    each = [corpus.text_fingerprint for corpus in parts.values()]
+    remember_text(cache or cache_folder(), fingerprint, texts=each)
     return Corpus(
         tokenizer=shared,
         train=joined("train"),

@@ -13,6 +13,7 @@ from lmlab.config import suggest
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import (
     SAMPLE,
     Counter,
@@ -116,6 +117,7 @@ def prepare_text(
             assert index is not None, "a corpus that was just written can be read"
         else:
             repeat_warnings(index["warnings"])
+        remember_text(home.parent, text_fingerprint, keys=[key])
         return _open(folder, index, text_fingerprint)
 
 

@@ -27,6 +27,8 @@ def embeddings(runs: Runs) -> APIRouter:
     @router.post("/v1/embeddings", summary="Vectors of texts")
     async def embed(request: Request, body: Embeddings) -> JSONResponse:
         served = await runs.open(body.model)
+        if not body.input and not isinstance(body.input, str):
+            raise APIError("input: the list is empty; give a text, several, or token ids", param="input")
         if ability(served.lm.model, GivesVectors) is None:
             raise APIError(f"{served.name} has no vectors; what it does: {', '.join(served.abilities)}", param="model")
         texts = await asyncio.to_thread(read_prompts, body.input, served, "input")

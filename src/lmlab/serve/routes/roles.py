@@ -16,6 +16,7 @@ from lmlab.serve.requests import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
 from lmlab.tasks.forms import as_task_reads, check_examples
+from lmlab.tasks.predicting import describe_left_out
 from lmlab.tasks.task import Task
 
 
@@ -61,7 +62,10 @@ def roles(runs: Runs) -> APIRouter:
             {"index": number, **({} if isinstance(example.a, str) else {"words": example.a}), **_prediction(each)}
             for number, (example, each) in enumerate(zip(examples, found, strict=True))
         ]
-        return JSONResponse({"object": "list", "model": served.name, "task": predictor.task.name, "data": data})
+        note = describe_left_out(predictor.task, found)
+        warnings = {} if note is None else {"warnings": [note]}
+        answer = {"object": "list", "model": served.name, "task": predictor.task.name, "data": data, **warnings}
+        return JSONResponse(answer)
 
     @router.post("/v1/translate", summary="Translate texts")
     async def translate(request: Request, body: Translate) -> JSONResponse:

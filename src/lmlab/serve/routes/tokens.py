@@ -43,7 +43,7 @@ def tokens(runs: Runs) -> APIRouter:
             "bos_token_id": served.opening,
             "model_max_length": served.card()["max_model_len"],
             "add_bos_token": False,  # completions put it there themselves, where the run has it
-            "chat_template": None,
+            "chat_template": None if served.lm.chat_template is None else served.lm.chat_template.text,
         }
 
     return router
