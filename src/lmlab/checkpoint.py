@@ -173,10 +173,10 @@ def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
 
 def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:
     """The tokenizer of a run; None where it has none, unless it is `needed`."""
-    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.files import load_imported
 
     path = Path(run) / name
-    return Tokenizer.load(path) if needed or path.is_file() else None
+    return load_imported(path) if needed or path.is_file() else None
 
 
 def load_source_tokenizer(run: str | Path) -> Tokenizer | None:

@@ -26,6 +26,7 @@ from lmlab.decoding.writing import Writer
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
+from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
@@ -205,6 +206,14 @@ class LanguageModel:
     def embedder(self) -> Embedder:
         """The model as one that gives vectors; `dataclasses.replace` changes which and how."""
         return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)
+
+    def with_boundary(self) -> LanguageModel:
+        """The same model that reads the boundary before every text, whatever its tokenizer puts there."""
+        return replace(self, own_frame=with_boundary(self.frame))
+
+    def without_boundary(self) -> LanguageModel:
+        """The same model that reads nothing before a text, unless the text is empty."""
+        return replace(self, own_frame=without_boundary(self.frame))
 
     # Short ways to them
 

@@ -24,7 +24,7 @@ from lmlab.progress import ReportProgress
 from lmlab.recipe import read_record
 from lmlab.run import find_held_out
 from lmlab.storage import read_json
-from lmlab.tokenizers.inspecting import Cutting
+from lmlab.tokenizers.inspecting import Cutting, loses_text
 from lmlab.units import read_speed, training_seconds
 
 Facts = dict[str, Any]
@@ -210,7 +210,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
         "bytes": size,
         "of_bytes": sum(len(target.encode()) for _, target in pairs),
         "unknown": 0,
-        "lossy": model.text_tokenizer.lossy,
+        "lossy": loses_text(model.text_tokenizer, targets),
         "pseudo": False,
     }
     return {"figures": figures, "passages": passages}
@@ -301,10 +301,11 @@ def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
 def _tokenizer(model: LanguageModel, held: Shown) -> Facts:
     """What it is, and how it cuts held-out text."""
     tokenizer = model.text_tokenizer
-    facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary, "lossy": tokenizer.lossy}
+    facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary}
     if model.source_tokenizer is not None:
         facts["source"] = {"spec": model.source_tokenizer.spec, "vocabulary": model.source_tokenizer.vocabulary}
     text = "\n".join(held.texts or [target for _, target in held.pairs])[:CHARACTERS_READ]
+    facts["lossy"] = loses_text(tokenizer, [text]) if text else tokenizer.lossy
     if text.strip():
         cutting = Cutting(text, tokenizer)
         unknown = [cutting.is_unknown(token) for token in cutting.tokens[:PIECES]]

@@ -32,6 +32,7 @@ from lmlab.storage import (
     write_manifest,
 )
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.extending import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.training.card import LOSSY, describe_quality, model_card
@@ -297,7 +298,7 @@ def _encoder(tokenizer: Tokenizer, roles: Sequence[str], fingerprint: str | None
     It matters only where a text happens to contain such a token, written out.
     """
     for added in range(len(roles) + 1):
-        before = tokenizer.without_last(added)
+        before = without_last(tokenizer, added)
         if before.fingerprint == fingerprint:
             return before
     return tokenizer
@@ -364,7 +365,7 @@ def _carry_out(
         embedding_parameters=parameters.embedding,
         grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
-        lossy=task is None and plan.corpus.tokenizer is not None and plan.corpus.tokenizer.lossy,
+        lossy=task is None and plan.corpus.loses(plan.corpus.valid),
         judged_on="validation text" if task is None else "validation examples",
         trained=bool(records),
     )

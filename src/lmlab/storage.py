@@ -31,7 +31,7 @@ HEADS = "head.safetensors"
 """The weights of what was learnt besides the model, for a task."""
 READ = {
     *("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", TASK, MODEL, HEADS),
-    *("chat.json", "progress.json", "average.json"),
+    *("tokenizer_options.json", "source_tokenizer_options.json", "chat.json", "progress.json", "average.json"),
 }
 """The files of a run that are read again, whose hashes its manifest keeps; others may come and go."""
 T = TypeVar("T")

@@ -29,7 +29,7 @@ def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
     assert "'lmlab[report]' adds PNG" in first.out or "SVG and PNG" in first.out
     assert "bow: " in first.err, "without a screen, a line per system"
     board = json.loads((tmp_path / "compared" / "leaderboard.json").read_text())
-    assert f"{board['entries'][0]['name']} predicts" in first.out or "lead:" in first.out
+    assert f"{board['entries'][0]['name']} predicts" in first.out or "has the best score" in first.out
     stamp = (tmp_path / "compared" / "bow" / "model.safetensors").stat().st_mtime_ns
     for again in (
         words,

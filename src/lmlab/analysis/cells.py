@@ -127,15 +127,15 @@ def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[Callable[[], obj
     both = ability(network, PredictsBothWays)
     reader: Any = network if both is None else both.directions()[0]
     if isinstance(reader, PredictsNext) and reader.window is None and not frame.backwards:
-        first, *_ = frame.row()["tokens"]
-        stream, state = torch.tensor([[first, *ids]], device=network.device), reader.start(1)
+        before = frame.row()["tokens"][:1]
+        stream, state = torch.tensor([[*before, *ids]], device=network.device), reader.start(1)
         for number, segment in enumerate(torch.split(stream, SEGMENT, dim=1)):
 
             def carry(segment: Tensor = segment) -> None:
                 nonlocal state
                 state = cast(Any, reader)(segment, state=state).state
 
-            yield carry, list(range(1 if number == 0 else 0, segment.shape[1]))
+            yield carry, list(range(len(before) if number == 0 else 0, segment.shape[1]))
         return
     room = (network.window or SEGMENT) - frame.overhead("tokens", "a")
     for start in range(0, len(ids), room):

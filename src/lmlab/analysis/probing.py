@@ -20,7 +20,7 @@ from lmlab.analysis.probe import KINDS, Examples, ProbeKind, accuracy_counts, de
 from lmlab.analysis.probing_sets import Item
 from lmlab.analysis.view import Viewed
 from lmlab.analysis.word_vectors import layer_widths, read_sentences
-from lmlab.metrics.intervals import wilson
+from lmlab.metrics.statistics import wilson
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Figure, Lines
 from lmlab.pages.inspection import Table

@@ -176,7 +176,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
     from lmlab.cli.finetune import carry_out, tell_study
     from lmlab.data.reading.roles import parse_columns
-    from lmlab.transfer.finetune import check_data, open_data, plan_comparison
+    from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
     from lmlab.transfer.trials import Trial
 
     known = {
@@ -225,7 +225,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     data, found = open_data(texts[0], valid=valid, test=test, columns=parse_columns(columns) if columns else None)
     check = check_data(paths[0], found)
     check.require_held_out()
-    told = check.lines()
+    told = [*check.lines(), *describe_selection(data)]
     if not given.get("json_"):
         print("\n".join(told), file=sys.stderr)
     study = carry_out(

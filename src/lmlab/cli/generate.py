@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
+from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def generate(
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same text.")] = 0,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -88,16 +89,18 @@ def generate(
     --chat is for chat models that were imported with a chat template. Without a message it begins a conversation, in
     which the model sees what was said before.
 
-    It ends after --tokens, before a --stop string, or where the model ends the document or its message.
+    It ends after --tokens, before a --stop string, or where the model ends the document or its message. Runs trained by
+    lmlab read the boundary token before a prompt; imported ones read what their own tokenizer puts there.
     """
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
+    from lmlab.tokenizers.boundary import describe_boundary
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
     check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
-    _check_chat(chat, system, beams)
+    _check_chat(chat, system, {"--beams": beams, "--boundary": boundary})
     if prompt == "-":
         prompt = sys.stdin.read()
     lm = load(run, device=choose_device(device))
@@ -118,7 +121,9 @@ def generate(
         if chat:
             _chat(lm.chat_writer, prompt, system, seed, common, json_=json_)
             return
-        writer = lm.writer
+        writer = choose_boundary(lm, boundary).writer
+        if boundary is not None or not (run / "recipe.json").is_file():
+            print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
         if beams is not None:
             trees: list[SearchTree] = []
             watch = trees.append if trace is not None else None
@@ -137,12 +142,13 @@ def generate(
         raise typer.Exit(130) from None
 
 
-def _check_chat(chat: bool, system: str | None, beams: int | None) -> None:
+def _check_chat(chat: bool, system: str | None, others: dict[str, Any]) -> None:
     """A ValueError where options do not go with --chat, or need it."""
     if system is not None and not chat:
         raise ValueError("--system is a message of a chat: give --chat too")
-    if chat and beams is not None:
-        raise ValueError("--beams with --chat: answers are sampled; leave out one or the other")
+    if chat and (given := [name for name, value in others.items() if value is not None]):
+        why = "answers are sampled" if given[0] == "--beams" else "the chat template writes the special tokens"
+        raise ValueError(f"{given[0]} with --chat: {why}; leave out one or the other")
 
 
 def _chat(chat: ChatWriter, prompt: str, system: str | None, seed: int, common: dict[str, Any], *, json_: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from lmlab.metrics.intervals import Estimate
+    from lmlab.metrics.statistics import Estimate
     from lmlab.prompting import Asked
     from lmlab.prompting.comparing import Finetuned
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmlab.cli.texts import BOUNDARY
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -56,6 +58,7 @@ def score(
             help="What one document is: file, lines, blank or endoftext; as the run was trained, if not given."
         ),
     ] = None,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size in texts; changes only the speed.")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     country: Annotated[
@@ -85,7 +88,7 @@ def score(
     from rich.console import Console
 
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import check_outputs, documents_of, read_documents
+    from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
     from lmlab.compare.held_out import make_test_text
     from lmlab.compare.joining import MOST_SHARED, share_trained_on
     from lmlab.compare.likelihood import choose_scored_part
@@ -108,10 +111,10 @@ def score(
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with counting("scoring") as progress:
-        model = load(run, device=place)
+        model = choose_boundary(load(run, device=place), boundary)
         if mix:
             others, weighted = zip(*map(_run_and_weight, mix), strict=True)
-            parts = [load(other, device=place) for other in others]
+            parts = [choose_boundary(load(other, device=place), boundary) for other in others]
             other_text = read_documents(learn_weights, documents=how) if learn_weights else None
             model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
@@ -268,6 +271,8 @@ def _print(
         f"{cost['seconds']:.2f} s, {cost['joules']:.3g} J ({cost['energy_method']}), {cost['grams']:.2g} g CO2e "
         f"({cost['country']})"
     )
+    if line := _describe_boundary(model):
+        totals.print(line, markup=False)
     if result.directions:
         each = [(name, result.in_direction(name)) for name in result.directions]
         told = ", ".join(
@@ -295,6 +300,17 @@ def _print(
             f"note: the tokenizer ({model.text_tokenizer.spec}) loses part of the text, so bits per byte are too low "
             f"(lossy): compare it only with models of the same tokenizer.{share}"
         )
+
+
+def _describe_boundary(model: LanguageModel) -> str:
+    """What stands before a text where it is not the boundary, as it is for all models that lmlab trains."""
+    from lmlab.tokenizers.boundary import describe_boundary, opening_token, puts_boundary
+
+    frame, tokenizer = model.frame, model.text_tokenizer
+    line = describe_boundary(frame, tokenizer)
+    if not line or (puts_boundary(frame) and opening_token(frame) == tokenizer.boundary):
+        return ""
+    return line if puts_boundary(frame) else f"{line}; the first token is predicted from it"
 
 
 def _readable(value: float) -> str:

@@ -37,7 +37,7 @@ class Words:
     systems: str  # who takes part: " of …"; "" for those whom a reader expects
     do: str  # "they …"
     does: str  # "NAME … best"
-    leading: str = ""  # "A and B lead …"
+    leading: str = ""  # "NAME has the best score …"
     score: str  # what ranks them: "bits per byte"
     column: str  # the same, as short as a column is narrow
     unit: str  # after a figure in a sentence

@@ -16,6 +16,7 @@ from lmlab.decoding.streaming import TextStream
 from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.boundary import prompt_tokens
 from lmlab.tokenizers.frames import Frame
 
 
@@ -182,7 +183,7 @@ class Writer:
 
     def _row(self, ids: list[int]) -> Tensor:
         """A prompt [1, T] as the model reads it."""
-        return torch.tensor([self.frame.row(a=ids)["tokens"]], device=self.model.device)
+        return torch.tensor([prompt_tokens(self.frame, ids)], device=self.model.device)
 
     def _begin(self, ids: list[int], stop: str | Sequence[str]) -> TextStream:
         return TextStream(self.tokenizer, prompt=ids, stop=[stop] if isinstance(stop, str) else list(stop))

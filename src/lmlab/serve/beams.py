@@ -48,8 +48,9 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
         top = max(plan.logprobs or 0, plan.prompt_top or 0)
         nothing, unknown = Prefixes(piece_of(plan.writer.model), room=0), plan.writer.tokenizer.unknown
         scored = _finish(score_prompt(plan.writer.model, every, top, nothing, unknown), pause)
-        if plan.has_boundary(prompt):
-            scored = _finish(score_prompt(plan.writer.model, framed[:1] * 2, top, nothing, unknown), pause) + scored
+        if (opening := plan.opening(prompt)) is not None:
+            first = [opening, framed[0]]
+            scored = _finish(score_prompt(plan.writer.model, first, top, nothing, unknown), pause) + scored
         choice.take(Piece(prompt=scored[: len(prompt.ids)]))
     stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
     for number, token in enumerate(found.written):

@@ -267,8 +267,8 @@ class Engine:
         if text.prompt_top is not None:
             asked = text.prompt_top, self.prefixes, text.unknown
             scored = yield from score_prompt(self.writer, text.prompt, *asked)
-            if text.scores_first:
-                scored = (yield from score_prompt(self.writer, [text.prompt[0]] * 2, *asked)) + scored
+            if text.opening is not None:
+                scored = (yield from score_prompt(self.writer, [text.opening, text.prompt[0]], *asked)) + scored
             text.tell(Piece(prompt=scored))
         if text.tokens == 0:
             return None

@@ -70,7 +70,8 @@ class Completion(Request):
     length_penalty: Number | None = Field(0.0, ge=-10, le=10, description="of a beam search")
     prompt_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="tell how probable the prompt was")
     return_token_ids: bool | None = Field(False, description="tell the ids of prompt and text")
-    add_special_tokens: bool | None = Field(True, description="accepted: a text is always read after the boundary")
+    boundary: bool | None = Field(None, description="put the boundary before the prompt; by default as the run does")
+    add_special_tokens: bool | None = Field(True, description="accepted, and without effect: see boundary")
 
 
 class LenientCompletion(Completion):
@@ -198,7 +199,7 @@ class Tokenize(Request):
 
     model: Name = None
     prompt: StrictStr = Field(description="the text; the name of the boundary stands for the boundary")
-    add_special_tokens: bool = Field(False, description="put the boundary before it")
+    add_special_tokens: bool = Field(False, description="put before it what the model reads before a text")
 
 
 class Detokenize(Request):

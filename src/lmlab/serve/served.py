@@ -17,6 +17,7 @@ from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError
 from lmlab.serve.naming import TokenNames
 from lmlab.serve.numbers import HiddenNumbers
+from lmlab.tokenizers.boundary import opening_token
 from lmlab.tokenizers.spellings import NEW_WORDS
 
 
@@ -95,6 +96,14 @@ class Served:
         """The token between documents, as text."""
         tokenizer = self.lm.text_tokenizer
         return str(tokenizer.engine.id_to_token(tokenizer.boundary))
+
+    @cached_property
+    def opening(self) -> int:
+        """The token with which texts begin: the boundary, or another that an imported model has for it."""
+        try:
+            return self.lm.text_tokenizer.boundary if self.writing is None else opening_token(self.writing.frame)
+        except ValueError:  # an imported model whose tokenizer names none
+            return self.lm.text_tokenizer.boundary
 
     @property
     def fingerprint(self) -> str:

@@ -45,10 +45,11 @@ def expect(writer: Writer, asked: Asked) -> dict[str, Any]:
 
     from lmlab.decoding.generate import Reader
     from lmlab.decoding.sampling import Sampler, Sampling
+    from lmlab.tokenizers.boundary import prompt_tokens
 
     tokenizer = writer.tokenizer
     ids = tokenizer.encode(asked.text)
-    row = torch.tensor([writer.frame.row(a=ids)["tokens"]], device=writer.model.device)
+    row = torch.tensor([prompt_tokens(writer.frame, ids)], device=writer.model.device)
     with torch.inference_mode():
         logits = Reader(writer.model, batch=1).read(row)
         shape = Sampler(Sampling(temperature=asked.temperature, top_p=asked.top_p)).shape

@@ -35,6 +35,7 @@ def colour(model: Any, text: str) -> dict[str, Any]:
     import math
 
     from lmlab.analysis.surprisal import read_surprisals
+    from lmlab.tokenizers.inspecting import loses_text
 
     found = read_surprisals(model, text)
     (one,) = found.texts
@@ -45,5 +46,5 @@ def colour(model: Any, text: str) -> dict[str, Any]:
         "bits": found.bits,
         "bits_per_byte": bits_per_byte(found.bits * math.log(2), len(text.encode())),
         "pseudo": found.pseudo,
-        "lossy": tokenizer.lossy,
+        "lossy": loses_text(tokenizer, [text]),
     }

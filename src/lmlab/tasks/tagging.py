@@ -63,10 +63,17 @@ class Tagging(Task):
         self.language.keep(run / STATES)
         return with_states(self.language, items, progress=progress)
 
-    def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
-        batch = super().batch(raw, generator)
+    def completion_flops(self, items: Sequence[Item]) -> float:
+        return self.language.flops([item.words or () for item in items]) if self.config.states else 0.0
+
+    def outline(self, raw: Sequence[Item]) -> Batch:
+        batch = super().batch(raw)
         if raw[0].vectors is None and self.config.spelling is not None:
             batch.inputs["spellings"] = spell_rows([item.words or () for item in raw], longest=self.config.spelling)
+        return batch
+
+    def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
+        batch = self.outline(raw)
         if raw[0].vectors is None and self.config.states:
             states = [item.states for item in raw]
             if any(each is None for each in states):

@@ -8,7 +8,7 @@ Shapes: B rows, T places, K places that are read, L layers, D width, C classes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast
@@ -33,6 +33,7 @@ from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.progress import ReportProgress
+from lmlab.tasks.flops import step_flops
 from lmlab.tasks.heads import pool
 from lmlab.tasks.long_texts import read_in_segments
 from lmlab.tokenizers import Tokenizer
@@ -190,6 +191,10 @@ class Task:
         """Items with all that is computed once for training; what is needed for it later is kept in the run."""
         return items
 
+    def completion_flops(self, items: Sequence[Item]) -> float:
+        """Floating-point operations of `complete`, where nothing of it is in the cache."""
+        return 0.0
+
     # Examples to batches
 
     @abstractmethod
@@ -220,6 +225,10 @@ class Task:
         if self.config.auxiliary:
             counts["language"] = int((inputs["lengths"] - 1).sum())
         return Batch(inputs, labels, counts, units)
+
+    def outline(self, raw: Sequence[Item]) -> Batch:
+        """A batch as far as it tells what is computed: without what only other models could say."""
+        return self.batch(raw)
 
     def tokens_of(self, item: Item) -> int:
         """How many tokens of an item are read, in all its rows, special tokens left out."""
@@ -384,19 +393,10 @@ class Task:
         total: Tensor = model.total_nll(hidden[:, :-1][inside], tokens[:, 1:][inside])
         return total
 
-    def flops(self, model: Model, loader: Any) -> float:
-        if not self.config.trains_model:
-            return 0.0
-        return model.flops(int(loader.mean_length)) * float(loader.units_per_step["tokens"])
+    def scored(self, batch: Batch) -> int:
+        """How many vectors of a batch the head scores, padding too."""
+        vectors = batch.inputs.get("vectors")
+        return batch.labels["at"].numel() if vectors is None else vectors.shape[0] * vectors.shape[1]
 
-
-def in_batches(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
-    """The numbers of items that are read together, the longest first, so that little is padding."""
-    group: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if group and (len(group) + 1) * (lengths[group[0]] + 4) > tokens:
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group
+    def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Any) -> float:
+        return step_flops(self, model, heads, loader)

@@ -26,6 +26,7 @@ from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.reading.labels import by_language
 from lmlab.tokenizers import Tokenizer, resolve
+from lmlab.tokenizers.extending import with_words
 from lmlab.tokenizers.training import MOST_COUNTED, is_path
 
 PIECE = 1 << 16
@@ -195,7 +196,7 @@ def prepare_languages(
     shared = tokenizer if isinstance(tokenizer, Tokenizer) else _shared_tokenizer(tokenizer, corpora, alpha, cache)
     parts = corpora(shared)
     if new := _new_words(shared, parts):  # which each language has numbered by itself
-        shared = shared.with_words(new)
+        shared = with_words(shared, new)
         parts = corpora(shared)
 
     def joined(which: str) -> Any:

@@ -36,6 +36,7 @@ from lmlab.data.reading.builtin import builtin_documents
 from lmlab.data.reading.documents import SEPARATORS, gather
 from lmlab.data.reading.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, resolve
+from lmlab.tokenizers.extending import with_words
 from lmlab.tokenizers.training import different_words
 
 DocumentsAre = Literal["file", "lines", "blank", "endoftext"]
@@ -183,7 +184,7 @@ def _build(
         trained = resolve(tokenizer, lambda: train.sample(train.size if learns_from_all(tokenizer) else SAMPLE))
         if trained.is_open:
             texts = (text for part in parts.values() for text in part.sample(part.size))
-            trained = trained.with_words(different_words(texts))
+            trained = with_words(trained, different_words(texts))
         report("training the tokenizer", 1, 1)
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=4)
