@@ -58,7 +58,13 @@ def open_data(
     drop_bad_labels: bool | None = None,
 ) -> tuple[TaskData, Labelled]:
     """Read labelled examples and split them; and the same to be looked at."""
-    given = {"valid": valid, "test": test, "task": task, "columns": dict(columns or {}) or None, "split": split}
+    given: dict[str, Any] = {
+        "valid": valid,
+        "test": test,
+        "task": task,
+        "columns": dict(columns or {}) or None,
+        "split": split,
+    }
     given |= {"leaks": leaks, "drop_bad_labels": drop_bad_labels}
     for path in (examples, valid, test):
         if path is not None and is_pipe(path):
