@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from lmlab.transfer.finetune import plan_layers
-from lmlab.transfer.results import Result, rows_of
+from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, carry_out_study
 from lmlab.transfer.trials import Trial
 from study import clock
@@ -67,7 +67,7 @@ def main() -> None:
     print(f"\n{clock()}: {study.metric} on {study.counts['valid']:,} dev examples, learnt from {learnt:,}")
     header("layers of MiniLM", study.metric, "95% interval", "seeds", "training s", "BERT base (published)")
     scores: dict[str, float] = {}
-    for each in rows_of(study.results):
+    for each in study.table:
         value, baseline = each.values[study.metric], each.how == "baseline"
         published = "" if baseline else f"{PUBLISHED[each.layers]:.1f}"
         bounds = f"{percent(value.low)} to {percent(value.high)}"

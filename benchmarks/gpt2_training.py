@@ -105,7 +105,7 @@ def contestants(row: str, dropout: float, compiled: bool) -> tuple[dict[str, Cal
     steps = {
         name: stepper(model, loss, fused=name != "transformers", decay=DECAY) for name, (model, loss) in losses.items()
     }
-    return steps, 3 * ours.flops(window) * targets.numel()
+    return steps, 3 * ours.pretraining_flops(window) * targets.numel()
 
 
 def compare(row: str, dropout: float, *, compiled: bool, repeats: int) -> None:

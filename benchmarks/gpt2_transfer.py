@@ -15,7 +15,7 @@ from pathlib import Path
 
 import torch
 
-from lmlab.metrics.intervals import Estimate, mean_interval
+from lmlab.metrics.statistics import Estimate, mean_interval
 from lmlab.training.allocator import keep_buffers
 from study import clock
 from transferring import (

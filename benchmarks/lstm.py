@@ -122,7 +122,7 @@ def main() -> None:
         times = take_turns(contestants, repeats=options.repeats, calls=options.steps)
         limit = max(limit, matrix_limit())
         models = {"bare nn.LSTM": model, "lmlab lstm": model, "lmlab lstm, adaptive": adaptive_model}
-        work = {name: 3 * each.flops(WINDOW) * targets.numel() for name, each in models.items()}
+        work = {name: 3 * each.pretraining_flops(WINDOW) * targets.numel() for name, each in models.items()}
         print(f"\ntraining step, 2 x 650, V 10k, T 35, B 20, SGD, dropout {dropout}, {options.threads} threads")
         print_rows(
             times,

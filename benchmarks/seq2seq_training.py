@@ -71,7 +71,7 @@ def contestants(row: str, texts: str, dropout: float) -> tuple[dict[str, Callabl
         "transformers": stepper(theirs[False], lambda: their_loss(theirs[False]), fused=False, decay=DECAY),
         "transformers, fused AdamW": stepper(theirs[True], lambda: their_loss(theirs[True]), fused=True, decay=DECAY),
     }
-    return steps, 3 * BATCH * ours.flops_of(LENGTH, LENGTH), count
+    return steps, 3 * BATCH * LENGTH * ours.pretraining_flops(LENGTH), count
 
 
 def compare(row: str, texts: str, dropout: float, *, repeats: int) -> None:

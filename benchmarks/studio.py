@@ -35,7 +35,7 @@ STILL = """() => { window.longest = 0; let last = performance.now();
 @contextmanager
 def studio(folder: Path) -> Iterator[str]:
     """The address of a studio that has just been started."""
-    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0"]
+    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", "--no-token"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert server.stdout is not None
     try:

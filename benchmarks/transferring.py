@@ -15,8 +15,8 @@ from typing import Any
 from lmlab import load, run
 from lmlab.data.reading.examples import Example
 from lmlab.data.reading.labelled import read_examples
-from lmlab.metrics.intervals import Estimate, mean_interval
 from lmlab.metrics.measures import measures_for
+from lmlab.metrics.statistics import Estimate, mean_interval
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data

@@ -5,6 +5,9 @@ from __future__ import annotations
 HARM = "<img src=x onerror=alert(1)>"
 SCRIPT = "<script>alert(1)</script>"
 ANSI = "\x1b[31mred\x1b[0m"
+TOKEN = "secret-token"
+KNOWS = {"authorization": f"Bearer {TOKEN}"}
+"""What a client of the studio sends."""
 WEIRD = f"weird/{HARM}"
 """The name of a run."""
 

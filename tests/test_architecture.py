@@ -168,6 +168,7 @@ LAYERS = {
     "studio": {
         "names",
         "bits",
+        "progress",
         "config",
         "units",
         "pages",
@@ -183,10 +184,13 @@ LAYERS = {
         "analysis",
         "language_model",
         "own_files",
+        "recipe",
+        "jobs",
         "run",
         "serve",
     },
     "serve": {
+        "names",
         "config",
         "pages",
         "progress",
@@ -199,7 +203,18 @@ LAYERS = {
         "tasks",
         "language_model",
     },
-    "report": {"units", "models", "tokenizers", "storage", "costs", "recipe", "run", "language_model", "compare"},
+    "report": {
+        "units",
+        "progress",
+        "models",
+        "tokenizers",
+        "storage",
+        "costs",
+        "recipe",
+        "run",
+        "language_model",
+        "compare",
+    },
 }
 SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 

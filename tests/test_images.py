@@ -27,7 +27,7 @@ from lmlab.models import LINEAGE, System
 from lmlab.models.abilities import GivesVectors
 from lmlab.models.model import Model, ModelConfig, Output, by_depth
 from lmlab.objectives import OBJECTIVES
-from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
+from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.pages.run import make_page
 from lmlab.recipe import make_recipe
 from lmlab.report import gather_facts
@@ -133,7 +133,7 @@ class Bright(Model):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.hidden,))
 
-    def flops(self, window: int) -> float:
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
         return 2.0 * self.hidden.weight.numel()
 
 
@@ -187,8 +187,8 @@ class Classes(PreTraining):
         watched = {"accuracy": found == classes, "recall": torch.stack([found, classes], dim=1)}
         return Loss({"class": nn.functional.cross_entropy(logits, classes, reduction="sum")}, watched=watched)
 
-    def flops(self, model: Model, loader: Any) -> float:
-        return reading_flops(model, loader)
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+        return 3 * model.body_flops(1) * batch.units["images"]
 
 
 @pytest.fixture

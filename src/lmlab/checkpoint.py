@@ -146,7 +146,7 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
             f"{run} is not a run directory: it has no config.json (make one with: lmlab train MODEL TEXT -o {run})"
         )
     description = read_json(run / "config.json")
-    if not isinstance(description, dict) or not {"kind", "model"} <= description.keys():
+    if not isinstance(description, dict) or not isinstance(description.get("model"), dict) or "kind" not in description:
         raise DamagedError(f"{run / 'config.json'} is damaged: it does not name the kind of model and its settings")
     cls = load_class(description["kind"])
     config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
@@ -173,10 +173,10 @@ def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
 
 def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:
     """The tokenizer of a run; None where it has none, unless it is `needed`."""
-    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.files import load_imported
 
     path = Path(run) / name
-    return Tokenizer.load(path) if needed or path.is_file() else None
+    return load_imported(path) if needed or path.is_file() else None
 
 
 def load_source_tokenizer(run: str | Path) -> Tokenizer | None:

@@ -19,7 +19,7 @@ from lmlab.jobs import Reporter, Training
 from lmlab.models.model import Model
 from lmlab.recipe import Recipe
 from lmlab.storage import MODEL, read_folder, read_json, read_tensors
-from lmlab.tasks.features import hash_weights, with_vectors
+from lmlab.tasks.features import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.predicting import TaskValidator
 from lmlab.tasks.task import Item, Task
@@ -90,20 +90,16 @@ class FineTuning(Training):
     def carry_out(
         self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
     ) -> tuple[Progress, Parameters]:
-        if self.task.config.trains_model:
-            try:
-                with own_randomness(self.learner.device, seed=0):  # the same run, read or found in the cache
-                    self._complete(path, reporter, interrupted)
-            except InterruptedReadingError:
-                return self._interrupted(path)
-            return super().carry_out(path, reporter, interrupted, begin)
         meter = Meter(self.learner.device)
+        read = self._complete if self.task.config.trains_model else self._read_examples
         try:
-            with own_randomness(self.learner.device, seed=0):
-                flops = self._read_examples(path, reporter, interrupted)
+            with own_randomness(self.learner.device, seed=0):  # the same run, read or found in the cache
+                flops = read(path, reporter, interrupted)
         except InterruptedReadingError:
             return self._interrupted(path)
         reading = meter.lap()
+        if self.task.config.trains_model and not flops:
+            return super().carry_out(path, reporter, interrupted, begin)
 
         def pay(progress: Progress) -> None:
             """What was read is paid for before the first step, so that all that is written of the price agrees."""
@@ -118,21 +114,25 @@ class FineTuning(Training):
         last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
         return Progress.model_validate({**(last or {}), "ended": ""}), self.counted
 
-    def _complete(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> None:
-        """Give all items what the task computes of them once."""
+    def _complete(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
+        """Give all items what the task computes of them once; the FLOPs of what was not in the cache."""
         self.task.open(path)
-        done, total, found = 0, sum(map(len, self.items)), []
+        done, total, found, flops = 0, sum(map(len, self.items)), [], 0.0
         for items in self.items:
+            computed: list[int] = []
 
-            def report(count: int, _: int, before: int = done) -> None:
+            def report(count: int, _: int, before: int = done, computed: list[int] = computed) -> None:
+                computed.append(count)
                 if interrupted():
                     raise InterruptedReadingError
                 reporter.stage("reading examples", before + count, total)
 
             found.append(self.task.complete(items, run=path, progress=report) if items else items)
+            flops += self.task.completion_flops(items) if computed else 0.0
             done += len(items)
         if any(new is not old for new, old in zip(found, self.items, strict=True)):
             self._use(found)
+        return flops
 
     def _read_examples(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
         """Give all items the vectors that the frozen model has for them; the FLOPs of those that were not in the cache.
@@ -147,7 +147,7 @@ class FineTuning(Training):
         read_folder(path / "last", restore)  # where it goes on, the model is the one that was frozen
         weights, done, total = hash_weights(model), 0, sum(map(len, self.items))
         found: list[list[Item]] = []
-        tokens: list[int] = []
+        flops = 0.0
         for items in self.items:
             computed: list[int] = []
 
@@ -158,10 +158,10 @@ class FineTuning(Training):
                 reporter.stage("reading examples", before + count, total)
 
             found.append(with_vectors(task, model, items, weights=weights, progress=report) if items else [])
-            tokens += [task.tokens_of(item) for item in items] if computed else []
+            flops += vectors_flops(task, model, items) if computed else 0.0
             done += len(items)
         self._use(found)
-        return model.flops(max(1, sum(tokens) // max(1, len(tokens)))) * sum(tokens)
+        return flops
 
 
 @torch.no_grad()

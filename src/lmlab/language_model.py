@@ -14,6 +14,7 @@ from lmlab.analysis.aligner import Aligner
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
+from lmlab.decoding.chatting import ChatWriter
 from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Drawing, Sampling
@@ -25,6 +26,9 @@ from lmlab.decoding.writing import Writer
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
+from lmlab.tokenizers.boundary import with_boundary, without_boundary
+from lmlab.tokenizers.chat_template import FILE as CHAT
+from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
 
 if TYPE_CHECKING:
@@ -51,6 +55,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
         source_tokenizer=load_source_tokenizer(path),
         own_frame=None if tokenizer is None else load_frame(path, model, tokenizer),
         own_predictor=load_predictor(path, model, tokenizer) if (path / TASK).is_file() else None,
+        chat_template=ChatTemplate.load(path) if (path / CHAT).is_file() else None,
     )
 
 
@@ -63,6 +68,11 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
 
     task: Any = create_objective(read_json(path / TASK), tokenizer, None)
     task.open(path)
+    if outside := task.outside(path):
+        raise ValueError(
+            f"{path} reads the states of {', '.join(outside)}, and has no copy of them in its folder states; copy the "
+            "whole run, or fine-tune it again"
+        )
     heads = torch.nn.ModuleDict(task.heads(model))
     load_heads(path, heads)
     return Predictor(task=task, model=model, heads=heads.to(model.device).eval())  # type: ignore[arg-type]
@@ -80,9 +90,9 @@ def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "
 class LanguageModel:
     """A model and the tokenizer it was trained with, if it reads text.
 
-    What can be done with it are its roles: `writer`, `scorer`, `filler`, `translator`, `embedder`, `predictor`. Each
-    is there if the model has the ability for it, and is a ValueError that says what to use instead if not. The methods
-    are short ways to them.
+    What can be done with it are its roles: `writer`, `chat_writer`, `scorer`, `filler`, `translator`, `embedder`,
+    `predictor`. Each is there if the model has the ability for it, and is a ValueError that says what to use instead if
+    not. The methods are short ways to them.
     """
 
     model: Any
@@ -94,6 +104,8 @@ class LanguageModel:
     """What stands around its texts, where the run says it; else it is that of the model's kind."""
     own_predictor: Predictor | None = None
     """What was fine-tuned: the model with the head of its task."""
+    chat_template: ChatTemplate | None = None
+    """How a chat model was shown the messages of a conversation."""
 
     def __repr__(self) -> str:
         tokens = [f"{self.model.vocabulary:,} tokens"] if hasattr(self.model, "vocabulary") else []
@@ -155,6 +167,16 @@ class LanguageModel:
             )
         return Writer(model=require(self.model, PredictsNext), tokenizer=self.text_tokenizer, frame=self.frame)
 
+    @cached_property
+    def chat_writer(self) -> ChatWriter:
+        """The model as one that answers messages; a ValueError where it has no chat template."""
+        if self.chat_template is None:
+            raise ValueError(
+                f"{self.path or self} has no chat template, so it continues texts but answers no messages: use "
+                "generate without chat. Chat models that are imported from Hugging Face bring a template"
+            )
+        return ChatWriter(plain=self.writer, template=self.chat_template)
+
     @property
     def scorer(self) -> Scorer:
         """The model as one that gives texts a probability, or a pseudo-log-likelihood."""
@@ -189,6 +211,14 @@ class LanguageModel:
     def embedder(self) -> Embedder:
         """The model as one that gives vectors; `dataclasses.replace` changes which and how."""
         return Embedder(model=self.model, tokenizer=self.source_tokenizer or self.text_tokenizer, frame=self.frame)
+
+    def with_boundary(self) -> LanguageModel:
+        """The same model that reads the boundary before every text, whatever its tokenizer puts there."""
+        return replace(self, own_frame=with_boundary(self.frame))
+
+    def without_boundary(self) -> LanguageModel:
+        """The same model that reads nothing before a text, unless the text is empty."""
+        return replace(self, own_frame=without_boundary(self.frame))
 
     # Short ways to them
 
@@ -278,6 +308,44 @@ class LanguageModel:
         prompt = check_text("prompt", prompt)
         return self.writer.stream(prompt, sampling=Sampling(**drawing), tokens=tokens, samples=samples, stop=stop)
 
+    def chat(
+        self,
+        messages: str | Messages,
+        *,
+        tokens: int = 500,
+        samples: int = 1,
+        stop: str | Sequence[str] = (),
+        **drawing: Unpack[Drawing],
+    ) -> str | list[str]:
+        """The next message of a conversation, by the model's chat template, or a list of `samples` of them.
+
+        `messages` are dictionaries such as `{"role": "user", "content": "Hello"}`; a string is one message of the user.
+        The message ends where the model ends it, or as a text of `generate` does.
+        """
+        texts = self.chat_writer.reply(
+            _as_messages(messages),
+            sampling=Sampling(**drawing),
+            tokens=check_whole_number("tokens", tokens),
+            samples=check_whole_number("samples", samples),
+            stop=stop,
+        )
+        return texts[0] if samples == 1 else texts
+
+    def stream_chat(
+        self,
+        messages: str | Messages,
+        *,
+        tokens: int = 500,
+        samples: int = 1,
+        stop: str | Sequence[str] = (),
+        **drawing: Unpack[Drawing],
+    ) -> Iterator[list[str]]:
+        """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
+        sampling = Sampling(**drawing)
+        return self.chat_writer.stream(
+            _as_messages(messages), sampling=sampling, tokens=tokens, samples=samples, stop=stop
+        )
+
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
         """The most probable next tokens after a prompt, with their probabilities."""
         return self.writer.next(check_text("prompt", prompt), top=check_whole_number("top", top))
@@ -328,3 +396,7 @@ class LanguageModel:
     ) -> list[float]:
         """The weights with which a mixture's parts best predict held-out text, to be given to `mix`."""
         return self.scorer.learn_mixture(check_texts("text", text), batch=batch, progress=progress)
+
+
+def _as_messages(messages: str | Messages) -> Messages:
+    return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages

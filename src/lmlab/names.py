@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -22,3 +23,14 @@ def suggest(given: str, allowed: Iterable[str]) -> str:
     """The tail of an error about an unknown name: the nearest valid one, and all of them."""
     names = list(allowed)
     return f"{suggest_near(given, names)} (allowed: {', '.join(names)})"
+
+
+def printable(text: str) -> str:
+    """A text as a terminal may show it: control characters, such as ESC, are escaped; line ends and tabs stay."""
+    return re.sub(
+        r"[^\n\t\x20-\x7e\xa0-\U0010ffff]|[\ud800-\udfff\u200e\u200f\u202a-\u202e\u2066-\u2069]", _escape, text
+    )
+
+
+def _escape(sign: re.Match[str]) -> str:
+    return sign[0].encode("unicode_escape").decode("ascii")

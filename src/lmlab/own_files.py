@@ -15,8 +15,11 @@ OWN = {
     *(
         "config.json",
         "tokenizer.json",
+        "tokenizer_options.json",
         "source_tokenizer.json",
+        "source_tokenizer_options.json",
         "frame.json",
+        "chat.json",
         "recipe.json",
         "task.json",
         "manifest.json",
@@ -36,6 +39,8 @@ STUDY = "study.json"
 """What a study, or a fine-tuned run, keeps the settings of its command in."""
 BESIDE = "beside"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
+BASELINES = "baselines"
+"""The folder, among the trials, that holds the predictions of the baselines."""
 STUDIES = ("curve", "layers", "comparison")
 SWEEP = "sweep"
 """The folder of a comparison that holds the short runs by which rates are chosen."""
@@ -56,7 +61,8 @@ def is_fresh(path: Path) -> bool:
     Such a run has left its lock. Without one, a file with the name of one of ours is the user's.
     """
     entries = {entry.name for entry in path.iterdir()} if path.is_dir() else {""}
-    begun = {"tokenizer.json", "source_tokenizer.json", "frame.json", "config.json"}
+    tokenizers = {f"{name}tokenizer{more}.json" for name in ("", "source_") for more in ("", "_options")}
+    begun = {*tokenizers, "frame.json", "config.json"}
     temporary = {f".{name}.new" for name in (*begun, "recipe.json", "manifest.json")}
     return not entries or (LOCK in entries and entries <= {LOCK, *begun, *temporary})
 
@@ -129,6 +135,10 @@ def clear_trials(folder: Path) -> None:
             _remove_run(entry)
         else:
             entry.unlink()
+    for file in _named(folder / BASELINES, r"\w+-(all|\d+)-seed-\d+\.jsonl"):
+        file.unlink()
+    if _is_folder(folder / BASELINES):
+        _remove_empty(folder / BASELINES)
     _remove_empty(folder)
 
 

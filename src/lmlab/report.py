@@ -14,16 +14,17 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 from lmlab.compare.blanks import fill_cloze
-from lmlab.compare.held_out import TestText, make_cloze, make_test_text, shorten
-from lmlab.compare.likelihood import SAMPLE_BYTES, perplexity, score_units
+from lmlab.compare.held_out import make_cloze, make_test_text
+from lmlab.compare.likelihood import SAMPLE_BYTES, choose_scored_part, perplexity, score_units
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, WritesTarget, ability
+from lmlab.progress import ReportProgress
 from lmlab.recipe import read_record
-from lmlab.run import held_out
+from lmlab.run import find_held_out
 from lmlab.storage import read_json
-from lmlab.tokenizers.inspecting import Cutting
+from lmlab.tokenizers.inspecting import Cutting, loses_text
 from lmlab.units import read_speed, training_seconds
 
 Facts = dict[str, Any]
@@ -35,8 +36,8 @@ CLOZES = 3
 SENTENCES = 4
 """Translations that are shown."""
 PAIRS_SCORED = 200
-CHARACTERS_SCORED = 30_000
-"""Of the held-out text; a masked model, which takes a forward pass for each token, is shown the passage alone."""
+CHARACTERS_READ = 30_000
+"""Of the held-out text, what the tokenizer's figures are of."""
 PIECES = 80
 """Tokens that show how the tokenizer cuts."""
 END = "■"
@@ -44,19 +45,26 @@ END = "■"
 SOURCE_LETTERS = 160
 TARGET_TOKENS = 40
 """What is written from a longer source is not shown, and how a longer target was aligned is not drawn."""
-HELD_OUT, OTHER_TEXT = "held-out text", "the text given with --file"
+OTHER_TEXT = "the text given with --file"
 PATHS = ("text", "valid", "test", "source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
 
 
-class HeldOut(NamedTuple):
-    """What the model is shown: documents, or pairs of a source and a target."""
+class Shown(NamedTuple):
+    """What the model is shown: documents, or pairs of a source and a target, and what they are called."""
 
+    name: str
     texts: list[str]
     pairs: list[tuple[str, str]]
 
 
-def gather_facts(run: str | Path, *, texts: Sequence[str] | None = None, device: Any = "cpu") -> Facts:
-    """All that a report tells of a run; `texts` stand in for its own held-out text."""
+def gather_facts(
+    run: str | Path,
+    *,
+    texts: Sequence[str] | None = None,
+    device: Any = "cpu",
+    progress: ReportProgress | None = None,
+) -> Facts:
+    """All facts of a report about a run; `texts` replace its own held-out text."""
     run = Path(run)
     model = load(run, device=device)
     left_out: dict[str, str] = {}
@@ -68,13 +76,14 @@ def gather_facts(run: str | Path, *, texts: Sequence[str] | None = None, device:
             left_out[part] = str(error)
             return None
 
-    held = HeldOut(list(texts), []) if texts else attempt("held-out text", lambda: _held_out(run)) or HeldOut([], [])
+    given = Shown(OTHER_TEXT, list(texts or ()), [])
+    held = given if texts else attempt("held-out text", lambda: _held_out(run)) or given
     lines = _read_lines(run)
     unit = next((speed[0] for line in reversed(lines) if (speed := read_speed(line))), "tokens")
-    score = attempt("surprisal", lambda: _surprisal(model, held))
+    score = attempt("surprisal", lambda: _surprisal(model, held, progress))
     return {
         "run": run.resolve().name,
-        "text": OTHER_TEXT if texts else HELD_OUT,
+        "text": held.name,
         **_about(run, model),
         "validation": attempt("validation", lambda: _validation(lines)),
         "held_out": score and score["figures"],
@@ -89,12 +98,12 @@ def gather_facts(run: str | Path, *, texts: Sequence[str] | None = None, device:
     }
 
 
-def _held_out(run: Path) -> HeldOut:
+def _held_out(run: Path) -> Shown:
     if not (run / "recipe.json").is_file():
         raise ValueError("the run was imported, so it has no held-out text of its own; give one with --file FILE")
-    items = held_out(run)
+    split, items = find_held_out(run)
     pairs = [item for item in items if isinstance(item, tuple)]
-    return HeldOut([item for item in items if isinstance(item, str)], pairs)
+    return Shown(f"the {split} text", [item for item in items if isinstance(item, str)], pairs)
 
 
 def _read_lines(run: Path) -> list[dict[str, Any]]:
@@ -160,20 +169,14 @@ def _price(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
     }
 
 
-def _surprisal(model: LanguageModel, held: HeldOut) -> Facts:
-    """The score on held-out text, and passages of it with the bits of each piece."""
+def _surprisal(model: LanguageModel, held: Shown, progress: ReportProgress | None) -> Facts:
+    """The score on held-out text, as `lmlab score --held-out` and a comparison have it, and a passage of it."""
     if held.pairs:
         return _target_surprisal(model, held.pairs)
-    pseudo = model.scorer.rule.pseudo
     if not any(text.strip() for text in held.texts):
         raise ValueError("there is no text to score")
-    test = make_test_text(held.texts, prompt=None)
-    if pseudo:
-        document, start, end = test.passage
-        part = TestText([test.texts[document][start:end]], test.prompt)
-    else:
-        part = shorten(test, characters=CHARACTERS_SCORED)
-    record = score_units(model, part)
+    part = choose_scored_part(model, make_test_text(held.texts, prompt=None))
+    record = score_units(model, part, progress=progress)
     bits, size = sum(record["bits"]), sum(len(text.encode()) for text in part.texts)
     figures = {
         "bits_per_byte": bits / max(1, size),
@@ -183,7 +186,7 @@ def _surprisal(model: LanguageModel, held: HeldOut) -> Facts:
         "of_bytes": sum(len(text.encode()) for text in held.texts),
         "unknown": record["unknown"],
         "lossy": record["lossy"],
-        "pseudo": pseudo,
+        "pseudo": model.scorer.rule.pseudo,
     }
     return {"figures": figures, "passages": [{"pieces": record["passage"]}]}
 
@@ -207,13 +210,13 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
         "bytes": size,
         "of_bytes": sum(len(target.encode()) for _, target in pairs),
         "unknown": 0,
-        "lossy": model.text_tokenizer.lossy,
+        "lossy": loses_text(model.text_tokenizer, targets),
         "pseudo": False,
     }
     return {"figures": figures, "passages": passages}
 
 
-def _samples(model: LanguageModel, held: HeldOut) -> Facts:
+def _samples(model: LanguageModel, held: Shown) -> Facts:
     """What the model makes of held-out text, in the way that it is made for."""
     if ability(model.model, WritesTarget) is not None:
         return {"translations" if held.pairs else "reconstructions": _translations(model, held)}
@@ -252,7 +255,7 @@ def _fillings(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
     return found
 
 
-def _translations(model: LanguageModel, held: HeldOut) -> list[Facts]:
+def _translations(model: LanguageModel, held: Shown) -> list[Facts]:
     """Sources, what the model writes, the references, and what attended to what where there is attention.
 
     A model that learnt to repair plain text is given sentences with words left out.
@@ -295,13 +298,14 @@ def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
     ]
 
 
-def _tokenizer(model: LanguageModel, held: HeldOut) -> Facts:
+def _tokenizer(model: LanguageModel, held: Shown) -> Facts:
     """What it is, and how it cuts held-out text."""
     tokenizer = model.text_tokenizer
-    facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary, "lossy": tokenizer.lossy}
+    facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary}
     if model.source_tokenizer is not None:
         facts["source"] = {"spec": model.source_tokenizer.spec, "vocabulary": model.source_tokenizer.vocabulary}
-    text = "\n".join(held.texts or [target for _, target in held.pairs])[:CHARACTERS_SCORED]
+    text = "\n".join(held.texts or [target for _, target in held.pairs])[:CHARACTERS_READ]
+    facts["lossy"] = loses_text(tokenizer, [text]) if text else tokenizer.lossy
     if text.strip():
         cutting = Cutting(text, tokenizer)
         unknown = [cutting.is_unknown(token) for token in cutting.tokens[:PIECES]]

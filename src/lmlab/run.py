@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from torch import nn
 
@@ -32,6 +32,7 @@ from lmlab.storage import (
     write_manifest,
 )
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.extending import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.training.card import LOSSY, describe_quality, model_card
@@ -226,8 +227,20 @@ def _check_unchanged(path: Path, begun: Recipe, wanted: Recipe) -> None:
         raise ValueError(f"--resume continues {path} as it was started: {', '.join(wrong)} cannot be changed")
 
 
+class HeldOut(NamedTuple):
+    """The text that a run did not learn from."""
+
+    split: Literal["test", "validation"]
+    items: list[Any]  # documents; pairs of a source and a target, of a translator
+
+
 def held_out(path: str | Path) -> list[Any]:
-    """The test documents of a run (its validation documents where no test text was kept); pairs, of a translator."""
+    """The documents that a run did not learn from; pairs, of a translator."""
+    return find_held_out(path).items
+
+
+def find_held_out(path: str | Path) -> HeldOut:
+    """The test text of a run, or its validation text where no test text was kept."""
     path = _as_path(path)
     corpus = reopen_corpus(read_record(path), path, Silent())
     if corpus.tokenizer is None:
@@ -235,7 +248,7 @@ def held_out(path: str | Path) -> list[Any]:
     split = corpus.test or corpus.valid
     if split is None:
         raise ValueError(f"no text of {path} was held out")
-    return list(split.texts())
+    return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
 
 
 def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
@@ -255,6 +268,10 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
         raise ValueError(
             f"{path} learns from {', '.join(missing)}, which is not there any more; "
             f"say where it is now: lmlab train --resume {shlex.quote(str(path))} {option}"
+        )
+    if pipes := recipe.data.irregular():
+        raise ValueError(
+            f"{path} learns from {', '.join(pipes)}, which is a pipe or a device now; give the text as a regular file"
         )
     roles = _roles(recipe)
     specs = recipe.tokenizer
@@ -285,7 +302,7 @@ def _encoder(tokenizer: Tokenizer, roles: Sequence[str], fingerprint: str | None
     It matters only where a text happens to contain such a token, written out.
     """
     for added in range(len(roles) + 1):
-        before = tokenizer.without_last(added)
+        before = without_last(tokenizer, added)
         if before.fingerprint == fingerprint:
             return before
     return tokenizer
@@ -352,7 +369,7 @@ def _carry_out(
         embedding_parameters=parameters.embedding,
         grams=find_grid(country).grams(Cost(*progress.cost).joules),
         commands=commands,
-        lossy=task is None and plan.corpus.tokenizer is not None and plan.corpus.tokenizer.lossy,
+        lossy=task is None and plan.corpus.loses(plan.corpus.valid),
         judged_on="validation text" if task is None else "validation examples",
         trained=bool(records),
     )

@@ -31,7 +31,7 @@ HEADS = "head.safetensors"
 """The weights of what was learnt besides the model, for a task."""
 READ = {
     *("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", TASK, MODEL, HEADS),
-    *("progress.json", "average.json"),
+    *("tokenizer_options.json", "source_tokenizer_options.json", "chat.json", "progress.json", "average.json"),
 }
 """The files of a run that are read again, whose hashes its manifest keeps; others may come and go."""
 T = TypeVar("T")
@@ -96,12 +96,21 @@ def write_json(path: Path, value: Any) -> None:
 
 def read_json(path: Path) -> Any:
     """The content of a JSON file; a DamagedError names it where it does not parse."""
+    _check_regular(path)
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise DamagedError(f"{path} is missing") from None
+    except RecursionError:
+        raise DamagedError(f"{path} is damaged: it is nested too deeply") from None
     except (ValueError, OSError) as error:
         raise DamagedError(f"{path} is damaged: {error}") from None
+
+
+def _check_regular(path: Path) -> None:
+    """A DamagedError where a file of a run is a pipe, a device or a folder: reading a pipe could wait for ever."""
+    if path.exists() and not path.is_file():
+        raise DamagedError(f"{path} is damaged: it is not a regular file")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], *, metadata: dict[str, str] | None = None) -> None:
@@ -119,6 +128,7 @@ def _umask() -> int:
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
     """The tensors of a safetensors file; a DamagedError names it where it does not parse."""
+    _check_regular(path)
     try:
         return load_file(path)
     except FileNotFoundError:
@@ -165,10 +175,15 @@ def digest_weights(run: Path) -> str | None:
 
 def verify(folder: Path) -> None:
     """Compare each file with the manifest; a DamagedError names the first that differs."""
-    for name, hashes in read_json(folder / MANIFEST).items():
+    manifest = read_json(folder / MANIFEST)
+    if not isinstance(manifest, dict) or not all(isinstance(hashes, list) for hashes in manifest.values()):
+        raise DamagedError(f"{folder / MANIFEST} is damaged: it does not give the hashes of each file")
+    for name, hashes in manifest.items():
         path = folder / name
         if name == "scores.json":  # manifests of 0.4 name it, though nothing reads it
             continue
+        if Path(name).name != name:
+            raise DamagedError(f"{folder / MANIFEST} is damaged: {name!r} is not the name of a file in {folder}")
         if not path.is_file():
             raise DamagedError(f"{path} is missing")
         if digest(path) not in hashes:

@@ -29,7 +29,7 @@ def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
     assert "'lmlab[report]' adds PNG" in first.out or "SVG and PNG" in first.out
     assert "bow: " in first.err, "without a screen, a line per system"
     board = json.loads((tmp_path / "compared" / "leaderboard.json").read_text())
-    assert f"{board['entries'][0]['name']} predicts" in first.out or "lead:" in first.out
+    assert f"{board['entries'][0]['name']} predicts" in first.out or "has the best score" in first.out
     stamp = (tmp_path / "compared" / "bow" / "model.safetensors").stat().st_mtime_ns
     for again in (
         words,
@@ -104,16 +104,16 @@ def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
 
 
 def test_masked_systems_get_a_table_of_their_own(lmlab, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lmlab.compare import arena
+    from lmlab.compare import held_out
 
-    monkeypatch.setattr(arena, "PART_TOKENS", 300)
+    monkeypatch.setattr(held_out, "PART_TOKENS", 300)
     words = ["compare", "book.txt", "--models", "ngram,roberta", "--budget", "640tokens", *FAST, "-o", "both"]
     said = lmlab(*words)
     assert said.code == 0, said.err
     assert "pseudo bits per byte" in said.err
     out = " ".join(said.out.split())
     left, right = out.split("Not comparable with left-to-right scores.")
-    assert "ngram predicts the held-out text: " in left
+    assert "ngram predicts the test text: " in left
     assert " best" not in left, "there is nobody to be better than"
     assert "roberta" not in left
     assert "roberta predicts masked tokens: " in right

@@ -89,3 +89,71 @@ def test_an_ngram_is_no_model_of_theirs(run_command, tmp_path: Path) -> None:
     assert run_command("convert", "counts", "counts.lm", "--overwrite").code == 0
     assert run_command("convert", "counts.lm", "back").code == 0
     assert run_command("convert", "counts.lm", "back", "--overwrite").code == 0
+
+
+@pytest.fixture
+def imported(run_command, tmp_path: Path):
+    """A random GPT-2 of transformers, whose tokenizer puts nothing before a text, as a run."""
+    import tokenizers as hf
+    import torch
+    from tokenizers import decoders, models, pre_tokenizers, trainers
+
+    engine = hf.Tokenizer(models.BPE())
+    engine.pre_tokenizer, engine.decoder = pre_tokenizers.ByteLevel(add_prefix_space=False), decoders.ByteLevel()
+    engine.train_from_iterator([TEXT], trainers.BpeTrainer(vocab_size=90, special_tokens=["<stop>"]))
+    names = {"bos_token": "<stop>", "eos_token": "<stop>"}
+    transformers.PreTrainedTokenizerFast(tokenizer_object=engine, **names).save_pretrained(tmp_path / "hf")
+    torch.manual_seed(0)
+    size = {"n_embd": 24, "n_head": 3, "n_layer": 1, "n_positions": 64, "initializer_range": 0.5}
+    config = transformers.GPT2Config(vocab_size=90, bos_token_id=0, eos_token_id=0, **size)
+    transformers.GPT2LMHeadModel(config).save_pretrained(tmp_path / "hf")
+    return run_command
+
+
+def test_what_stands_before_a_text_is_told_and_can_be_chosen(imported, tmp_path: Path) -> None:
+    said = imported("convert", "hf", "run")
+    line = "boundary: nothing is put before a text (--boundary puts <stop> there)"
+    assert said.out == f"wrote run {line}"
+
+    texts = {}
+    for option in ([], ["--no-boundary"], ["--boundary"]):
+        said = imported("generate", "run", "The planet", "--temperature", "0", "--json", *option)
+        texts[tuple(option)] = json.loads(said.out)["samples"]
+        assert said.err.startswith("boundary: nothing" if option != ["--boundary"] else "boundary: <stop> is put")
+    assert texts[()] == texts["--no-boundary",] != texts["--boundary",]
+
+    plain, without, put = (
+        imported("score", "run", "--text", "The planet Mars", *option)
+        for option in ([], ["--no-boundary"], ["--boundary"])
+    )
+    assert f"{line}; the first token is predicted from it" in plain.out
+    assert "boundary:" not in put.out, "as for every run that lmlab trains"
+    bits = [said.out.split()[0] for said in (plain, without, put)]
+    assert bits[0] == bits[1] != bits[2]
+    assert "lossy" not in plain.out, "the vocabulary lacks bytes, but none of this text"
+    assert "(lossy)" in imported("score", "run", "--text", "The planet é").out
+
+
+def test_a_boundary_is_no_option_of_other_models(lmlab, tmp_path: Path) -> None:
+    assert lmlab("generate", "run", "The", "--tokens", "3", "--no-boundary").code == 0
+    trained = ("--size", "tiny", "--tokenizer", "wordpiece:80", "--budget", "2steps", "--set", "train.batch=2")
+    assert lmlab("train", "bert", "book.txt", "-o", "bert", *trained).code == 0
+    said = lmlab("score", "bert", "--text", "the sun", "--no-boundary")
+    assert said.code == 2
+    assert "leave the option out" in said.err
+    assert said.err.count("\n") == 0
+
+
+def test_a_run_that_learns_from_an_imported_one_splits_special_tokens(imported, tmp_path: Path) -> None:
+    """Its boundary is that of the imported run, and text that it learns from never becomes one."""
+    import lmlab
+
+    (tmp_path / "book.txt").write_text(TEXT + "a<stop>b")
+    assert imported("convert", "hf", "run").code == 0
+    said = imported("train", "gpt2", "book.txt", "-o", "more", "--from", "run", "--budget", "1steps")
+    assert said.code == 0, said.err
+    origin, more = (lmlab.load(tmp_path / name).text_tokenizer for name in ("run", "more"))
+    assert more.boundary == origin.boundary == 0
+    assert more.vocabulary == origin.vocabulary
+    assert 0 in origin.encode("a<stop>b")
+    assert 0 not in more.encode("a<stop>b")

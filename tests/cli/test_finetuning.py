@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shlex
 import shutil
 from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -101,9 +103,9 @@ def test_what_stands_beside_a_score(stars: Finetuned) -> None:
     right = sum(each["predicted"] == each["true"] for each in predictions)
     assert results[2].values["accuracy"].value == pytest.approx(right / len(predictions))
     beside = {each.name for each in (stars.path / "beside").iterdir() if each.is_dir()}
-    assert beside == {f"bert-{how}-all-seed-{seed}" for how in ("frozen", "scratch") for seed in (0, 1)} | {
-        "bert-full-all-seed-1"
-    }
+    assert beside - {"baselines"} == {
+        f"bert-{how}-all-seed-{seed}" for how in ("frozen", "scratch") for seed in (0, 1)
+    } | {"bert-full-all-seed-1"}
     assert not list((stars.path / "beside").rglob("*.safetensors")), "their weights are not kept"
 
 
@@ -499,3 +501,71 @@ def test_python_checks_as_the_command_line_does(place: Place, tmp_path: Path, wr
     with pytest.raises(ValueError, match=told):
         finetune(place.bert, place.reviews, output=tmp_path / "x", **wrong)
     assert not (tmp_path / "x").exists()
+
+
+def test_the_command_of_a_study_repeats_its_best(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """All options that matter are in it, and the run that it makes has the very predictions."""
+    header, *rows = place.reviews.read_text().splitlines()
+    for name, part in (("my train.tsv", rows[:36]), ("dev.tsv", rows[36:48]), ("test.tsv", rows[48:])):
+        (tmp_path / name).write_text("\n".join([header.replace("label", "stars"), *part]) + "\n")
+    more = ["--valid", "dev.tsv", "--test", "test.tsv", "--columns", "a=text,label=stars", "--epochs", "1.5"]
+    more += ["--seed", "7", "--set", "train.batch=8", "--set", "train.rate=0.01"]
+    studies = {
+        "compared": ["compare", "my train.tsv", "--runs", f"{place.bert},{place.gpt2}", "--how", "frozen,full", *more],
+        "curve": ["finetune", str(place.bert), "my train.tsv", "--examples", "8,all", "--pool", "max", *more],
+        "layers": ["finetune", str(place.gpt2), "my train.tsv", "--how", "frozen", "--layers", "all", *more],
+    }
+    for name, command in studies.items():
+        said = run_command(*command, "-o", name)
+        assert said.code == 0, said.err
+        again = shlex.split(said.out.partition("as a run that can be used: ")[2].partition(" Report:")[0])
+        assert escape(shlex.join(again)) in (tmp_path / name / "report.html").read_text()
+        assert again[-2:] == ["-o", "runs/best"]
+        said = run_command(*again[1:-1], f"best-{name}", "--json")
+        assert said.code == 0, said.err
+        (result,) = json.loads(said.out)["results"]
+        study = read_json(tmp_path / name / "scores.json")
+        same = [each for each in study["results"] if each["command"] == shlex.join(again) and each["examples"] == 36]
+        assert [each["values"] for each in same] == [result["values"]]
+        kept = [path.read_bytes() for path in (tmp_path / name / "trials").glob("*/predictions.jsonl")]
+        assert (tmp_path / f"best-{name}" / "predictions.jsonl").read_bytes() in kept
+
+
+def test_a_choice_stands_beside_chance(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    """The majority of the training examples may be wrong of every test example; guessing is right of a third."""
+    rows = [f"Ada {i} sat on\tthe mat {i}\tthe log\ta dog\t{i % 2 + 1 if i else 3}" for i in range(30)]
+    tested = [f"Ada {i} ran to\tthe mat {i}\tthe log\ta dog\t3" for i in range(30, 42)]
+    header = "question\tchoice1\tchoice2\tchoice3\tanswer\n"
+    (tmp_path / "choices.tsv").write_text(header + "\n".join(rows) + "\n")
+    (tmp_path / "test.tsv").write_text(header + "\n".join(tested) + "\n")
+    said = run_command("finetune", str(place.gpt2), "choices.tsv", "--test", "test.tsv", "-o", "run", "--json", *QUICK)
+    assert said.code == 0, said.err
+    study = json.loads(said.out)
+    scores = {row["label"]: row["values"]["accuracy"] for row in study["rows"]}
+    assert scores["majority"]["value"] == 0
+    assert scores["chance"]["value"] == pytest.approx(1 / 3)
+    assert scores["chance"]["low"] is None, "it is known, not estimated"
+    assert {"gpt2 full", "chance"} in [{each["better"], each["worse"]} for each in study["differences"]]
+    page = (tmp_path / "run" / "report.html").read_text()
+    best = max(scores, key=lambda label: scores[label]["value"])
+    assert (best == "gpt2 full") == ("below" not in page.partition("<h1>")[2].partition("</h1>")[0])
+    assert "chance" in page
+
+
+def test_what_chooses_is_said_and_can_be_set(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
+    header, *rows = write_reviews(tmp_path / "all.tsv", count=180).read_text().splitlines()
+    for name, part in (("train", rows[:140]), ("dev", rows[140:])):
+        (tmp_path / f"{name}.tsv").write_text("\n".join([header, *(f"{i} {row}" for i, row in enumerate(part))]) + "\n")
+    command = ["finetune", str(place.bert), "train.tsv", "--valid", "dev.tsv"]
+    line = "selection: 14 of the 140 training examples are held out and choose the checkpoint; valid is only scored"
+    assert line in run_command(*command, "--check").out
+    said = run_command(*command, "-o", "run", "--alone", *QUICK)
+    assert line in said.err
+    page = (tmp_path / "run" / "report.html").read_text()
+    assert line in page
+    assert "No model learnt from them, and no checkpoint was chosen on them." in page
+    assert "selection: none (--select 0)" in run_command(*command, "--select", "0", "--check").out
+    assert "28 of the 140" in run_command(*command, "--select", "0.2", "--check").out
+    refused = run_command(*command, "--test", "all.tsv", "--select", "0.2", "--check")
+    assert refused.code == 2
+    assert "--select 0.2: it is for --valid without test examples" in refused.err

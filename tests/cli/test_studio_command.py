@@ -1,62 +1,99 @@
-"""lmlab studio refuses in one line what it cannot do, and ends quietly."""
+"""`lmlab studio` as a command: where its token comes from, what it prints, how it ends."""
 
 from __future__ import annotations
 
+import http.client
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
-import urllib.request
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 
-from patience import PATIENCE
+from patience import PATIENCE, wait_until
 
-pytest.importorskip("fastapi")
+
+def start(folder: Path, *options: str, **environment: str) -> subprocess.Popen[str]:
+    variables = {name: value for name, value in os.environ.items() if name != "LMLAB_TOKEN"}
+    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", *options]
+    return subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**variables, **environment}
+    )
+
+
+def read_link(studio: subprocess.Popen[str]) -> str:
+    assert studio.stdout is not None
+    found = re.search(r"http://\S+", studio.stdout.readline())
+    assert found is not None
+    return found[0]
+
+
+def status_of(link: str, path: str = "") -> int:
+    parts = urlsplit(link)
+    asked = http.client.HTTPConnection(parts.netloc, timeout=PATIENCE)
+    asked.request("GET", path or f"{parts.path}?{parts.query}")
+    return asked.getresponse().status
+
+
+def end(studio: subprocess.Popen[str], *signals: signal.Signals) -> str:
+    for number in signals or (signal.SIGTERM,):
+        studio.send_signal(number)
+    _, told = studio.communicate(timeout=PATIENCE)
+    return told
+
+
+@pytest.mark.parametrize("given", ["new", "variable", "file", "option"])
+def test_the_printed_link_carries_the_token(tmp_path: Path, given: str) -> None:
+    token = "sesame+open/8"
+    (tmp_path / "token").write_text(f"{token}\n")
+    (tmp_path / "token").chmod(0o600)
+    options = {"file": ["--token-file", str(tmp_path / "token")], "option": ["--token", token]}.get(given, [])
+    studio = start(tmp_path, *options, **({"LMLAB_TOKEN": token} if given == "variable" else {}))
+    try:
+        link = read_link(studio)
+        assert status_of(link) == 303
+        assert status_of(link, "/") == 401
+        assert status_of(link, "/health") == 200
+        assert status_of(link, "/studio/api/runs") == 401
+        assert ("sesame%2Bopen%2F8" in link) == (given != "new")
+    finally:
+        told = end(studio)
+    assert ("--token-file" in told) == (given == "option")  # a warning that ps shows it
+
+
+def test_without_a_token_only_where_the_owner_says_so(tmp_path: Path) -> None:
+    studio = start(tmp_path, "--no-token", LMLAB_TOKEN="sesame-open")
+    try:
+        link = read_link(studio)
+        assert "token" not in link
+        assert status_of(link, "/studio/api/runs") == 200
+    finally:
+        end(studio)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("options", "told"),
     [
-        (["nowhere"], "nowhere is not a folder"),
-        ([".", "--host", "0.0.0.0"], "give a --token"),
-        ([".", "--token", "short"], "8 or more"),
-        ([".", "--lecture", "none.toml"], "none.toml does not exist"),
-        ([".", "--text", "none.txt"], "none.txt does not exist"),
+        (["--no-token", "--token-file", "x"], "both given"),
+        (["--no-token", "--host", "0.0.0.0"], "leave --no-token out"),
+        (["--token-file", "/dev/null"], "not a regular file"),
+        (["--allow-data", "nowhere"], "does not exist"),
     ],
 )
-def test_what_cannot_be_opened_is_one_line(run_command: Callable[..., Any], arguments: list[str], told: str) -> None:
-    said = run_command("studio", *arguments)
-    assert said.code == 2
-    assert told in said.err
+def test_what_does_not_go_together_is_refused(tmp_path: Path, options: list[str], told: str) -> None:
+    studio = start(tmp_path, *options)
+    assert told in end(studio, signal.SIGCONT)
+    assert studio.returncode == 2
 
 
-def test_a_port_that_is_taken_is_named(run_command: Callable[..., Any]) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
-        said = run_command("studio", ".", "--port", str(port))
-    assert said.code == 2
-    assert f"--port {port}" in said.err
-
-
-def test_it_opens_before_torch_is_imported_and_ends_when_told(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "lmlab", "studio", str(tmp_path), "--port", "0"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ})
-    try:
-        assert server.stdout is not None
-        found = re.search(r"(http://127\.0\.0\.1:\d+/)#token=[\w-]{20,}", server.stdout.readline())
-        assert found is not None
-        with urllib.request.urlopen(f"{found[1]}health") as answer:
-            assert answer.status == 200
-    finally:
-        server.send_signal(signal.SIGINT)
-        _, told = server.communicate(timeout=PATIENCE)
+@pytest.mark.parametrize("times", [1, 2, 3])
+def test_ctrl_c_ends_it_without_a_traceback(tmp_path: Path, times: int) -> None:
+    studio = start(tmp_path)
+    link = read_link(studio)
+    wait_until(lambda: status_of(link, "/health") == 200)
+    told = end(studio, *[signal.SIGINT] * times)
     assert "Traceback" not in told
-    assert server.returncode in (0, 130)
+    assert studio.returncode in (0, 130)

@@ -286,3 +286,27 @@ def test_what_differs_is_said_in_words(book: Path, tmp_path: Path) -> None:
         "split was 0.8,0.1,0.1, now 0.6,0.2,0.2",
         "train.batch was 4, now 8",
     }
+
+
+@pytest.mark.parametrize("tokens", [20_000, 300], ids=["whole", "part"])
+def test_comparison_score_and_report_print_the_same_number(
+    book: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tokens: int
+) -> None:
+    """The same text for all three: a masked model's too, of which only a part is scored where it is long."""
+    from typer.testing import CliRunner
+
+    from lmlab.cli import app
+    from lmlab.compare import held_out
+
+    monkeypatch.setattr(held_out, "PART_TOKENS", tokens)
+    folder = tmp_path / "one"
+    board = compare(small(book, models="gpt2,bert"), folder).board
+    expected = {"gpt2": board["entries"][0]["bits_per_byte"], "bert": board["blanks"][0]["pseudo_bits_per_byte"]}
+    for name, value in expected.items():
+        scored = CliRunner().invoke(app, ["score", str(folder / name), "--held-out", "--json"])
+        assert json.loads(scored.stdout)["bits_per_byte"] == pytest.approx(value, rel=1e-6)
+        reported = json.loads(CliRunner().invoke(app, ["report", str(folder / name), "--json"]).stdout)
+        assert reported["held_out"]["bits_per_byte"] == pytest.approx(value, rel=1e-6)
+        assert reported["text"] == "the test text"
+        shown = CliRunner().invoke(app, ["score", str(folder / name), "--held-out"]).stdout
+        assert "the test text:" in shown

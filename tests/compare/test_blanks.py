@@ -16,7 +16,7 @@ import torch
 import lmlab
 from compare_texts import SETTINGS, small
 from lmlab import run
-from lmlab.compare import arena
+from lmlab.compare import held_out as held_out_text
 from lmlab.compare.blanks import choose_places, fill_cloze, fill_test, read_measures
 from lmlab.compare.comparison import Published, add, compare
 from lmlab.compare.leaderboard import headline, read_rankings
@@ -38,13 +38,13 @@ pytestmark = pytest.mark.filterwarnings("ignore:the text is one document", "igno
 def masked(book: Path, tmp_path_factory: pytest.TempPathFactory) -> Published:
     """A left-to-right system and three masked ones, pseudo-log-likelihoods on a short part."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(arena, "PART_TOKENS", PART)
+        patch.setattr(held_out_text, "PART_TOKENS", PART)
         return compare(small(book, models=MODELS), tmp_path_factory.mktemp("masked") / "compared", csv=True)
 
 
 @pytest.fixture
 def short_part(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arena, "PART_TOKENS", PART)
+    monkeypatch.setattr(held_out_text, "PART_TOKENS", PART)
 
 
 def untrained(kind: str = "bert", **settings: object) -> LanguageModel:

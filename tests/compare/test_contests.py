@@ -60,7 +60,7 @@ def painters(monkeypatch: pytest.MonkeyPatch) -> None:
     """Three systems that name colours, of which one predicts the next token, too."""
     monkeypatch.setitem(CONTESTS, "colours", COLOURS)
     for name, does in {"vermeer": ("colours",), "monet": ("colours",), "turner": ("next token", "colours")}.items():
-        monkeypatch.setitem(LINEAGE, name, System(name, "nowhere:Nothing", 1880, "nobody", "paints", does=does))
+        monkeypatch.setitem(LINEAGE, name, System(name, LINEAGE["gpt2"].where, 1880, "nobody", "paints", does=does))
 
 
 def record(system: str, right: list[float], **more: Any) -> dict[str, Any]:
@@ -87,12 +87,12 @@ def test_a_made_up_contest_ranks_two_runs(done: Published) -> None:
     assert ranking.ranked[0]["tried"] == 1
     assert ranking.ranked[0]["predicts"] == "colours"
     (difference,) = ranking.differences
-    assert (difference["better"], difference["worse"]) == ("vermeer", "monet")
-    assert difference["bits"] == pytest.approx(0.625)
-    assert difference["low"] < 0.625 < difference["high"]
-    assert difference["real"]
+    assert (difference.better, difference.worse) == ("vermeer", "monet")
+    assert difference.value == pytest.approx(0.625)
+    assert difference.low < 0.625 < difference.high
+    assert difference.significant
     assert headline(ranking) == "vermeer names colours best: 0.875 accuracy."
-    assert verdict(ranking).startswith("It names 88% of the colours. monet comes next, 0.625 behind vermeer")
+    assert verdict(ranking).startswith("It names 88% of the colours. monet is 0.625 behind vermeer")
 
 
 @pytest.mark.usefixtures("painters")

@@ -9,7 +9,7 @@ import pytest
 
 import lmlab
 from compare_texts import lines, small
-from lmlab.compare import arena
+from lmlab.compare import held_out
 from lmlab.compare.comparison import compare
 from lmlab.compare.plan import choose_systems
 
@@ -18,7 +18,7 @@ from lmlab.compare.plan import choose_systems
 def test_each_ability_is_ranked_by_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "text.txt").write_text(lines(300))
     conditions = small(tmp_path / "text.txt", models="ngram,roberta,xlnet")
-    monkeypatch.setattr(arena, "PART_TOKENS", 300)
+    monkeypatch.setattr(held_out, "PART_TOKENS", 300)
     compare(conditions, tmp_path / "out")
     board = json.loads((tmp_path / "out" / "leaderboard.json").read_text())
     bits = {entry["kind"]: entry["bits_per_byte"] for entry in board["entries"]}

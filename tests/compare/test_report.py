@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import csv
 import html.parser
+import io
 import itertools
+import json
 import math
 import random
 import re
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from compare_texts import small
+from lmlab.cli.leaderboard import show
 from lmlab.compare.comparison import Published, compare
 from lmlab.compare.contests import CONTESTS
-from lmlab.compare.leaderboard import headline, read_rankings, verdict
-from lmlab.compare.notes import disturbed, overspent, unspent
+from lmlab.compare.leaderboard import headline, read_rankings, tell_groups, verdict
+from lmlab.compare.notes import overspent, shared_cpu, unspent, write_caveats
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import (
     COSTS,
@@ -28,7 +34,8 @@ from lmlab.compare.records import (
     spent,
     validation_seconds,
 )
-from lmlab.compare.statistics import LEVEL
+from lmlab.compare.report import make_report
+from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages import parts, surprisal
 from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.recipe import make_recipe
@@ -173,34 +180,137 @@ def entry(name: str, score: float, **more: object) -> dict[str, object]:
     return {"name": name, "bits_per_byte": score, "pseudo_bits_per_byte": score, "status": "ok", **more}
 
 
-def ranked(ties: list[list[str]], *, predicts: str = "next token", **more: object) -> Ranking:
-    entries = [entry("a", 2.0, **more), entry("b", 2.01, **more), entry("c", 3.0, **more)]
-    return Ranking(CONTESTS[predicts], entries, ties, [], [], {})
+def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: str = "abc", **more: object) -> Ranking:
+    """Three models whose differences are significant for these pairs, as "ac"."""
+    values = dict(zip(scores, (2.0, 2.01, 3.0), strict=True))
+    entries = [entry(name, value, low=value - 0.02, high=value + 0.02, **more) for name, value in values.items()]
+    differences = [
+        Difference(one, two, values[two] - values[one], 0.0, 1.0, 0.01, one + two in significant)
+        for one, two in itertools.combinations(values, 2)
+    ]
+    return Ranking(CONTESTS[predicts], entries, differences, [], {"count": 40, "kind": "documents"})
 
 
-def test_headline_and_verdict_know_ties() -> None:
-    tied = ranked([["a", "b"]])
-    assert headline(tied) == "a and b lead: 2.000 bits per byte."
-    assert "c comes next, 1.000 behind a" in verdict(tied)
-    clear = ranked([["b", "c"]])
-    assert headline(clear).startswith("a predicts")
-    assert "25% of its size" in verdict(clear)
-    assert "b comes next, 0.010 behind a" in verdict(clear)
+def test_headline_and_verdict_follow_from_the_pairs() -> None:
+    tied = ranked(["ac", "bc"])
+    assert headline(tied) == "a has the best score, not significantly better than b: 2.000 bits per byte."
+    assert "25% of its size" in verdict(tied)
+    assert "c is 1.000 behind a: a significant difference." in verdict(tied)
+    assert tied.letters == {"a": "a", "b": "a", "c": "b"}
+    clear = ranked(["ab", "ac"])
+    assert headline(clear) == "a predicts the held-out text best: 2.000 bits per byte."
+    assert "b is 0.010 behind a: a significant difference (paired test; the intervals overlap)." in verdict(clear)
+    assert clear.letters == {"a": "a", "b": "b", "c": "b"}
     assert LEVEL == 0.05, "the page speaks of 95%"
 
 
+def test_a_difference_that_was_not_found_is_never_told() -> None:
+    """Only b and c differ: neither may be said to be behind a, nor a group of all three to be equal."""
+    only_last = ranked(["bc"])
+    assert headline(only_last) == "a has the best score, not significantly better than b and c: 2.000 bits per byte."
+    assert "significant" not in verdict(only_last)
+    assert only_last.letters == {"a": "ab", "b": "a", "c": "b"}
+    assert only_last.ties == [["a", "b"], ["a", "c"]]
+    skipping = ranked(["ab"])  # c is further behind a than b is, but varies more
+    assert headline(skipping) == "a has the best score, not significantly better than c: 2.000 bits per byte."
+    assert "b is 0.010 behind a: a significant difference" in verdict(skipping)
+    assert skipping.letters == {"a": "a", "b": "b", "c": "ab"}
+
+
+def test_what_is_said_of_groups_holds_for_every_pattern_of_pairs() -> None:
+    pairs = ["ab", "ac", "bc"]
+    for chosen in itertools.chain.from_iterable(itertools.combinations(pairs, count) for count in range(4)):
+        found = ranked(list(chosen))
+        said = " ".join(tell_groups(found))
+        assert ("Every difference in this ranking is" in said) == (len(chosen) == 3)
+        assert ("Models that share a letter" in said) == (len(chosen) < 3)
+        assert ("paired test, although the intervals overlap: a and b." in said) == ("ab" in chosen)
+        tied = [name for name in "bc" if f"a{name}" not in chosen]
+        assert headline(found).startswith(
+            f"a has the best score, not significantly better than {' and '.join(tied)}:" if tied else "a predicts"
+        )
+
+
+def test_without_a_test_nothing_is_called_significant_or_tied() -> None:
+    few = ranked([])
+    few = few._replace(
+        differences=[each._replace(low=None, high=None, p=1.0) for each in few.differences],
+        units={"count": 3, "kind": "blocks of lines"},
+    )
+    assert (few.letters, few.ties, tell_groups(few)) == ({}, [], [])
+    assert headline(few) == "a predicts the held-out text best: 2.000 bits per byte."
+    assert verdict(few).endswith("The test text has too few parts to test whether the models differ.")
+
+
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
-    masked = ranked([], predicts="blanks", masked_accuracy=0.314)
+    masked = ranked(["ab", "ac", "bc"], predicts="blanks", masked_accuracy=0.314)
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
     assert "31% of the masked tokens correctly" in verdict(masked)
     assert "would compress" not in verdict(masked)
-    tied = ranked([["a", "b"]], predicts="blanks", masked_accuracy=0.1)
-    assert headline(tied) == "a and b lead in predicting masked tokens: 2.000 bits per byte of pseudo-log-likelihood."
-    alone = masked._replace(entries=masked.entries[:1])
+    tied = ranked(["ac", "bc"], predicts="blanks", masked_accuracy=0.1)
+    assert headline(tied) == (
+        "a has the best score in predicting masked tokens, not significantly better than b: 2.000 bits per byte of "
+        "pseudo-log-likelihood."
+    )
+    alone = masked._replace(entries=masked.entries[:1], differences=[])
     assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", (
         "alone, it is not best"
     )
-    assert headline(Ranking(CONTESTS["blanks"], [], [], [], [], {})) == "No model could be trained and scored."
+    assert headline(Ranking(CONTESTS["blanks"], [], [], [], {})) == "No model could be trained and scored."
+
+
+def test_letters_and_caveats_stand_beside_the_ranking(done: Published) -> None:
+    (ranking,) = read_rankings(done.board)
+    page = done.report.read_text()
+    board = page[page.index("<h2>Leaderboard") : page.index("<h2>Learning curves")]
+    shown = re.findall("<td class=letters>(.*?)</td>", board)
+    assert shown == list(ranking.letters.values()) == [entry["letters"] for entry in done.board["entries"]]
+    for line in (*tell_groups(ranking), *done.board["caveats"]):
+        assert escape(line) in board
+    assert set(done.board["caveats"]) <= set(done.board["notes"])
+
+
+def test_a_folder_of_version_0_5_is_still_shown(done: Published) -> None:
+    """Its differences had `bits` and `real`, its ties were written, and there were no letters."""
+    old = json.loads(json.dumps(done.board))
+    del old["caveats"]
+    for each in old["entries"]:
+        del each["letters"]
+    for each in old["differences"]:
+        each["bits"], each["real"] = each.pop("value"), each.pop("significant")
+    (ranking,), (expected,) = read_rankings(old), read_rankings(done.board)
+    assert (ranking.differences, ranking.letters) == (expected.differences, expected.letters)
+    assert headline(ranking) == headline(expected)
+    assert make_report(old, {}).count("<td class=letters>") == 3
+    told = Console(file=io.StringIO(), width=120)
+    show(old, told)
+    assert headline(ranking).split(":")[0] in told.file.getvalue()
+
+
+def seeded(**seeds: int) -> Ranking:
+    entries = [
+        entry(name, 2.0, kind="ngram" if name == "ngram" else "gpt2", seeds=list(range(count)), low=1.9, high=2.1)
+        for name, count in seeds.items()
+    ]
+    return Ranking(CONTESTS["next token"], entries, [], [], {"count": 40, "kind": "documents"})
+
+
+def test_it_is_said_what_intervals_cover() -> None:
+    conditions = {"budget": "20steps"}
+    (one,) = write_caveats(seeded(a=1, b=1), conditions)
+    assert one.startswith("One random seed: intervals and tests cover the choice of test text (40 documents), but not ")
+    assert "--seeds 3 to 5" in one
+    (three,) = write_caveats(seeded(a=3, b=3, ngram=1), conditions)
+    assert three.endswith("cover the choice of test text (40 documents) and of the random seed (3 seeds).")
+    (mixed,) = write_caveats(seeded(a=2, b=1), conditions)
+    assert "Of b there is only one seed: other seeds are not covered." in mixed
+    assert "use three to five" in mixed
+    (counted,) = write_caveats(seeded(ngram=1), conditions)
+    assert "seed" not in counted, "counting does not depend on it"
+    few = seeded(a=3)._replace(units={"count": 4, "kind": "blocks of lines"})
+    assert write_caveats(few, conditions) == [
+        "The test text has only 4 blocks of lines: too few for intervals and tests."
+    ]
 
 
 def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
@@ -215,13 +325,31 @@ def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
     assert last_doubling(masked, measure="valid_loss") == pytest.approx(1.0)
 
 
-def test_a_disturbed_comparison_in_time_is_noticed() -> None:
-    def entry(name: str, processors: float) -> dict[str, object]:
-        return {"name": name, "kind": "gpt2", "training": {"cpu_seconds": 10 * processors, "wall_seconds": 10.0}}
+def test_a_shared_cpu_is_noticed() -> None:
+    def entry(name: str, cores: float, **more: float) -> dict[str, object]:
+        training = {"cpu_seconds": 10 * cores, "wall_seconds": 10.0, **more}
+        return {"name": name, "kind": "gpt2", "training": training}
 
-    assert disturbed([entry("a", 1.9), entry("b", 1.7)]) == []
-    (note,) = disturbed([entry("a", 1.9), entry("b", 0.9)])
-    assert "a used 1.90 cores on average, b 0.90" in note
+    assert shared_cpu([entry("a", 1.9), entry("b", 1.81)], cores=2) == []
+    (warning,) = shared_cpu([entry("a", 1.9), entry("b", 1.79)], cores=2)
+    assert "less than 90% of the 2 requested cores were used on average: b 1.79 (a: 1.90)." in warning
+    (warning,) = shared_cpu([entry(name, 0.1 * number) for number, name in enumerate("abcdef", start=1)], cores=1)
+    assert "a 0.10, b 0.20, c 0.30, d 0.40 and 2 more" in warning
+    assert shared_cpu([entry("a", 0.2, gpu_seconds=10.0)], cores=8) == [], "a GPU does the work"
+    assert shared_cpu([{**entry("a", 0.2), "added": "trained elsewhere"}], cores=2) == []
+
+
+def test_the_warning_of_a_shared_cpu_stands_beside_the_ranking(done: Published) -> None:
+    board = json.loads(json.dumps(done.board))
+    board["conditions"]["budget"] = "60s"
+    board["conditions"]["machine"]["threads"] = 64
+    page = make_report(board, {})
+    told = Console(file=io.StringIO(), width=120)
+    show(board, told)
+    for place in (page[page.index("<h2>Leaderboard") : page.index("<h2>Learning curves")], told.file.getvalue()):
+        assert "less than 90% of the 64 requested cores" in " ".join(place.split())
+    board["conditions"]["budget"] = "1280tokens"
+    assert "requested cores" not in make_report(board, {}), "the steps of other budgets do not depend on the load"
 
 
 def test_who_took_more_than_the_budget_is_named() -> None:
@@ -280,4 +408,4 @@ def test_the_page_says_what_validation_took(done: Published) -> None:
 
 
 def test_a_lossy_score_promises_no_compression() -> None:
-    assert "would compress" not in verdict(ranked([], lossy=True))
+    assert "would compress" not in verdict(ranked(["ab"], lossy=True))

@@ -130,10 +130,12 @@ def test_flops_are_counted_as_torch_counts_them(model: Any) -> None:
         pytest.skip("its blanks are a stream of their own: see test_xlnet.py")
     text, part = tokens(8, WINDOW), filler(model)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-        if (detector := ability(model, Detects)) is not None:
-            detector.detect(tokens=text)
         hidden = part.read(tokens=text)
-    assert model.flops(WINDOW) * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
+    assert part.reading_flops({"tokens": text}) == pytest.approx(counter.get_total_flops(), rel=1e-6)
+    if (detector := ability(model, Detects)) is not None:
+        with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
+            detector.detect(tokens=text)
+        assert detector.detection_flops({"tokens": text}) == pytest.approx(counter.get_total_flops(), rel=1e-6)
     with FlopCounterMode(display=False) as counter:
         part.logits(hidden[:, :3])
     assert part.head_flops() * 24 == pytest.approx(counter.get_total_flops(), rel=1e-6)
@@ -168,5 +170,6 @@ def test_asking_at_places_costs_what_is_said(model: Any) -> None:
     part, text, at = filler(model).encoder, tokens(8, WINDOW), tokens(8, 3)
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         part(text, at=at)
-    assert part.flops(WINDOW, 3 / WINDOW) * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
-    assert part.flops(WINDOW, 3 / WINDOW) < part.flops(WINDOW) == part.flops(WINDOW, 1.0)
+    some = part.body_flops(WINDOW, share=3 / WINDOW)
+    assert some * text.numel() == pytest.approx(counter.get_total_flops(), rel=1e-6)
+    assert some < part.body_flops(WINDOW) == part.body_flops(WINDOW, share=1.0)

@@ -164,7 +164,7 @@ def test_flops_are_counted_as_torch_counts_them(neural: Any) -> None:
     state = detach_state(neural(text).state) if neural.carries else None  # a memory counts once it is full
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         neural.logits(neural(text, state=state).hidden)
-    assert neural.flops(24) * text.numel() == pytest.approx(counter.get_total_flops(), rel=0.02)
+    assert neural.pretraining_flops(24) * text.numel() == pytest.approx(counter.get_total_flops(), rel=0.02)
 
 
 def _name(model: Any) -> str:

@@ -271,5 +271,7 @@ def test_flops_are_counted_as_torch_counts_them(
     unknown = {torch.ops.aten.mv: lambda matrix, vector, **_: 2 * matrix[0] * matrix[1]}
     with FlopCounterMode(display=False, custom_mapping=unknown) as counter, sdpa_kernel(SDPBackend.MATH):
         model.logits(model(tokens(3, target), source=tokens(3, source)).hidden)
-    assert 3 * model.flops_of(source, target) == pytest.approx(counter.get_total_flops(), rel=0.01)
-    assert model.flops(source) * source == pytest.approx(model.flops_of(source, source))
+    stated = model.pair_flops(source, target) + target * model.head_flops()
+    assert 3 * stated == pytest.approx(counter.get_total_flops(), rel=0.01)
+    whole = model.pair_flops(source, source) + source * model.head_flops()
+    assert model.pretraining_flops(source) * source == pytest.approx(whole)

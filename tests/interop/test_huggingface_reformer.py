@@ -202,7 +202,7 @@ def test_a_base_gives_vectors_and_predicts_nothing(tmp_path: Path) -> None:
     assert ability(model, PredictsNext) is None
     assert ability(model, GivesVectors) is not None
     assert len(model.layers(tokens=text(20))) == 4
-    assert math.isfinite(model.flops(20))
+    assert math.isfinite(model.body_flops(20))
 
 
 @pytest.mark.parametrize(

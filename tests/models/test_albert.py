@@ -149,7 +149,7 @@ def test_flops_as_torch_counts_them() -> None:
     tokens = torch.randint(97, (3, 20))
     with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         hidden = model(tokens).hidden
-    assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())
+    assert counter.get_total_flops() == pytest.approx(model.body_flops(20) * tokens.numel())
     with FlopCounterMode(display=False) as counter:
         filler(model).logits(hidden)
     assert counter.get_total_flops() == pytest.approx(model.output.flops() * tokens.numel())

@@ -284,7 +284,7 @@ def test_flops_as_torch_counts_them() -> None:
     tokens = torch.randint(97, (3, 16))
     with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         hidden = model(tokens).hidden
-    assert counter.get_total_flops() == pytest.approx(model.flops(16) * tokens.numel())
+    assert counter.get_total_flops() == pytest.approx(model.body_flops(16) * tokens.numel())
     with FlopCounterMode(display=False) as counter:
         filler(model).logits(hidden[:, :5])
     assert counter.get_total_flops() == pytest.approx(model.output.flops() * 15)

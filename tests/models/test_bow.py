@@ -66,7 +66,7 @@ def test_gradients_reach_every_parameter() -> None:
 
 
 def test_operations_per_token() -> None:
-    assert make().flops(64) == 2 * (5 * 7 + 7 * 13)
+    assert make().pretraining_flops(64) == 2 * (5 * 7 + 7 * 13)
 
 
 def test_presets_are_valid() -> None:

@@ -181,7 +181,11 @@ def test_flops_as_torch_counts_them() -> None:
     with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         model.generator(tokens)
         require(model, Detects).detect(tokens=tokens)
-    assert counter.get_total_flops() == pytest.approx(model.flops(20) * tokens.numel())
+    detecting = require(model, Detects).detection_flops({"tokens": tokens})
+    stated = model.generator.body_flops(20) * tokens.numel() + detecting
+    assert counter.get_total_flops() == pytest.approx(stated)
+    assert model.pretraining_flops(20) * tokens.numel() == pytest.approx(stated + model.head_flops() * tokens.numel())
+    assert model.body_flops(20) < 0.7 * model.pretraining_flops(20), "a task reads the discriminator alone"
 
 
 @pytest.mark.parametrize("size", ["tiny", "small"])

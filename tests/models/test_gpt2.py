@@ -202,4 +202,4 @@ def test_flops_as_torch_counts_them() -> None:
     tokens = torch.randint(97, (3, 16))
     with FlopCounterMode(display=False) as counter, watching(model, *attention_weights_of(model)):
         model.logits(model(tokens).hidden)
-    assert counter.get_total_flops() == pytest.approx(model.flops(16) * tokens.numel())
+    assert counter.get_total_flops() == pytest.approx(model.pretraining_flops(16) * tokens.numel())

@@ -76,8 +76,8 @@ def test_gradients_reach_every_parameter(direct: bool) -> None:
 
 
 def test_operations_per_token() -> None:
-    assert make().flops(64) == 2 * (15 * 7 + 7 * 13)
-    assert make(direct=True).flops(64) == 2 * (15 * 7 + (7 + 15) * 13)
+    assert make().pretraining_flops(64) == 2 * (15 * 7 + 7 * 13)
+    assert make(direct=True).pretraining_flops(64) == 2 * (15 * 7 + (7 + 15) * 13)
 
 
 def test_boundary_outside_the_vocabulary() -> None:

@@ -182,7 +182,7 @@ def test_learns_a_pattern_that_needs_memory(cls: type[RNN]) -> None:
 def test_operations_per_token() -> None:
     model = make(LSTM, hidden=12, tied=True)
     recurrent = 4 * 12 * (8 + 12) + 4 * 12 * (12 + 12)
-    assert model.flops(35) == 2 * (recurrent + 12 * 8 + 8 * 23)
+    assert model.pretraining_flops(35) == 2 * (recurrent + 12 * 8 + 8 * 23)
 
 
 @pytest.mark.parametrize(

@@ -222,4 +222,4 @@ def test_flops_as_torch_counts_them() -> None:
         model.logits(model(tokens[:, 10:], state=state).hidden)
     once_for_the_batch = 3 * 2 * 17 * 12 * 12  # W_R R in each of 3 layers
     one_more_distance = 3 * 2 * 12 * 42  # than there are keys, for each of 42 tokens
-    assert counter.get_total_flops() == model.flops(6) * 42 + once_for_the_batch + one_more_distance
+    assert counter.get_total_flops() == model.pretraining_flops(6) * 42 + once_for_the_batch + one_more_distance

@@ -226,11 +226,11 @@ def test_flops_are_counted_as_torch_counts_them() -> None:
         filler.read_in_order(tokens=text, order=order, at=at, state=detach_state(state))
     once = 2 * 2 * (48 + 24 - 1) * 16**2  # in 2 layers
     counted = counter.get_total_flops() - once
-    assert model.filling_flops(24, 4 / 24) * text.numel() == pytest.approx(counted, rel=0.02)
+    assert model.filling_flops(24, share=4 / 24, remembered=24) * text.numel() == pytest.approx(counted, rel=0.02)
     with FlopCounterMode(display=False) as counter:
         model(text)
     counted = counter.get_total_flops() - 2 * 2 * 47 * 16**2
-    assert model.flops(24) * text.numel() == pytest.approx(counted, rel=0.02)
+    assert model.body_flops(24) * text.numel() == pytest.approx(counted, rel=0.02)
 
 
 def test_published_sizes() -> None:

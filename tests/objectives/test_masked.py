@@ -334,7 +334,7 @@ class Theirs(nn.Module):
         hidden = self.bert.bert(tokens, token_type_ids=segments, attention_mask=mask)[0]
         return hidden[torch.arange(len(at))[:, None], at]
 
-    fill = nll = head_flops = read
+    fill = nll = head_flops = reading_flops = read
 
     def logits(self, hidden: Tensor) -> Tensor:
         return self.bert.cls.predictions(hidden)
@@ -344,6 +344,8 @@ class Theirs(nn.Module):
 
     def judge_pairs(self, hidden: Tensor) -> Tensor:
         return self.bert.cls.seq_relationship(self.bert.bert.pooler(hidden))
+
+    pair_flops = judge_pairs
 
 
 def attention_mask(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
@@ -415,11 +417,12 @@ def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tok
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64))
     objective = masked(pieces_of)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
-    assert objective.flops(model, loader) == pytest.approx(model.flops(64, 10 / 64) * 256 + model.output.flops() * 40)
+    long = 3 * (model.body_flops(64, share=10 / 64) * 256 + model.output.flops() * 40)
+    assert objective.step_flops(model, {}, loader) == pytest.approx(long)
     half = masked(pieces_of, short=16, short_share=0.5)
     scheduled = half.loader(data, batch=4, window=64, seed=0, streams=False)
-    short = model.flops(16, 2 / 16) * 256 + model.output.flops() * 32
-    assert half.flops(model, scheduled) == pytest.approx((objective.flops(model, loader) + short) / 2)
+    short = 3 * (model.body_flops(16, share=2 / 16) * 256 + model.output.flops() * 32)
+    assert half.step_flops(model, {}, scheduled) == pytest.approx((long + short) / 2)
 
 
 def test_a_small_bert_learns_from_both_sides() -> None:

@@ -87,7 +87,7 @@ class Theirs(nn.Module):
             hidden = self.electra.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0]
             return hidden[torch.arange(len(at))[:, None], at]
 
-        fill = nll = total_nll = head_flops = read
+        fill = nll = total_nll = head_flops = reading_flops = read
 
         def logits(self, hidden: Tensor) -> Tensor:
             return self.electra.generator_lm_head(self.electra.generator_predictions(hidden))
@@ -112,6 +112,8 @@ class Theirs(nn.Module):
     def detect(self, *, tokens: Tensor, lengths: Tensor | None = None) -> Tensor:
         hidden = self.discriminator.electra(tokens, attention_mask=attention_mask(tokens, lengths))[0]
         return self.discriminator.discriminator_predictions(hidden)
+
+    detection_flops = detect
 
 
 @pytest.mark.parametrize("padded", [False, True])
@@ -210,8 +212,10 @@ def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, dat
     assert electra.generator is not None
     objective = Replaced(ReplacedConfig(), tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
-    head = electra.generator.output.flops()
-    assert objective.flops(electra, loader) == pytest.approx(electra.flops(64, 10 / 64) * 256 + head * 40)
+    generator, discriminator = electra.generator, require(electra, Detects)
+    filling = generator.body_flops(64, share=10 / 64) * 256 + generator.output.flops() * 40
+    detecting = discriminator.detection_flops({"tokens": torch.zeros(4, 64)})
+    assert objective.step_flops(electra, {}, loader) == pytest.approx(3 * (filling + detecting))
 
 
 def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: Split) -> None:

@@ -200,7 +200,8 @@ def test_a_small_transformer_learns_a_dictionary(tmp_path: Path) -> None:
     with torch.inference_mode():
         evaluated = loss_of(objective, model, objective.batch(loader.batch(0)))
     assert evaluated.watched["accuracy"].all()
-    assert objective.flops(model, loader) == pytest.approx(model.flops(3) * loader.units_per_step["targets"])
+    stated = 3 * model.pretraining_flops(3) * loader.units_per_step["targets"]
+    assert objective.step_flops(model, {}, loader) == pytest.approx(stated)
 
 
 def test_settings_are_bounded() -> None:

@@ -320,3 +320,48 @@ def test_a_prompt_that_is_only_scored_is_not_cut(client: Any, server: Running) -
     answer = client.completions.create(**asked)
     assert not hasattr(answer, "warnings")
     assert len(answer.choices[0].logprobs.token_logprobs) == 3 * window
+
+
+CUT = [("ngram", "the café"), ("ngram", "a 😀"), ("gpt2", "naï"), ("gpt2", "5 €")]
+
+
+@pytest.mark.parametrize(("kind", "text"), CUT)
+def test_a_character_that_ids_begin_is_finished_by_the_completion(server: Running, kind: str, text: str) -> None:
+    tokenizer = server.lm(kind).text_tokenizer
+    ids = tokenizer.encode(text)
+    while len(ids) > 1 and not tokenizer.decode(ids).endswith(REPLACEMENT):
+        ids, rest = ids[:-1], ids[-1]
+    assert tokenizer.decode(ids).endswith(REPLACEMENT)
+    before = tokenizer.decode(ids).rstrip(REPLACEMENT)
+    asked = {"model": kind, "prompt": ids, "max_tokens": 1, "logit_bias": {str(rest): 100}, "logprobs": 0}
+    for more in ({}, {"echo": True}, {"use_beam_search": True}):
+        (choice,) = choices(server, **asked, **more, return_token_ids=True)
+        assert choice["token_ids"] == [rest] or "use_beam_search" in more
+        whole = tokenizer.decode([*ids, *choice["token_ids"]])
+        assert choice["text"] == (whole if "echo" in more else whole.removeprefix(before))
+        if choice["token_ids"] == [rest]:
+            assert choice["logprobs"]["text_offset"][-1] == (len(before) if "echo" in more else 0)
+    events = post(server, **asked, stream=True, echo=True).text
+    pieces = [json.loads(line[6:]) for line in events.splitlines() if line.startswith("data: {")]
+    assert "".join(piece["choices"][0]["text"] for piece in pieces) == tokenizer.decode([*ids, rest])
+
+
+def test_a_character_that_is_never_finished_is_marked(server: Running) -> None:
+    tokenizer = server.lm("ngram").text_tokenizer
+    ids, letter = tokenizer.encode("5 €")[:-1], tokenizer.encode("x")[0]
+    (choice,) = choices(server, model="ngram", prompt=ids, max_tokens=1, logit_bias={str(letter): 100})
+    assert choice["text"] == REPLACEMENT + "x"
+    (choice,) = choices(server, model="ngram", prompt=ids, max_tokens=0, echo=True)
+    assert choice["text"] == "5 " + REPLACEMENT
+
+
+def test_completions_of_ids_join_whatever_they_end_with(server: Running) -> None:
+    tokenizer = server.lm("ngram").text_tokenizer
+    ids, whole = tokenizer.encode("😀 é"), ""
+    bias = {str(token): 30 for token in ids}  # bytes in any order: many of them are no characters
+    asked = {"model": "ngram", "max_tokens": 5, "echo": True, "logit_bias": bias, "return_token_ids": True}
+    for seed in range(12):
+        (choice,) = choices(server, prompt=ids, seed=seed, **asked)
+        ids = [*ids, *(token for token in choice["token_ids"] if token != tokenizer.boundary)]
+        whole = choice["text"]
+        assert whole == tokenizer.decode(ids)

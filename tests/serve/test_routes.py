@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import serving
+from prometheus_client.parser import text_string_to_metric_families
 from serving import Running
 
 from lmlab.language_model import LanguageModel
@@ -59,6 +60,16 @@ def test_embeddings(server: Running) -> None:
         client.embeddings.create(model="bert", input="the cat " * 100)
 
 
+def test_no_embeddings_of_an_empty_list(server: Running) -> None:
+    answer = serving.post(f"{server.address}/v1/embeddings", json={"model": "gpt2", "input": []})
+    error = answer.json()["error"]
+    assert answer.status_code == 400
+    assert (error["type"], error["param"]) == ("invalid_request_error", "input")
+    assert "the list is empty" in error["message"]
+    found = post(server, "/v1/embeddings", model="gpt2", input="")
+    assert len(found["data"]) == 1
+
+
 def test_fill(server: Running) -> None:
     found = post(server, "/v1/fill", model="bert", text="the [MASK] sat on the [MASK]", top=3)
     expected = server.lm("bert").fill("the [MASK] sat on the [MASK]", top=3)
@@ -83,7 +94,8 @@ def test_translate(server: Running) -> None:
 
 def test_predict() -> None:
     tokenizer = toy_tokenizer()
-    model, task = toy_model("gpt2", tokenizer), toy_task("classification", load_class("gpt2"), tokenizer=tokenizer)
+    model = toy_model("gpt2", tokenizer)
+    task = toy_task("classification", load_class("gpt2"), tokenizer=tokenizer, window=48)
     predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))  # type: ignore[arg-type]
     lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
     with serving.serving({"stars": lm}) as server:
@@ -93,6 +105,15 @@ def test_predict() -> None:
         assert set(found["data"][0]["scores"]) == {"pos", "neg"}
         wrong = serving.post(f"{server.address}/v1/predict", json={"input": {"text": ["a", "b"]}})
         assert wrong.status_code == 400
+        assert "warnings" not in found
+        long = post(server, "/v1/predict", model="stars", input=[texts[0], f"{texts[0]} " * 2000])
+        assert "left_out" not in long["data"][0]
+        window, length = task.frame.window, len(tokenizer.encode(f"{texts[0]} " * 2000))
+        around = task.frame.overhead(task.frame.reads, "a")
+        assert window is not None
+        assert long["data"][1]["left_out"] == length + around - window
+        (note,) = long["warnings"]
+        assert note.startswith(f"1 of 2 texts were truncated: they are longer than the {window} tokens")
 
 
 def test_sentences_are_tagged() -> None:
@@ -123,25 +144,44 @@ def test_tokens(server: Running) -> None:
     assert whole == [tokenizer.boundary, *tokenizer.encode("a")]
 
 
-def test_figures_count_what_was_done(server: Running) -> None:
-    def figures() -> dict[str, float]:
-        lines = serving.get(f"{server.address}/metrics").text.splitlines()
-        return {line.rsplit(" ", 1)[0]: float(line.rsplit(" ", 1)[1]) for line in lines if not line.startswith("#")}
+NAMES = """num_requests_running num_requests_waiting kv_cache_usage_perc prefix_cache_bytes
+prompt_tokens_total generation_tokens_total request_success_total prefix_cache_queries_total prefix_cache_hits_total
+time_to_first_token_seconds_bucket inter_token_latency_seconds_bucket e2e_request_latency_seconds_bucket
+request_queue_time_seconds_bucket request_prompt_tokens_bucket request_generation_tokens_bucket"""
+
+
+def test_metrics_count_what_was_done(server: Running) -> None:
+    def metrics() -> dict[tuple[str, ...], float]:
+        answer = serving.get(f"{server.address}/metrics")
+        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+        families = list(text_string_to_metric_families(answer.text))
+        assert len({family.name for family in families}) == len(families), "a name is told once, for all runs"
+        found = {
+            (each.name, *sorted(each.labels.values())): each.value for family in families for each in family.samples
+        }
+        assert len(found) == sum(len(family.samples) for family in families)
+        return found
 
     engine = server.runs.served["lstm"].engine
     serving.settle(engine)
-    before = figures()
+    before = metrics()
     post(server, "/v1/completions", model="lstm", prompt="the cat", max_tokens=5, temperature=0, logit_bias={"0": -100})
     serving.settle(engine)
-    after = figures()
-    label = '{model_name="lstm"}'
+    after = metrics()
     grown = {name: after[name] - before[name] for name in after}
-    assert grown[f"lmlab:generation_tokens_total{label}"] == 5
-    assert grown[f"lmlab:prompt_tokens_total{label}"] == 3
-    assert grown[f"lmlab:time_to_first_token_seconds_count{label}"] == 1
-    assert grown[f"lmlab:inter_token_latency_seconds_count{label}"] == 4
-    assert grown['lmlab:request_success_total{model_name="lstm",finished_reason="length"}'] == 1
-    assert after[f"lmlab:num_requests_running{label}"] == 0
+    assert grown["lmlab:generation_tokens_total", "lstm"] == 5
+    assert grown["lmlab:prompt_tokens_total", "lstm"] == 3
+    assert grown["lmlab:prefix_cache_queries_total", "lstm"] == 3
+    assert grown["lmlab:time_to_first_token_seconds_count", "lstm"] == 1
+    assert grown["lmlab:inter_token_latency_seconds_count", "lstm"] == 4
+    assert grown["lmlab:request_success_total", "length", "lstm"] == 1
+    assert after["lmlab:num_requests_running", "lstm"] == 0
+    told = {(name, each) for name, *labels in after for each in labels}
+    assert {(f"lmlab:{name}", run) for name in NAMES.split() for run in server.runs.served} <= told
+
+
+def cancelled(engine: Any) -> float:
+    return float(engine.metrics.value("request_success_total", finished_reason="cancelled"))
 
 
 def test_who_hangs_up_frees_the_row(models: Any) -> None:
@@ -159,8 +199,12 @@ def test_who_hangs_up_frees_the_row(models: Any) -> None:
                 else:
                     wait_until(lambda: engine.load)
             if number % 4 in (0, 3):
-                wait_until(lambda count=number + 1: engine.figures.finished["cancelled"] == count)
-        wait_until(lambda: engine.figures.finished["cancelled"] == 15)
+                wait_until(
+                    lambda count=number + 1: (
+                        engine.metrics.value("request_success_total", finished_reason="cancelled") == count
+                    )
+                )
+        wait_until(lambda: cancelled(engine) == 15)
         serving.settle(engine)
         assert engine.load == 0
 

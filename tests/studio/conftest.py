@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from studio_texts import HARM, WEIRD, book
+from studio_texts import HARM, KNOWS, TOKEN, WEIRD, book
 
 
 @pytest.fixture(scope="session")
@@ -52,14 +52,14 @@ def studio_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def client_of(studio_runs: Path) -> Callable[..., Any]:
-    """A client of the studio, whose headers are those of its own page unless others are given."""
+    """A client of the studio, which has its token unless it is made with `knows={}`."""
     pytest.importorskip("fastapi")
     from starlette.testclient import TestClient
 
     from lmlab.studio.app import make_app
 
-    def make(**settings: Any) -> Any:
-        app: Any = make_app(studio_runs, token="secret-token", **settings)
-        return TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False)
+    def make(*, knows: dict[str, str] = KNOWS, token: str | None = TOKEN, **settings: Any) -> Any:
+        app: Any = make_app(studio_runs, token=token, **settings)
+        return TestClient(app, base_url="http://127.0.0.1:8080", raise_server_exceptions=False, headers=knows)
 
     return make

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import re
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,7 +15,8 @@ from urllib.parse import quote, urlencode
 import pytest
 
 from patience import PATIENCE
-from studio_texts import ANSI, HARM, SCRIPT, WEIRD
+from studio_process import open_studio
+from studio_texts import ANSI, HARM, SCRIPT, TOKEN, WEIRD
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 VIEWS = sorted(path.stem for path in (Path(__file__).parents[2] / "src/lmlab/studio/static/views").glob("*.js"))
@@ -32,26 +29,10 @@ SHOWN = """number => document.getElementById("lecture").innerText.includes(`${nu
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium here (make test-browser installs it)")
 
 
-@contextmanager
-def opened(folder: Path) -> Iterator[str]:
-    """The address of a studio in a process of its own, as users have it."""
-    pytest.importorskip("fastapi")
-    command = [sys.executable, "-m", "lmlab", "studio", str(folder), "--port", "0", "--token", "secret-token"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
-    assert server.stdout is not None
-    try:
-        found = re.search(r"http://\S+/", server.stdout.readline())
-        assert found is not None
-        yield found[0]
-    finally:
-        server.terminate()
-        server.wait(PATIENCE)
-
-
 @pytest.fixture(scope="module")
 def address(studio_runs: Path) -> Iterator[str]:
-    with opened(studio_runs) as found:
-        yield found
+    with open_studio(studio_runs) as found:
+        yield found.address
 
 
 @pytest.fixture(scope="module")
@@ -75,6 +56,7 @@ class Studio:
         self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
         self.page.on("dialog", self._dismiss)
         self.page.on("request", self._request)
+        self.page.goto(f"{address}?token={TOKEN}")  # as the printed link does
 
     def _hear(self, message: Any) -> None:
         if message.type in ("error", "warning"):
@@ -458,8 +440,8 @@ def test_the_lecture_of_the_guide_can_be_given(browser: Any, studio_runs: Path, 
     guide = (Path(__file__).parents[2] / "docs/guides/studio.md").read_text(encoding="utf-8")
     (toml,) = re.findall(r"^```toml\n(.*?)^```", guide, flags=re.DOTALL | re.MULTILINE)
     (tmp_path / "lecture.toml").write_text(toml, encoding="utf-8")
-    with opened(tmp_path) as address:
-        studio = Studio(browser, address)
+    with open_studio(tmp_path) as opened:
+        studio = Studio(browser, opened.address)
         page = studio.open("lecture")
         assert page.locator("ol li").count() == toml.count("[[views]]")
         page.click("[data-do=begin]")
@@ -472,16 +454,10 @@ def test_the_lecture_of_the_guide_can_be_given(browser: Any, studio_runs: Path, 
         page.close()
 
 
-def test_a_run_is_started_and_stopped_with_the_token(studio: Studio) -> None:
+def test_a_run_is_started_and_stopped(studio: Studio) -> None:
     wanted = {"name": "begun", "model": "rnn", "tokenizer": "characters", "budget": "10min"}
     page = studio.open("train", **wanted)
-    assert page.locator("[data-do=start]").is_disabled()
     assert page.locator("pre.command").inner_text().startswith("lmlab train rnn builtin -o ")
-    page.goto(f"{studio.address}#token=secret-token")
-    page.reload()
-    studio.settle("runs")
-    assert "secret-token" not in page.url
-    page = studio.open("train", **wanted)
     page.click("[data-do=start]")
     page.wait_for_selector(".work .pill:has-text('running')")
     page.click("[data-do=stop]")
@@ -504,3 +480,34 @@ def test_a_link_is_a_view(studio: Studio) -> None:
     page.goto(f"{studio.address}#/{quote('nowhere')}")
     studio.settle("runs")
     studio.check()
+
+
+def test_the_printed_link_signs_in_and_leaves_no_token_behind(browser: Any, address: str) -> None:
+    with_link, without = browser.new_context(), browser.new_context()
+    stranger = without.new_page()
+    assert stranger.request.get(address).status == 401
+    assert stranger.request.get(f"{address}studio/api/runs").status == 401
+    page = with_link.new_page()
+    page.goto(f"{address}?token={TOKEN}#/next?text=The cat")
+    page.wait_for_selector("article[data-view=next]")
+    assert TOKEN not in page.url
+    assert TOKEN not in page.evaluate("JSON.stringify([document.cookie, {...localStorage}, {...sessionStorage}])")
+    again = with_link.new_page()
+    again.goto(address)  # the cookie is enough from now on
+    again.wait_for_selector("article[data-view=runs]")
+    for context in (with_link, without):
+        context.close()
+
+
+def test_a_link_on_another_site_opens_the_studio(browser: Any, address: str) -> None:
+    """A course page on another site: its link opens the studio, its frame and its script do not."""
+    context = browser.new_context()
+    context.new_page().goto(f"{address}?token={TOKEN}")
+    page = context.new_page()
+    html = f'<a href="{address}">open</a><iframe src="{address}"></iframe>'
+    page.route("http://course.example/", lambda route: route.fulfill(body=html, content_type="text/html"))
+    page.goto("http://course.example/")
+    assert page.evaluate(f"fetch('{address}studio/api/runs').then(() => 'read', () => 'refused')") == "refused"
+    page.click("a")
+    page.wait_for_selector("article[data-view=runs]")
+    context.close()

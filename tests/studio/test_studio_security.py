@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote
 import pytest
 
 from lmlab.studio.app import STATIC
+from studio_texts import KNOWS, TOKEN
 
 SECRET = "the secret of the test"
 
@@ -58,7 +59,7 @@ def get_raw(app: Any, path: str, query: str) -> tuple[int, str]:
         "path": unquote(path),
         "raw_path": path.encode(),
         "query_string": query.encode("utf-8", "replace"),
-        "headers": [(b"host", b"127.0.0.1:8080")],
+        "headers": [(b"host", b"127.0.0.1:8080"), (b"authorization", KNOWS["authorization"].encode())],
         "root_path": "",
         "scheme": "http",
         "server": ("127.0.0.1", 8080),
@@ -143,13 +144,60 @@ def test_a_page_of_another_site_is_refused(client: Any, origin: str) -> None:
     assert own.status_code == 200
 
 
-def test_off_this_machine_everything_needs_the_token(client_of: Callable[..., Any]) -> None:
-    client = client_of(host="0.0.0.0")
-    for path in ("/", "/studio/static/main.js", "/studio/api/runs"):
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0"])
+def test_everything_needs_the_token(client_of: Callable[..., Any], host: str) -> None:
+    client = client_of(host=host, knows={})
+    pages = ("/", "/studio/static/main.js", "/studio/api/runs", "/studio/api/works", "/studio/api/run?run=counts")
+    for path in (*pages, "/v1/models", "/metrics", "/openapi.json", "/studio/api/curves?run=counts", "/nowhere"):
         assert client.get(path).status_code == 401
         assert client.get(path, headers={"authorization": "Bearer wrong"}).status_code == 401
-        assert client.get(path, headers={"authorization": "Bearer secret-token"}).status_code == 200
-        assert client.get(path, auth=("", "secret-token")).status_code == 200  # what a browser asks its user for
+        if path != "/":
+            assert client.get(f"{path}{'&' if '?' in path else '?'}token={TOKEN}").status_code == 401
+    for path in pages:
+        assert client.get(path, headers=KNOWS).status_code == 200
+        assert client.get(path, auth=("", TOKEN)).status_code == 200  # what a browser asks its user for
+    for route, body in (
+        ("/studio/api/next", {"runs": ["counts"], "text": "a"}),
+        ("/studio/api/senses", {"runs": ["counts"], "word": "cat"}),
+        ("/v1/completions", {"model": "counts", "prompt": "a"}),
+        ("/tokenize", {"model": "counts", "prompt": "a"}),
+    ):
+        assert client.post(route, json=body).status_code == 401
+    assert client.get("/health").json() == {"status": "ok"}
+
+
+def test_the_link_signs_a_browser_in(client_of: Callable[..., Any]) -> None:
+    client = client_of(knows={})
+    first = client.get("/", params={"token": TOKEN}, follow_redirects=False)
+    assert (first.status_code, first.headers["location"]) == (303, "/")
+    assert TOKEN not in first.headers["set-cookie"]
+    assert client.get("/").status_code == 200
+    assert client.get("/studio/api/runs").status_code == 200
+    assert client.post("/studio/api/next", json={"runs": ["counts"], "text": "a"}).status_code == 200
+    other = client_of(knows={}, token="another-token")
+    other.cookies = client.cookies
+    assert other.get("/studio/api/runs").status_code == 401
+
+
+def test_without_a_token_all_is_open_because_the_owner_said_so(client_of: Callable[..., Any]) -> None:
+    client = client_of(knows={}, token=None)
+    assert client.get("/studio/api/runs").status_code == 200
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+
+
+LINK = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
+
+
+def test_a_link_on_another_site_opens_the_page_and_nothing_else(client_of: Callable[..., Any]) -> None:
+    client = client_of()
+    assert client.get("/", headers=LINK).status_code == 200
+    for path in ("/studio/api/runs", "/studio/api/run?run=counts", "/v1/models", "/studio/static/main.js"):
+        assert client.get(path, headers=LINK).status_code == 403
+    for change in ({"sec-fetch-dest": "iframe"}, {"sec-fetch-mode": "no-cors"}, {"sec-fetch-dest": "image"}):
+        assert client.get("/", headers={**LINK, **change}).status_code == 403
+    body = {"name": "new"}
+    assert client.post("/studio/api/works", json=body, headers=LINK).status_code == 403
+    assert client_of(knows={}).get("/", headers=LINK).status_code == 401
 
 
 def test_further_names_are_those_that_are_given(client_of: Callable[..., Any]) -> None:

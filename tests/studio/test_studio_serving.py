@@ -15,12 +15,11 @@ import pytest
 import lmlab
 import lmlab.studio.shelf
 from lmlab.serve.engine import ClosedError
-from lmlab.serve.errors import APIError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
 from lmlab.studio.serving import ShelvedRuns
 from lmlab.studio.shelf import Shelf
-from studio_texts import WEIRD
+from studio_texts import KNOWS, WEIRD
 from tolerances import of_blocks
 
 TEXT = "The cat number 7 sat"
@@ -116,7 +115,7 @@ def test_both_parts_say_the_same_of_what_is_not_there(client: Any) -> None:
 
 def test_the_same_guard_stands_before_it(client_of: Callable[..., Any]) -> None:
     body = {"model": "counts", "prompt": "a"}
-    away = client_of(host="0.0.0.0")
+    away = client_of(knows={})
     assert away.post("/v1/completions", json=body).status_code == 401
     assert away.post("/v1/completions", json=body, headers={"authorization": "Bearer secret-token"}).status_code == 200
     here = client_of()
@@ -153,21 +152,11 @@ def test_an_engine_that_was_made_for_newer_weights_goes_on(studio_runs: Path) ->
     served.engine.close()
 
 
-def test_views_leave_threads_for_others(studio_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmlab.studio.shelf, "MOST_VIEWS", 1)
-    shelf = Shelf(studio_runs)
-    with shelf.using("counts"), pytest.raises(APIError, match="ask again") as told, shelf.using("demo/lstm"):
-        pass
-    assert told.value.status == 503
-    with shelf.using("demo/lstm") as model:
-        assert model is shelf.open("demo/lstm")
-
-
 def test_without_a_name_it_is_the_first_run_and_without_runs_an_error(client: Any, tmp_path: Path) -> None:
     from starlette.testclient import TestClient
 
     assert client.post("/tokenize", json={"prompt": "a"}).status_code == 200
-    empty: Any = TestClient(make_app(tmp_path, token="secret-token"), base_url="http://127.0.0.1:8080")  # type: ignore[arg-type]
+    empty: Any = TestClient(make_app(tmp_path, token=None), base_url="http://127.0.0.1:8080")  # type: ignore[arg-type]
     response = empty.post("/v1/completions", json={"prompt": "a"})
     assert response.status_code == 404
     assert "no run with weights yet" in response.json()["error"]["message"]
@@ -176,7 +165,7 @@ def test_without_a_name_it_is_the_first_run_and_without_runs_an_error(client: An
 
 def test_views_and_the_engine_use_one_model_at_once(client_of: Callable[..., Any]) -> None:
     client, done, wrong = client_of(), threading.Event(), list[str]()
-    other = type(client)(client.app, base_url="http://127.0.0.1:8080")
+    other = type(client)(client.app, base_url="http://127.0.0.1:8080", headers=KNOWS)
     body = {"model": "demo/gpt2", "prompt": TEXT, "max_tokens": 50, "n": 4, "seed": 1}
     alone = [choice["text"] for choice in complete(client, **body).json()["choices"]]
     looked = threading.Event()

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,10 +15,10 @@ from typing import Any
 import pytest
 
 from lmlab.cli.verbs import VERBS, load_command
+from lmlab.studio.processes import Process
 from lmlab.studio.works import TRAINED, Wanted, Works
-from patience import PATIENCE, wait_until
-
-KNOWS = {"authorization": "Bearer secret-token"}
+from patience import wait_until
+from studio_texts import KNOWS
 
 
 def make(tmp_path: Path, **wanted: Any) -> str:
@@ -37,6 +42,8 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
         ({"name": "a/b"}, "name"),
         ({"name": ".hidden"}, "name"),
         ({"name": "-o"}, "name"),
+        *(({"name": name}, "choose another") for name in ("last", "previous", "checkpoints", "sets", "trials")),
+        *(({"name": name}, "choose another") for name in ("sweep", "Last", "model.safetensors", "readme.md")),
         ({"budget": "30s; rm -r x"}, "budget"),
         ({"tokenizer": "/etc/passwd"}, "tokenizer"),
         ({"models": ["gpt3"]}, "gpt2"),
@@ -50,7 +57,7 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
 def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], wanted: dict[str, Any], told: str) -> None:
     client = client_of()
     for path in ("works", "works/command"):
-        response = client.post(f"/studio/api/{path}", json=wanted, headers=KNOWS)
+        response = client.post(f"/studio/api/{path}", json=wanted)
         assert response.status_code == 400
         assert told in response.json()["error"]["message"]
     assert client.get("/studio/api/works").json()["works"] == []
@@ -58,16 +65,16 @@ def test_what_cannot_be_started_is_told(client_of: Callable[..., Any], wanted: d
 
 @pytest.mark.parametrize("path", ["works", "works/stop"])
 def test_only_who_knows_the_token_changes_something(client_of: Callable[..., Any], path: str) -> None:
-    client = client_of()
+    client = client_of(knows={})
     for headers in ({}, {"authorization": "Bearer wrong"}, {"authorization": "Bearer "}):
         assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=headers).status_code == 401
     other = {**KNOWS, "origin": "https://evil.example"}
     assert client.post(f"/studio/api/{path}", json={"number": 1}, headers=other).status_code == 403
-    assert client.get("/studio/api/works").json()["models"] == list(TRAINED)
+    assert client_of().get("/studio/api/works").json()["models"] == list(TRAINED)
 
 
 def test_a_name_that_is_taken_is_refused(client_of: Callable[..., Any]) -> None:
-    response = client_of().post("/studio/api/works", json={"name": "bert"}, headers=KNOWS)
+    response = client_of().post("/studio/api/works", json={"name": "bert"})
     assert response.status_code == 400
     assert "there is a bert already" in response.json()["error"]["message"]
 
@@ -82,11 +89,108 @@ def test_a_run_is_started_watched_and_stopped(tmp_path: Path) -> None:
         assert work.running, work.tail()
         with pytest.raises(ValueError, match="there is a mine already"):
             works.start(Wanted(name="mine"))
+        (told,) = works.about()
+        assert str(tmp_path) not in str(told)
+        assert f"{tmp_path.name}/mine" in told["command"]
         work.stop()
-        work.process.wait(PATIENCE)
+        wait_until(lambda: not work.running)
     finally:
         works.close()
     assert (tmp_path / "mine" / "last").is_dir()  # it saved, so it can be resumed
     assert works.find(1) is work
     with pytest.raises(ValueError, match="there is no work 2"):
         works.find(2)
+
+
+def test_a_finished_work_holds_no_descriptor(tmp_path: Path) -> None:
+    works = Works(tmp_path)
+    before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
+    for number in range(2):
+        work = works.start(Wanted(name=f"bad{number}", budget="1steps", tokenizer="bpe:1"))  # refused at once
+        wait_until(lambda work=work: not work.running)  # type: ignore[misc]
+        assert "bpe:1" in work.tail()
+    if before:
+        assert len(os.listdir("/proc/self/fd")) == before
+    works.close()
+    assert list((tmp_path / ".studio").iterdir()) == []
+
+
+def test_paths_in_what_a_work_prints_are_short(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "book.txt").write_text("some text")
+    works = Works(tmp_path / "runs", [tmp_path / "book.txt"])
+    long = str(tmp_path / "runs" / "mine")
+    for printed, shown in (
+        (f"wrote {long}/model.safetensors", "wrote runs/mine/model.safetensors"),
+        (f"wrote {long[:9]}\n{long[9:]}", "wrote runs/mine"),
+        (f"reading {tmp_path}/book.txt: 3%", "reading book.txt: 3%"),
+        ('File "/usr/lib/python3/site.py", line 1', 'File "…/site.py", line 1'),
+        ("error: /etc/passwd and/or https://example.org/a/b", "error: …/passwd and/or https://example.org/a/b"),
+        ("2.5 bits/byte, 3 / 4", "2.5 bits/byte, 3 / 4"),
+    ):
+        assert works.shorten_paths(printed) == shown
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
+def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path) -> None:
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "book.txt").write_text("The cat sat on the mat and looked at the dog.\n" * 200)
+    wanted = Wanted(name="left", models=["rnn"], text=1, budget="20min", tokenizer="characters")
+    code = (
+        "import json, sys, time; from pathlib import Path; from lmlab.studio.works import Wanted, Works;"
+        "works = Works(Path(sys.argv[1]), [Path(sys.argv[3])]); works.start(Wanted(**json.loads(sys.argv[2])));"
+        "print(flush=True); time.sleep(1000)"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path / "runs"), wanted.model_dump_json(), str(tmp_path / "book.txt")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as studio:
+        assert studio.stdout is not None
+        studio.stdout.readline()
+        beside = Works(tmp_path / "runs")
+        assert [work.own for work in beside._works] == [False]  # its studio is there: it does not end with this one
+        beside.close()
+        studio.kill()
+    works = Works(tmp_path / "runs")
+    try:
+        (told,) = works.about()
+        assert (told["name"], told["running"]) == ("left", True)
+        work = works.find(told["number"])
+        assert work.own
+        metrics = tmp_path / "runs" / "left" / "metrics.jsonl"
+        wait_until(lambda: not work.running or (metrics.exists() and metrics.read_text()), says=work.tail)
+        work.stop()
+        wait_until(lambda: not work.running, says=work.tail)
+        assert (tmp_path / "runs" / "left" / "last").is_dir()
+    finally:
+        works.close()
+    assert Works(tmp_path / "runs").about() == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
+@pytest.mark.parametrize("lie", ["start", "command", "folder", "link", "nothing"])
+def test_no_other_process_is_ever_taken_for_a_work(tmp_path: Path, lie: str) -> None:
+    """The number of a process that has ended may be another process by now, and a record may be anybody's."""
+    name = "mine"
+    command = ["lmlab", "train", "rnn", "builtin", "-o", str(tmp_path / ("other" if lie == "folder" else name))]
+    typed = ["lmlab", "list"] if lie == "command" else command
+    code = "import time; print(flush=True); time.sleep(1000)"
+    with subprocess.Popen([sys.executable, "-c", code, "-m", *typed], stdout=subprocess.PIPE) as innocent:
+        try:
+            assert innocent.stdout is not None
+            innocent.stdout.readline()
+            process = Process.find(innocent.pid)
+            assert process is not None
+            started = process.started if lie != "start" else process.started[:-1] + "x"
+            told = {"wanted": {"name": name}, "command": command, "pid": process.pid, "started": started}
+            records = tmp_path / ".studio"
+            (tmp_path / "elsewhere").mkdir()
+            if lie == "link":
+                records.symlink_to(tmp_path / "elsewhere")
+            records.mkdir(exist_ok=True)
+            (records / "mine.1.json").write_text(json.dumps({**told, "studio": [1, "never"]}))
+            found = [work.process for work in Works(tmp_path)._works]
+            assert found == ([process] if lie == "nothing" else [])
+            if lie == "start":
+                process._replace(started=started).send(signal.SIGINT)
+                assert process.running
+        finally:
+            innocent.kill()

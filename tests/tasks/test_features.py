@@ -11,13 +11,13 @@ import numpy as np
 import pytest
 import torch
 
+from lmlab.data.batches.bucketing import in_batches
 from lmlab.data.batches.examples import ExampleLoader
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
 from lmlab.tasks import features
 from lmlab.tasks.features import hash_weights, with_vectors
-from lmlab.tasks.task import in_batches
 from lmlab.training.learner import Learner
 from tolerances import of_blocks
 from toy_tasks import EXAMPLES, toy_model, toy_task, toy_tokenizer

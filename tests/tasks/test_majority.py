@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from lmlab.data.reading.examples import TASKS, Answer, Example
+from lmlab.metrics.measures import measures_for
 from lmlab.tasks.baseline import BASELINES, make_baseline
 
 
@@ -37,6 +38,18 @@ def test_the_most_frequent_place_that_a_question_has() -> None:
     np.testing.assert_allclose(found.probabilities, [1 / 2, 2 / 3])
 
 
+def test_guessing_is_right_as_often_as_there_are_choices() -> None:
+    """Whatever the right places are: a third of three choices, a half of two."""
+    baseline = make_baseline("chance", task="choice")
+    examples = [Example(a="q", choices=tuple("abc"), label=2), Example(a="q", choices=tuple("ab"), label=0)]
+    baseline.fit(examples)
+    said = baseline.predict(examples)
+    np.testing.assert_allclose(said.probabilities, [1 / 3, 1 / 2])
+    accuracy = measures_for("choice")["accuracy"]
+    assert accuracy.score(said.labels, [2, 0]) == pytest.approx((1 / 3 + 1 / 2) / 2)
+    assert accuracy.score([2, 1], [2, 0]) == 0.5
+
+
 def test_the_most_frequent_tag_of_each_word() -> None:
     train = [
         Example(a=("Paris", "is", "Paris"), label=("B-LOC", "O", "B-LOC")),
@@ -66,7 +79,7 @@ def test_every_task_has_a_majority_and_a_bag_of_words() -> None:
 
 def test_what_there_is_not_is_said() -> None:
     with pytest.raises(
-        ValueError, match="no baseline is named 'oracle'; there are majority, bag_of_words, hand_features"
+        ValueError, match="no baseline is named 'oracle'; there are chance, majority, bag_of_words, hand_features"
     ):
         make_baseline("oracle", task="spans")
     with pytest.raises(ValueError, match="hand_features does not do the task 'spans'; it does classification"):

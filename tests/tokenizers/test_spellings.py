@@ -11,6 +11,7 @@ import torch
 from lmlab.data.corpora.text import prepare_text
 from lmlab.models import load_class
 from lmlab.tokenizers import Tokenizer, train
+from lmlab.tokenizers.extending import with_words
 from lmlab.tokenizers.spellings import (
     BEGIN_TEXT,
     BEGIN_WORD,
@@ -86,7 +87,7 @@ def test_places_of_words(tokenizer: Tokenizer) -> None:
 def test_what_is_stored_holds_no_number_of_this_process(tokenizer: Tokenizer) -> None:
     (closed,) = tokenizer.encode_closed(["the quokka"])
     assert closed[1] == tokenizer.unknown
-    extended = tokenizer.with_words(["quokka", "the"])
+    extended = with_words(tokenizer, ["quokka", "the"])
     assert extended.encode("the cat quokka")[:2] == tokenizer.encode("the cat")
     assert extended.encode_closed(["quokka"])[0][0] == tokenizer.vocabulary
     assert extended.predicted == tokenizer.predicted

@@ -216,13 +216,14 @@ def test_a_learning_curve(seeds: int, tmp_path: Path) -> None:
         results.append(make_result("choice", how="baseline", name="majority", examples=size, value=0.3))
         for seed in range(seeds):
             value = None if size == 10 else 0.4 + size / 4000 - 0.1 * seed
-            results.append(make_result("choice", examples=size, seed=seed, value=value))
+            command = "lmlab finetune runs/bert 'a file.tsv' --how full --alone -o runs/best"
+            results.append(make_result("choice", examples=size, seed=seed, value=value, command=command))
     write_lines(tmp_path / "trials" / "bert-full-all-seed-0", "choice")
     checker = check_page(make_study("curve", "choice", results), tmp_path)
     assert "How many examples are needed" in checker.text
     assert "svg" in checker.seen
     assert "The worst mistakes" in checker.text, "predictions are found among the trials"
-    assert "lmlab finetune runs/bert" in checker.text
+    assert "lmlab finetune runs/bert 'a file.tsv' --how full" in checker.text
 
 
 def test_layers_are_named_in_words(tmp_path: Path) -> None:
@@ -259,7 +260,7 @@ def test_a_comparison_is_led_by_the_best_mean_not_by_the_best_seed(tmp_path: Pat
     assert (shown.name, shown.how, shown.seed) == ("gpt2", "full", 0)
     text = check_page(study, tmp_path).text
     assert "gpt2, full comes first" in text
-    assert "their order may be chance" in text
+    assert "Differences were not tested" in text
     assert "2.5 h" in text
     assert "1.39 kWh" in text
     assert "not known" in text

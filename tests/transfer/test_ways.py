@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import replace
@@ -201,6 +202,20 @@ def test_draws_have_every_class(count: int) -> None:
         assert counts["a"] == pytest.approx(0.6 * count, abs=2)
 
 
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("label", [lambda i: "abc"[min(2, i // 40)], float], ids=["classes", "scores"])
+def test_fewer_examples_are_among_more(seed: int, label: Any) -> None:
+    """A learning curve adds examples; those of a class stay in proportion."""
+    examples = [Example(f"text {i}", label=label(i)) for i in range(100)]
+    drawn = [draw(examples, count, seed=seed) for count in (1, 4, 8, 16, 50, 100)]
+    for fewer, more in itertools.pairwise(drawn):
+        assert set(fewer) < set(more)
+    if isinstance(examples[0].label, str):
+        counts = Counter(example.label for example in drawn[3])
+        assert counts["a"] == pytest.approx(0.4 * 16, abs=1)
+        assert counts["c"] == pytest.approx(0.2 * 16, abs=1)
+
+
 def test_examples_are_the_same_wherever_they_are(tmp_path: Path) -> None:
     one, other = (
         read(ExamplesConfig(examples=[str(write_reviews(tmp_path / name))]))[0] for name in ("a.tsv", "b.tsv")
@@ -248,14 +263,16 @@ def test_the_best_of_a_comparison_is_set_against_the_others(place: Path, reviews
     trials = plan_comparison([place / "bert", place / "gpt2"], ["frozen"], seeds=2, trial=trial)
     study = carry_out_study("comparison", trials, reviews, tmp_path)
     assert study is not None
-    (lead,) = study.leads
-    means = {row.name: row.values[study.metric].value or 0.0 for row in rows_of(study.results) if row.how == "frozen"}
-    assert lead.first.removesuffix(" frozen") == max(means, key=lambda name: means[name])
-    assert lead.ahead == pytest.approx(abs(means["bert"] - means["gpt2"]))
-    assert lead.low is None or lead.low <= lead.ahead <= (lead.high or 0)
+    means = {row.label: row.values[study.metric].value or 0.0 for row in study.rows}
+    pairs = {frozenset((each.better, each.worse)): each for each in study.differences}
+    assert len(pairs) == 1 + 2 * 2, "both runs, and each against each baseline"
+    found = pairs[frozenset(("bert frozen", "gpt2 frozen"))]
+    assert means[found.better] >= means[found.worse]
+    assert found.value == pytest.approx(abs(means["bert frozen"] - means["gpt2 frozen"]))
+    assert found.low is None or found.low <= found.value <= (found.high or 0)
     again = carry_out_study("comparison", trials, reviews, tmp_path)
     assert again is not None
-    assert again.leads == study.leads
+    assert (again.rows[2:], again.differences) == (study.rows[2:], study.differences)
 
 
 def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_path: Path) -> None:

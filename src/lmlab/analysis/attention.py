@@ -204,6 +204,8 @@ def read_attention(
         return _read_pair(model, network, text, target, own, cross, masked)
     (row,) = model.frame.rows([{"a": model.text_tokenizer.encode(text)}])
     pieces, parts = row.inputs["tokens"].pieces, row.inputs["tokens"].parts
+    if not pieces:
+        raise ValueError("there is no token in the text to read")
     if network.window is not None and len(pieces) > network.window:
         raise ValueError(f"the text has {len(pieces)} tokens, and the model reads at most {network.window}: shorten it")
     if network.window is None:

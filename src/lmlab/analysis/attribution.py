@@ -23,6 +23,7 @@ from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure
 from lmlab.pages.inspection import Table
+from lmlab.tokenizers.boundary import prompt_tokens
 
 MOST_BARS = 60
 
@@ -80,7 +81,7 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
         raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
     reads_on = isinstance(network, PredictsNext)
     if reads_on:
-        row, place = frame.row(a=tokenizer.encode(text))["tokens"], -1
+        row, place = prompt_tokens(frame, tokenizer.encode(text)), -1
     else:
         filler = require(network, FillsBlanks)
         blanked = encode_blanks(text, tokenizer, frame)

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.scoring import tell_unknown
-from lmlab.metrics.intervals import mean_interval
+from lmlab.metrics.statistics import mean_interval
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress

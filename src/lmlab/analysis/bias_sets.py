@@ -15,7 +15,7 @@ from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
 from lmlab.data.reading.bias_sets import CrowsPair, Schema
 from lmlab.decoding.scoring import tell_unknown
-from lmlab.metrics.intervals import Estimate, mean_interval, wilson
+from lmlab.metrics.statistics import Estimate, mean_interval, wilson
 from lmlab.pages.figures import Bar, Bars, Dot, Figure, Scatter
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress

@@ -27,6 +27,7 @@ from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import ColouredText, Figure
 from lmlab.pages.inspection import Table
+from lmlab.progress import check_cancelled
 
 Activations = NDArray[np.float32]
 NEURONS = "neurons"
@@ -97,6 +98,7 @@ def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     places = list(dict.fromkeys(part.place for part in chosen))
     seen: dict[str, list[list[Tensor]]] = {place: [] for place in places}  # apart for each time that a pass comes by
     for run, kept in _segments(model, ids):
+        check_cancelled()
         with watching(network, *places) as found:
             run()
         for place in places:
@@ -127,15 +129,15 @@ def _segments(model: Any, ids: Sequence[int]) -> Iterator[tuple[Callable[[], obj
     both = ability(network, PredictsBothWays)
     reader: Any = network if both is None else both.directions()[0]
     if isinstance(reader, PredictsNext) and reader.window is None and not frame.backwards:
-        first, *_ = frame.row()["tokens"]
-        stream, state = torch.tensor([[first, *ids]], device=network.device), reader.start(1)
+        before = frame.row()["tokens"][:1]
+        stream, state = torch.tensor([[*before, *ids]], device=network.device), reader.start(1)
         for number, segment in enumerate(torch.split(stream, SEGMENT, dim=1)):
 
             def carry(segment: Tensor = segment) -> None:
                 nonlocal state
                 state = cast(Any, reader)(segment, state=state).state
 
-            yield carry, list(range(1 if number == 0 else 0, segment.shape[1]))
+            yield carry, list(range(len(before) if number == 0 else 0, segment.shape[1]))
         return
     room = (network.window or SEGMENT) - frame.overhead("tokens", "a")
     for start in range(0, len(ids), room):

@@ -16,11 +16,11 @@ from torch import Tensor
 
 from lmlab.analysis.layer_mix import check_carries, read_layers, read_on
 from lmlab.decoding.too_long import TooLongError
-from lmlab.layers.selection import select_layers
+from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, pad_rows
 from lmlab.tokenizers.words import find_words
@@ -130,7 +130,7 @@ class Embedder:
             raise ValueError(f"batch_tokens = {self.batch_tokens}: give at least 1")
         model, selection = self._network, select_layers(self.layers)
         reads, counted = self.frame.reads, self.frame.has("cls")
-        rows = [row.inputs[reads] for row in self.frame.rows([{"a": document} for document in documents])]
+        rows = [_fill_empty(row.inputs[reads]) for row in self.frame.rows([{"a": each} for each in documents])]
         found: list[Vectors] = [np.zeros(0, np.float32)] * len(rows)
         done, total = 0, sum(len(row.pieces) for row in rows)
         groups = _batches([len(row.pieces) for row in rows], self.batch_tokens)
@@ -139,6 +139,7 @@ class Embedder:
             check_carries(model)
             groups = ([i] for i in range(len(rows)))
         for group in groups:
+            check_cancelled()
             tokens, lengths = pad_rows([rows[i].pieces for i in group], device=model.device)
             if self.carry_state:
                 mixed, state = read_on(model, tokens, state, selection)
@@ -172,16 +173,38 @@ class Embedder:
 
     def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         """The tokens of texts, if each fits into the model's window with its frame; cut so that it does, if wanted."""
-        window = self._network.window
         documents = [ids.tolist() for ids in self.tokenizer.encode_batch(texts)]
-        if window is None:
-            return documents
-        most = window - self.frame.overhead(self.frame.reads, "a")
+        if not self.truncate:
+            self.check_lengths(documents)
+        return [document[: self._most] for document in documents]
+
+    def check_lengths(self, documents: Sequence[Sequence[int]]) -> None:
+        """A `TooLongError` where a document does not fit into the model's window with its frame."""
         for number, document in enumerate(documents, start=1):
-            if len(document) > most and not self.truncate:
+            if self._most is not None and len(document) > self._most:
                 remedy = "split it into shorter texts, or have texts cut there (truncate=True)"
-                raise TooLongError("text", number, tokens=len(document), most=most, remedy=remedy)
-        return [document[:most] for document in documents]
+                raise TooLongError("text", number, tokens=len(document), most=self._most, remedy=remedy)
+
+    @torch.inference_mode()
+    def check_layers(self) -> None:
+        """A ValueError where `layers` is not understood, or the model does not have them; one token is read."""
+        selection, device = select_layers(self.layers), self._network.device
+        one = torch.zeros(1, 1, dtype=torch.long, device=device)
+        widths = read_layers(self._network, one, torch.ones(1, dtype=torch.long, device=device), _Widths("sum", ()))
+        selection.of([torch.zeros(1, int(width)) for width in widths[0, 0]])
+
+    @property
+    def _most(self) -> int | None:
+        """Tokens of a text, at most; None where nothing bounds them."""
+        window = self._network.window
+        return None if window is None else window - self.frame.overhead(self.frame.reads, "a")
+
+
+class _Widths(Selection):
+    """Takes no layer: gives the width of each, as [1, 1, L]."""
+
+    def of(self, layers: Sequence[Tensor]) -> Tensor:
+        return torch.tensor([[[layer.shape[-1] for layer in layers]]])
 
 
 def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
@@ -194,6 +217,11 @@ def _batches(lengths: list[int], batch_tokens: int) -> Iterator[list[int]]:
         group.append(i)
     if group:
         yield group
+
+
+def _fill_empty(row: Framed) -> Framed:
+    """The row, or one token that belongs to no text where it has none, since a network reads at least one."""
+    return row if row.pieces else Framed([0], [""], [-1], row.segments and [0])
 
 
 def _real(rows: Sequence[Framed], *, counted: bool) -> Tensor:

@@ -19,7 +19,7 @@ from lmlab.data.reading.minimal_pairs import Pair, PairSet, Span
 from lmlab.decoding.pseudo import Chosen
 from lmlab.decoding.scorer import Scorer
 from lmlab.decoding.scoring import tell_unknown
-from lmlab.metrics.intervals import Estimate, wilson
+from lmlab.metrics.statistics import Estimate, wilson
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress

@@ -20,11 +20,11 @@ from lmlab.analysis.probe import KINDS, Examples, ProbeKind, accuracy_counts, de
 from lmlab.analysis.probing_sets import Item
 from lmlab.analysis.view import Viewed
 from lmlab.analysis.word_vectors import layer_widths, read_sentences
-from lmlab.metrics.intervals import wilson
+from lmlab.metrics.statistics import wilson
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Figure, Lines
 from lmlab.pages.inspection import Table
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.spellings import Spellings
 
 _SEEDING = threading.Lock()
@@ -227,4 +227,5 @@ def _twin(model: Any, seed: int) -> Any:
 
 def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> int:
     """How many of the vectors z a probe of the vectors x gets right."""
+    check_cancelled()
     return accuracy_counts(fit(Examples(x, y), classes=classes, kind=kind, seed=seed), Examples(z, truth))

@@ -9,12 +9,14 @@ import json
 import re
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.config import suggest
+from lmlab.progress import check_cancelled
 
 Marks = NDArray[np.bool_]
 Property = Callable[[str], Marks]
@@ -79,6 +81,10 @@ print(json.dumps([found.span() for found in re.finditer(pattern, text)]))
 """What a process of its own runs to look for a pattern, so that it can be ended."""
 
 
+LOOK_EVERY = 0.1
+"""Seconds between two looks whether such a process has ended, or must be."""
+
+
 def matches(pattern: str, *, within: float | None = None) -> Property:
     """Within what a regular expression finds; `within` so many seconds where it is a stranger's, and may take years."""
     try:
@@ -97,21 +103,34 @@ def matches(pattern: str, *, within: float | None = None) -> Property:
 
 
 def _find(pattern: str, text: str, within: float) -> list[tuple[int, int]]:
-    """Where a pattern is found, by a process that is ended when its time is over."""
-    try:
-        done = subprocess.run(
-            [sys.executable, "-I", "-c", FIND],
-            input=json.dumps([pattern, text]),
-            capture_output=True,
-            text=True,
-            timeout=within,
-            check=True,
-        )
-    except subprocess.TimeoutExpired:
-        raise ValueError(
-            f"{pattern!r} takes longer than {within:g} seconds: leave out repetitions of repetitions, such as (a+)+"
-        ) from None
-    return [(start, end) for start, end in json.loads(done.stdout)]
+    """Where a pattern is found, by a process that is killed when its time is over or the work is cancelled."""
+    end = time.monotonic() + within
+    given: str | None = json.dumps([pattern, text])
+    with subprocess.Popen(
+        [sys.executable, "-I", "-c", FIND],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            while True:
+                try:
+                    output, _ = process.communicate(given, timeout=LOOK_EVERY)
+                    break
+                except subprocess.TimeoutExpired:
+                    given = None  # `communicate` has it already
+                check_cancelled()
+                if time.monotonic() > end:
+                    raise ValueError(
+                        f"{pattern!r} takes longer than {within:g} seconds: leave out repetitions of repetitions, such "
+                        "as (a+)+"
+                    )
+        finally:
+            process.kill()
+    if process.returncode:
+        raise ValueError(f"{pattern!r} cannot be searched for: try a simpler regular expression")
+    return [(start, end) for start, end in json.loads(output)]
 
 
 PROPERTIES: dict[str, Property] = {

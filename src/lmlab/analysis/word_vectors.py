@@ -12,6 +12,7 @@ from lmlab.analysis.layer_mix import read_layers
 from lmlab.layers.selection import Selection
 from lmlab.models import name_of
 from lmlab.models.model import Model
+from lmlab.progress import check_cancelled
 from lmlab.tokenizers.frames import pad_rows
 from lmlab.tokenizers.words import read_words
 
@@ -45,6 +46,7 @@ def read_sentences(
     tokenizer = model.source_tokenizer or model.text_tokenizer
     room = None if network.window is None else network.window - frame.overhead(frame.reads, "a")
     for first in range(0, len(sentences), AT_ONCE):
+        check_cancelled()
         documents, numbers = [], []
         for number, sentence in enumerate(sentences[first : first + AT_ONCE], first):
             text = read_words(sentence, tokenizer)

@@ -30,12 +30,26 @@ def main() -> None:
             app()
         except Exception as error:
             sys.exit(errors.report(error))
-    except KeyboardInterrupt:
-        sys.exit(130)
+    except (KeyboardInterrupt, SystemExit) as end:
+        status = 130 if isinstance(end, KeyboardInterrupt) else end.code
+        if status == 130:
+            _end_at_once()
+        sys.exit(status)
+
+
+def _end_at_once() -> None:
+    """Let a further Ctrl-C end the process, which is ending; in Python it would print a traceback."""
+    import signal
+    import threading
+
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    print(f"warning: {message}", file=sys.stderr)
+    from lmlab.names import printable
+
+    print(f"warning: {printable(str(message))}", file=sys.stderr)
 
 
 def __getattr__(name: str) -> Any:

@@ -10,8 +10,9 @@ from contextlib import contextmanager
 @contextmanager
 def counting(what: str) -> Iterator[Callable[[int, int], None]]:
     """A function to be told how much is done, and of how much; it draws only where there is a screen."""
-    from rich.console import Console
     from rich.progress import Progress
+
+    from lmlab.cli.console import Console
 
     console = Console(file=sys.stderr)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:

@@ -209,7 +209,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
     from lmlab.cli.finetune import carry_out, tell_study
     from lmlab.data.reading.roles import parse_columns
-    from lmlab.transfer.finetune import check_data, open_data, plan_comparison
+    from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
     from lmlab.transfer.trials import Trial
 
     known = {
@@ -265,7 +265,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     )
     check = check_data(paths[0], found)
     check.require_held_out()
-    told = check.lines()
+    told = [*check.lines(), *describe_selection(data)]
     if not given.get("json_"):
         print("\n".join(told), file=sys.stderr)
     study = carry_out(
@@ -381,8 +381,7 @@ def _add(runs: list[Path], folder: Path, *, csv: bool) -> Published:
 
 
 def _report(done: Published) -> None:
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.cli.leaderboard import show
     from lmlab.compare.leaderboard import read_rankings
 

@@ -103,6 +103,20 @@ def convert(
     else:
         _to_huggingface(source, target, overwrite)
     print(f"wrote {' and '.join(map(str, written))}")
+    if line := _describe_boundary(target):
+        print(line)
+
+
+def _describe_boundary(run: Path) -> str:
+    """What an imported run reads before a text, as its frame says."""
+    if not (run / "frame.json").is_file():
+        return ""
+    from lmlab.checkpoint import load_tokenizer
+    from lmlab.tokenizers.boundary import describe_boundary
+    from lmlab.tokenizers.frames import Frame
+
+    tokenizer = load_tokenizer(run)
+    return "" if tokenizer is None else describe_boundary(Frame.load(run), tokenizer)
 
 
 def _same(one: Path, other: Path) -> bool:

@@ -191,8 +191,9 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
 
 
 def _print(result: Estimate, trial_rows: int | None) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from lmlab.cli.console import Console
 
     design, published = result.design, result.design.published
     console = Console(highlight=False)

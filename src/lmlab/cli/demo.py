@@ -21,10 +21,10 @@ def demo(
 
     They read Python's own documentation, and each is trained for fifteen seconds.
     """
-    from rich.console import Console
     from rich.markup import escape
 
     from lmlab.cli.compare import run
+    from lmlab.cli.console import Console
     from lmlab.compare.plan import make_conditions
 
     console = Console(highlight=False)

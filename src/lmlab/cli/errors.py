@@ -10,6 +10,8 @@ import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
 
+from lmlab.names import printable
+
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 """Whether tracebacks are shown (`lmlab --debug`, or LMLAB_DEBUG=1 in the environment)."""
 USERS, OURS, INTERRUPTED, UNREAD = 2, 1, 130, 141
@@ -51,7 +53,7 @@ def report(error: BaseException) -> int:
             if debug
             else "; run it again as  lmlab --debug …  for the traceback"
         )
-    print(f"error: {as_typed(told)}", file=sys.stderr)
+    print(f"error: {printable(as_typed(told))}", file=sys.stderr)
     return status
 
 

@@ -139,6 +139,7 @@ def _evaluate_task(
     from lmlab.cli.bars import counting
     from lmlab.data.reading.roles import parse_columns
     from lmlab.language_model import load_ensemble
+    from lmlab.tasks.predicting import describe_left_out
     from lmlab.training.loop import choose_device
     from lmlab.transfer.evaluation import evaluate_file, find_trained_on, tell_trained_on
     from lmlab.transfer.trials import write_predictions
@@ -171,6 +172,8 @@ def _evaluate_task(
         if own := find_trained_on(each_run, found.examples):
             print(tell_trained_on(each_run, len(own), len(found.examples)), file=sys.stderr)
             seen |= own
+    if (left_out := describe_left_out(predictor.task, found.predictions)) is not None:
+        print(f"warning: {left_out}", file=sys.stderr)
     if output is not None:
         write_predictions(output, found.predictions, found.examples)
         print(f"wrote {output}", file=sys.stderr)
@@ -183,8 +186,7 @@ def _evaluate_task(
         values |= {"trained_on": len(seen), "notes": notes}
         print(json.dumps(values))
         return
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.cli.scores import tell_value
 
     console = Console(highlight=False, soft_wrap=True)
@@ -226,7 +228,7 @@ def _print(values: dict[str, Any], *, json_: bool) -> None:
 
         print(json.dumps(values))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     console.print(

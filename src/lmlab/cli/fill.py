@@ -10,8 +10,7 @@ import typer
 from lmlab.cli.texts import is_stream, text_of
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.decoding.filling import Filled
 
 
@@ -65,7 +64,7 @@ def fill(
 
         print(json.dumps(_as_dict(found), ensure_ascii=False))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False)
     if found.by_generator:

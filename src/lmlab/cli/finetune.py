@@ -34,7 +34,9 @@ def finetune(
         typer.Argument(metavar="DATA", help="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U, SQuAD, or a folder."),
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The run directory to make.")] = None,
-    valid: Annotated[str | None, typer.Option(help="Validation examples. (default: part of DATA)")] = None,
+    valid: Annotated[
+        str | None, typer.Option(help="Validation examples; without --test they are scored. (default: part of DATA)")
+    ] = None,
     test: Annotated[
         str | None, typer.Option(help="Test examples. (default: part of DATA, or none where --valid is given)")
     ] = None,
@@ -72,11 +74,21 @@ def finetune(
         str | None,
         typer.Option(help="Learning curve: train with so many examples each, e.g. 10,30,100,300,all."),
     ] = None,
+    select: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=0.9,
+            help="With --valid alone: fraction of DATA that chooses the checkpoint; 0: the last one. (default: 0.1)",
+        ),
+    ] = None,
     epochs: Annotated[
         float | None,
         typer.Option(min=0.01, help="Passes over the examples. (default: 3, of a head alone 20, of few examples more)"),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Repeat with so many seeds: mean, interval, and each one.")] = 1,
+    seeds: Annotated[
+        int, typer.Option(min=1, help="Repeat with this many random seeds; three to five are advised.")
+    ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
     alone: Annotated[
         bool, typer.Option("--alone", help="Only the run itself: no majority, bag of words, frozen and scratch.")
@@ -115,9 +127,10 @@ def finetune(
     the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
     """
     from lmlab.config import apply_settings
+    from lmlab.data.corpora.example_splits import SELECTED
     from lmlab.data.reading.roles import parse_columns
     from lmlab.transfer.bodies import is_body, tell_coverage
-    from lmlab.transfer.finetune import check_data, open_data
+    from lmlab.transfer.finetune import check_data, describe_selection, open_data
     from lmlab.transfer.planning import WAYS, read_origin
     from lmlab.transfer.trials import Trial
 
@@ -149,13 +162,19 @@ def finetune(
         test=test,
         task=task,
         columns=parse_columns(columns) if columns else None,
+        select=SELECTED if select is None else select,
         leaks=leaks,
         drop_bad_labels=drop_bad_labels,
     )
+    if select is not None and opened.labelled.selection is None:
+        raise ValueError(
+            f"--select {select:g}: it is for --valid without test examples, which are scored; leave it out"
+        )
     told = check_data(run, found)
+    lines = [*told.lines(), *describe_selection(opened)]
     covered = [tell_coverage(opened.labelled, vectors)] if vectors is not None else []
     if check:
-        _tell_check(told, json_=json_)
+        _tell_check(told, lines, json_=json_)
         for line in covered:
             print(line, file=sys.stderr)
         return
@@ -191,16 +210,16 @@ def finetune(
         language=groups["language"],
     )
     if not json_:
-        for line in (*told.lines(), *covered):
+        for line in (*lines, *covered):
             print(line, file=sys.stderr)
     if examples is not None or layers == "all":
         sizes = None if examples is None else _sizes(examples)
         study = run_study(
-            trial, opened, output, sizes=sizes, seeds=seeds, check=told.lines(), overwrite=overwrite, resume=resume
+            trial, opened, output, sizes=sizes, seeds=seeds, check=lines, overwrite=overwrite, resume=resume
         )
         tell_study(study, output, json_=json_)
         return
-    done = _run(trial, opened, output, seeds=seeds, alone=alone, check=told.lines(), resume=resume, overwrite=overwrite)
+    done = _run(trial, opened, output, seeds=seeds, alone=alone, check=lines, resume=resume, overwrite=overwrite)
     tell_study(done.study, output, json_=json_, next_step=_next_step(done))
 
 
@@ -251,13 +270,13 @@ def _sizes(text: str) -> list[int | None]:
     return found
 
 
-def _tell_check(told: Any, *, json_: bool) -> None:
+def _tell_check(told: Any, lines: list[str], *, json_: bool) -> None:
     if json_:
         import json
 
         print(json.dumps(told.as_dict(), ensure_ascii=False))
         return
-    for line in told.lines():
+    for line in lines:
         print(line)
 
 
@@ -366,23 +385,26 @@ def _stop(output: Path, *, language: Path | None = None) -> NoReturn:
 
 def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
     """The scores as a table, and where the page is."""
-    from lmlab.transfer.report import write_report
+    from lmlab.transfer.report import gather_facts, write_page
 
-    report = write_report(study, output)
+    facts = gather_facts(study, output)
+    report = write_page(facts, output)
     if json_:
         print(study.model_dump_json())
         return
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.cli.scores import score_table, tell_mixes
-    from lmlab.pages.verdict import tell_leads
+    from lmlab.pages.verdict import tell_beside, tell_headline
 
     console = Console(highlight=False)
     console.print(score_table(study))
     for line in tell_mixes(study):
         console.print(line, soft_wrap=True, markup=False)
-    if study.leads:
-        console.print(tell_leads([lead.model_dump() for lead in study.leads]), soft_wrap=True, markup=False)
+    console.print(f"{tell_headline(facts)}.", style="bold", soft_wrap=True, markup=False)
+    if beside := tell_beside(facts):
+        console.print(beside, soft_wrap=True, markup=False)
+    for command, what in facts["commands"] if study.kind != "run" else ():
+        console.print(f"{what[:1].upper()}{what[1:]}: {command}", soft_wrap=True, markup=False)
     console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
     if next_step:
         console.print(f"Next: {next_step}", soft_wrap=True, markup=False)

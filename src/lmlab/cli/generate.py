@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, is_stream, text_of
+from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary, is_stream, text_of
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
+    from lmlab.decoding.chatting import ChatWriter
     from lmlab.decoding.tracing import SearchTree
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -21,8 +22,19 @@ _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) n
 
 def generate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    prompt: Annotated[str, typer.Argument(help="The beginning of the text; '-' reads it from standard input.")] = "",
-    tokens: Annotated[int, typer.Option("-n", "--tokens", min=0, help="Maximum number of tokens to generate.")] = 100,
+    prompt: Annotated[
+        str, typer.Argument(help="The beginning of the text, or a message; '-' reads it from standard input.")
+    ] = "",
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Answer PROMPT as a chat message; without PROMPT, chat on the terminal.")
+    ] = False,
+    system: Annotated[str | None, typer.Option(help="With --chat: the system message.")] = None,
+    tokens: Annotated[
+        int | None,
+        typer.Option(
+            "-n", "--tokens", min=0, help="Maximum number of tokens to generate. (default: 100; with --chat 500)"
+        ),
+    ] = None,
     samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Number of texts (samples) to generate.")] = 1,
     temperature: Annotated[
         float, typer.Option(help="Sampling temperature: below 1 is safer, above 1 bolder; 0 takes the best token.")
@@ -52,6 +64,7 @@ def generate(
         list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
     ] = None,
     seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same text.")] = 0,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -69,17 +82,27 @@ def generate(
 
       lmlab generate runs/book "The" --tokens 12 --beams 3 --trace search.html
 
-    It ends after --tokens, before a --stop string, or where the model ends the document.
+      lmlab generate runs/chat --chat "What goes round the sun?" --system "Answer in one word."
+
+      lmlab generate runs/chat --chat
+
+    --chat is for chat models that were imported with a chat template. Without a message it begins a conversation, in
+    which the model sees what was said before.
+
+    It ends after --tokens, before a --stop string, or where the model ends the document or its message. Runs trained by
+    lmlab read the boundary token before a prompt; imported ones read what their own tokenizer puts there.
     """
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
+    from lmlab.tokenizers.boundary import describe_boundary
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
     check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)
+    _check_chat(chat, system, beams, boundary)
     prompt = text_of(prompt)
-    writer = load(run, device=choose_device(device)).writer
+    lm = choose_boundary(load(run, device=choose_device(device)), boundary)
     common: dict[str, Any] = {
         "sampling": Sampling(
             temperature=temperature,
@@ -89,11 +112,17 @@ def generate(
             repetition_penalty=repetition_penalty,
             seed=seed,
         ),
-        "tokens": tokens,
+        "tokens": tokens if tokens is not None else 500 if chat else 100,
         "samples": samples,
         "stop": [each.replace(r"\n", "\n").replace(r"\t", "\t") for each in stop or []],
     }
     try:
+        if chat:
+            _chat(lm.chat_writer, prompt, system, seed, common, json_=json_)
+            return
+        writer = lm.writer
+        if boundary is not None or not (run / "recipe.json").is_file():
+            print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
         if beams is not None:
             trees: list[SearchTree] = []
             watch = trees.append if trace is not None else None
@@ -106,10 +135,40 @@ def generate(
         elif samples == 1 and not json_:
             _print_stream((pieces[0] for pieces in writer.stream(prompt, **common)), prompt)
         else:
-            _print(_collect(writer.stream(prompt, **common), samples, tokens), prompt, seed, json_=json_)
+            _print(_collect(writer.stream(prompt, **common), samples, common["tokens"]), prompt, seed, json_=json_)
     except KeyboardInterrupt:
         print()
         raise typer.Exit(130) from None
+
+
+def _check_chat(chat: bool, system: str | None, beams: int | None, boundary: bool | None) -> None:
+    """A ValueError where options do not go with --chat, or need it."""
+    if system is not None and not chat:
+        raise ValueError("--system is a message of a chat: give --chat too")
+    if chat and beams is not None:
+        raise ValueError("--beams with --chat: answers are sampled; leave out one or the other")
+    if chat and boundary is not None:
+        raise ValueError("--boundary with --chat: the chat template begins the text; leave out one of them")
+
+
+def _chat(chat: ChatWriter, prompt: str, system: str | None, seed: int, common: dict[str, Any], *, json_: bool) -> None:
+    """Answer a message, or those of a conversation on the terminal."""
+    from lmlab.cli.chat import HELP, begin_conversation, converse, read_line
+
+    if prompt:
+        messages = [*begin_conversation(system), {"role": "user", "content": prompt}]
+        stream, samples = chat.stream(messages, **common), common["samples"]
+        if samples == 1 and not json_:
+            _print_stream((pieces[0] for pieces in stream), "")
+        else:
+            _print(_collect(stream, samples, common["tokens"]), "" if not json_ else prompt, seed, json_=json_)
+        return
+    if not sys.stdin.isatty():
+        raise ValueError("there is no message: give one, as in lmlab generate RUN --chat MESSAGE, or '-' to read it")
+    if json_ or common["samples"] > 1:
+        raise ValueError("--json and --samples are for one message: give it, as in lmlab generate RUN --chat MESSAGE")
+    print(HELP, file=sys.stderr)
+    converse(chat, system=system, read=read_line, show=_show, **common)
 
 
 def _collect(stream: Iterable[list[str]], samples: int, tokens: int) -> list[str]:
@@ -129,8 +188,9 @@ def _safe(text: str) -> str:
 
 
 def _print_prompt(prompt: str) -> None:
-    from rich.console import Console
     from rich.text import Text
+
+    from lmlab.cli.console import Console
 
     Console(highlight=False, soft_wrap=True).print(Text(_safe(prompt), style="bold"), end="")
 
@@ -140,10 +200,14 @@ def _print_stream(pieces: Iterable[str], prompt: str) -> None:
     first = next(rest, "")  # before anything is shown: it may be an error
     _print_prompt(prompt)
     for piece in chain([first], rest):
-        if piece:
-            sys.stdout.write(_safe(piece))
-            sys.stdout.flush()
+        _show(piece)
     print()
+
+
+def _show(piece: str) -> None:
+    if piece:
+        sys.stdout.write(_safe(piece))
+        sys.stdout.flush()
 
 
 def _print(texts: list[str], prompt: str, seed: int, *, json_: bool) -> None:
@@ -152,7 +216,7 @@ def _print(texts: list[str], prompt: str, seed: int, *, json_: bool) -> None:
 
         print(json.dumps({"prompt": prompt, "samples": texts, "seed": seed}, ensure_ascii=False))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False)
     for number, text in enumerate(texts, start=1):

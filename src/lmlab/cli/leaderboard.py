@@ -6,14 +6,14 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
 
+from lmlab.cli.console import Console
 from lmlab.compare.contests import contest_of
-from lmlab.compare.leaderboard import Board, headline, read_rankings, verdict
-from lmlab.compare.notes import ADDED, tell_basis
+from lmlab.compare.leaderboard import Board, headline, read_rankings, tell_groups, verdict
+from lmlab.compare.notes import ADDED, tell_basis, write_caveats
 from lmlab.compare.plan import Entrant, Refusal
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
@@ -108,13 +108,13 @@ def show(board: Board, console: Console) -> None:
         words = ranking.contest.words
         if words.why:
             console.print(f"[bold]{escape(words.not_with)}[/bold] [dim]{escape(words.why)}[/dim]\n")
-        _show(ranking, console)
+        _show(ranking, console, caveats=write_caveats(ranking, board["conditions"]))
     for note in board["notes"]:
-        if note.startswith(("A budget in time", "With a larger budget")):
+        if note.startswith(("A time budget", "With a larger budget")):
             console.print(f"[dim]{escape(note)}[/dim]")
 
 
-def _show(ranking: Ranking, console: Console) -> None:
+def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
     """One table, and its result in words."""
     if ranking.ranked:
         console.print(_table(ranking, console.width))
@@ -126,9 +126,10 @@ def _show(ranking: Ranking, console: Console) -> None:
     for entry in ranking.apart:
         console.print(f"{escape(entry['name'])} is ranked separately: {escape(entry['reason'])}", soft_wrap=True)
     console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(verdict(ranking))}")
-    if ranking.ties:
-        groups = "; ".join(" = ".join(group) for group in ranking.ties)
-        console.print(f"Ties (the test text cannot tell which is better): {escape(groups)}")
+    for line in tell_groups(ranking):
+        console.print(escape(line))
+    for caveat in caveats:
+        console.print(f"[yellow]{escape(caveat)}[/yellow]")
 
 
 def _below(ranking: Ranking) -> list[str]:
@@ -149,13 +150,14 @@ def _below(ranking: Ranking) -> list[str]:
 def _table(ranking: Ranking, width: int) -> Table:
     contest = ranking.contest
     score = contest.words.score
-    title = f"{score[0].upper()}{score[1:]} of held-out text: {contest.better} is better"
+    title = f"{score[0].upper()}{score[1:]} on the test text: {contest.better} is better"
     table = Table(title=title, title_justify="left", box=None)
+    letters = ranking.letters
     own = _own_columns(ranking) if width >= 90 else {}
-    bars = width >= 103 + 7 * len(own)
-    names = ["", "model", contest.words.column, *[""] * bars, "95% interval", *own]
+    bars = width >= 103 + 7 * (len(own) + bool(letters))
+    names = ["", "model", contest.words.column, *[""] * bars, "95% interval", *["group"] * bool(letters), *own]
     for column in (*names, "params", "tokens", "seconds", "joules"):
-        table.add_column(column, justify="left" if column in ("model", "") else "right", no_wrap=True)
+        table.add_column(column, justify="left" if column in ("model", "", "group") else "right", no_wrap=True)
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
     basis = choose_basis(entry["training"] for entry in ranking.ranked)
     for rank, entry in enumerate(ranking.ranked, start=1):
@@ -166,6 +168,7 @@ def _table(ranking: Ranking, width: int) -> Table:
             f"[bold]{value:.3f}[/bold]",
             *[f"[cyan]{'━' * round(BAR * value / widest)}[/cyan]"] * bars,
             f"{entry['low']:.3f}–{entry['high']:.3f}" if entry["low"] is not None else "",
+            *[letters.get(entry["name"], "")] * bool(letters),
             *(_figure(entry, *field) for field in own.values()),
             short(entry["parameters"]),
             *(short(training[key]) if key in training else "" for key in ("tokens", basis.seconds, basis.joules)),

@@ -14,7 +14,7 @@ def list_(
 
     Example:  lmlab list gpt2
     """
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console()
     console.print(_one(system) if system else _all())

@@ -32,8 +32,9 @@ def next_(
 
         print(json.dumps([{"token": token, "probability": p} for token, p in found], ensure_ascii=False))
         return
-    from rich.console import Console
     from rich.text import Text
+
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False, soft_wrap=True)
     wide = max(len(token) + 2 for token, _ in found)

@@ -65,6 +65,7 @@ def predict(
     from lmlab.cli.bars import counting
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.forms import to_json
+    from lmlab.tasks.predicting import describe_left_out
     from lmlab.training.loop import choose_device
 
     files = [text for text in texts or [] if is_input(text)]
@@ -73,6 +74,8 @@ def predict(
     examples = read_examples(predictor, texts or [], context, columns=columns)
     with counting("predicting") as progress:
         predictions = replace(predictor, progress=progress).predict(examples)
+    if note := describe_left_out(predictor.task, predictions):
+        print(f"warning: {note}", file=sys.stderr)
     pairs = zip(examples, predictions, strict=True)
     lines = [to_json(*pair) if json_ else tell(predictor, *pair, top) for pair in pairs]
     text = "".join(f"{line}\n" for line in lines)

@@ -6,10 +6,10 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from lmlab.cli.console import Console
 from lmlab.jobs import Plan
 from lmlab.training import progress as training
 from lmlab.units import read_speed

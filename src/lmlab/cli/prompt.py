@@ -11,7 +11,7 @@ import typer
 from lmlab.cli.texts import spooled
 
 if TYPE_CHECKING:
-    from lmlab.metrics.intervals import Estimate
+    from lmlab.metrics.statistics import Estimate
     from lmlab.prompting import Asked
     from lmlab.prompting.comparing import Finetuned
 
@@ -123,8 +123,9 @@ def _warn(asked: Asked, window: int | None) -> None:
 
 def _print(asked: Asked, task: str, run: str, tuned: Finetuned | None, tuned_name: str | None) -> None:
     from rich import box
-    from rich.console import Console
     from rich.table import Table
+
+    from lmlab.cli.console import Console
 
     table = Table(title=f"{task}: {asked.items:,} items", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     table.caption, table.caption_justify = "scores times 100, 95% intervals", "left"

@@ -38,6 +38,7 @@ def report(
     if (run / "scores.json").is_file() and output is None and not file and not json_:
         _report_task(run, open_=open_)
         return
+    from lmlab.cli.bars import counting
     from lmlab.cli.texts import documents_of, read_documents
     from lmlab.report import gather_facts
     from lmlab.training.loop import choose_device
@@ -46,7 +47,8 @@ def report(
     if not json_:
         _check(path, run)
     texts = read_documents(file, documents=documents_of(run)) if file else None
-    facts = gather_facts(run, texts=texts, device=choose_device(device))
+    with counting("scoring") as progress:
+        facts = gather_facts(run, texts=texts, device=choose_device(device), progress=progress)
     if json_:
         import json
 

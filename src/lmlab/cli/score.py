@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-if TYPE_CHECKING:
-    from rich.console import Console
+from lmlab.cli.texts import BOUNDARY
 
+if TYPE_CHECKING:
+    from lmlab.cli.console import Console
     from lmlab.decoding.scoring import Score
     from lmlab.language_model import LanguageModel
     from lmlab.progress import ReportProgress
@@ -56,6 +57,7 @@ def score(
             help="What one document is: file, lines, blank or endoftext; as the run was trained, if not given."
         ),
     ] = None,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     batch: Annotated[int, typer.Option(min=1, help="Batch size in texts; changes only the speed.")] = 16,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
     country: Annotated[
@@ -82,11 +84,12 @@ def score(
     Bits per byte compare any two models on the same text, perplexity per token only models with the same tokenizer.
     A score on text that the model was trained on says little; you are warned where that can be seen.
     """
-    from rich.console import Console
-
     from lmlab.cli.bars import counting
-    from lmlab.cli.texts import check_outputs, documents_of, read_documents
+    from lmlab.cli.console import Console
+    from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
+    from lmlab.compare.held_out import make_test_text
     from lmlab.compare.joining import MOST_SHARED, share_trained_on
+    from lmlab.compare.likelihood import choose_scored_part
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scoring import add_scores
     from lmlab.language_model import load
@@ -102,18 +105,22 @@ def score(
         groups.append((name, read_documents(files, documents=how)))
     given = [each for _, group in groups for each in group]
     if held_out:
-        groups.append(("the held-out text", _held_out(run)))
+        groups.append(_held_out(run))
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
     with counting("scoring") as progress:
-        model = load(run, device=place)
+        model = choose_boundary(load(run, device=place), boundary)
         if mix:
             others, weighted = zip(*map(_run_and_weight, mix), strict=True)
-            parts = [load(other, device=place) for other in others]
+            parts = [choose_boundary(load(other, device=place), boundary) for other in others]
             other_text = read_documents(learn_weights, documents=how) if learn_weights else None
             model = _mixture(model, parts, list(weighted), other_text, batch, progress)
         elif learn_weights:
             raise ValueError("--learn-weights learns the weights of a mixture: give --mix RUN too")
+        if held_out:
+            name, texts = groups[-1]
+            part = choose_scored_part(model, make_test_text(texts, prompt=None))
+            groups[-1] = (name if part.texts == texts else f"part of {name}", part.texts)
         meter = Meter(place)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
@@ -135,19 +142,21 @@ def score(
         _print_tokens(console, scores, spaced=model.text_tokenizer.lossy)
     if len(scores) > 1:
         _print_table(told, scores)
+    elif held_out:
+        told.print(f"{scores[0][0]}:")
     _print(told, add_scores(found), model, cost, weights=weights)
 
 
-def _held_out(run: Path) -> list[str]:
-    """The documents that a run has never seen; a ValueError where they are not there, or no texts."""
-    from lmlab.run import held_out
+def _held_out(run: Path) -> tuple[str, list[str]]:
+    """The name and the documents of the text that a run has never seen."""
+    from lmlab.run import find_held_out
 
     if not (run / "recipe.json").is_file():
         raise ValueError(f"--held-out: {run} has no recipe.json, which would say what text was held out; give FILE")
-    found = held_out(run)
+    split, found = find_held_out(run)
     if not all(isinstance(each, str) for each in found):
         raise ValueError(f"--held-out: {run} learns from pairs of texts; give them to: lmlab evaluate {run} --source …")
-    return found
+    return f"the {split} text", found
 
 
 def _run_and_weight(given: str) -> tuple[str, float | None]:
@@ -260,6 +269,8 @@ def _print(
         f"{cost['seconds']:.2f} s, {cost['joules']:.3g} J ({cost['energy_method']}), {cost['grams']:.2g} g CO2e "
         f"({cost['country']})"
     )
+    if line := _describe_boundary(model):
+        totals.print(line, markup=False)
     if result.directions:
         each = [(name, result.in_direction(name)) for name in result.directions]
         told = ", ".join(
@@ -287,6 +298,17 @@ def _print(
             f"note: the tokenizer ({model.text_tokenizer.spec}) loses part of the text, so bits per byte are too low "
             f"(lossy): compare it only with models of the same tokenizer.{share}"
         )
+
+
+def _describe_boundary(model: LanguageModel) -> str:
+    """What stands before a text where it is not the boundary, as it is for all models that lmlab trains."""
+    from lmlab.tokenizers.boundary import describe_boundary, opening_token, puts_boundary
+
+    frame, tokenizer = model.frame, model.text_tokenizer
+    line = describe_boundary(frame, tokenizer)
+    if not line or (puts_boundary(frame) and opening_token(frame) == tokenizer.boundary):
+        return ""
+    return line if puts_boundary(frame) else f"{line}; the first token is predicted from it"
 
 
 def _readable(value: float) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from lmlab.pages.scores import tell_score, within
+from lmlab.pages.scores import format_difference, format_p, tell_score, within
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -18,6 +18,9 @@ LONGEST_WORD, SHORTEST = 16, 8
 BETWEEN = 3
 """Columns of the terminal between two columns of the table."""
 SEEDS_IN_LINE = 3
+AHEAD = {"run": "the run", "curve": "the network with as many examples"}
+AHEAD |= dict.fromkeys(("layers", "comparison"), "the best network")
+"""What the column of differences is about."""
 tell_value = tell_score
 
 
@@ -28,12 +31,11 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     least are left out; no number is cut or broken.
     """
     from rich import box
-    from rich.console import Console
     from rich.table import Table
 
-    from lmlab.transfer.results import rows_of
+    from lmlab.cli.console import Console
 
-    rows = rows_of(study.results)
+    rows = study.table
     first = study.results[0]
     width = Console().width if width is None else width
     names = {"model": [row.name for row in rows], "how": [_how(row) for row in rows]}
@@ -49,11 +51,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     table = Table(
         title=f"{study.task}: {told}", title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False
     )
-    table.caption = (
-        "scores times 100"
-        + ", 95% intervals" * ("intervals" not in left_out)
-        + (f"; also in scores.json: {', '.join(left_out)}" if left_out else "")
-    )
+    table.caption = _caption(study, rows, numbers, left_out)
     table.caption_justify = "left"
     for name, letters in zip(names, widths, strict=True):
         table.add_column(name, overflow="fold", width=letters)
@@ -87,19 +85,57 @@ def _numbers(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     main, *others = study.results[0].values
     found = {"examples": [f"{row.examples:,}" for row in rows]} if study.kind == "curve" else {}
     found[main] = [tell_interval(row.values[main], name=main) for row in rows]
+    if study.differences:
+        found |= _differences(study, rows)
     if any(len(row.seeds) > 1 for row in rows):
         found["each seed"] = [_seeds(row) for row in rows]
     for name in others:
         found[name] = [tell_value(row.values[name].value) for row in rows]
+    if any(row.rate is not None for row in rows):
+        found["steps"] = [f"{row.steps:,}" if row.steps else "" for row in rows]
+        found["rate"] = ["" if row.rate is None else f"{row.rate:.2g}" for row in rows]
     found["seconds"] = [f"{row.seconds:,.1f}" for row in rows]
     return found
 
 
+def _differences(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
+    """How far the row that the study is about is ahead of each of the others, and the p-value."""
+    from lmlab.transfer.differences import ahead_of, find_reference
+    from lmlab.transfer.evidence import find_shown
+    from lmlab.transfer.results import label_of
+
+    about = label_of(rows, find_shown(study))
+    told: dict[str, list[str]] = {"difference": [], "p": []}
+    for row in rows:
+        found = ahead_of(study.differences, find_reference(study.kind, rows, row, about=about), row.label)
+        value = "" if found is None else format_difference(found.value)
+        if found is not None and found.low is not None:
+            value += f" [{format_difference(found.low)}, {format_difference(found.high)}]"
+        told["difference"].append(value)
+        told["p"].append("" if found is None else format_p(found.p).removeprefix("p = ").removeprefix("p "))
+    return told
+
+
+def _caption(study: Study, rows: Sequence[Row], numbers: dict[str, list[str]], left_out: list[str]) -> str:
+    """What the columns are; and steps and learning rates, where there is no room for columns of them."""
+    told = ["scores times 100" + ", 95% intervals" * ("intervals" not in left_out)]
+    if "difference" in numbers:
+        told.append(f"difference: how far {AHEAD[study.kind]} is ahead")
+    if "rate" in left_out:
+        trained = [f"{row.label} {row.steps:,} at {row.rate:.2g}" for row in rows if row.rate is not None]
+        told.append(f"steps and learning rate: {', '.join(trained)}")
+        left_out = [name for name in left_out if name not in ("steps", "rate")]
+    if left_out:
+        told.append(f"also in scores.json: {', '.join(left_out)}")
+    return "; ".join(told)
+
+
 def _fit(numbers: dict[str, list[str]], width: int, *, main: str) -> list[str]:
     """Leave out columns until the others fit: the measures after the main one from the last, then the rest."""
-    measures = [name for name in numbers if name not in (main, "examples", "each seed", "seconds")]
+    kept = (main, "examples", "difference", "p", "each seed", "steps", "rate", "seconds")
+    measures = [name for name in numbers if name not in kept]
     left_out: list[str] = []
-    for name in (*reversed(measures), "seconds", "each seed"):
+    for name in (*reversed(measures), "seconds", "each seed", "rate", "steps", "p", "difference"):
         if _taken(numbers) <= width:
             break
         if numbers.pop(name, None) is not None:

@@ -13,12 +13,9 @@ def studio(
         Path, typer.Argument(metavar="RUNS", help="A folder with runs in it, or one run directory.")
     ] = Path("runs"),
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
-    host: Annotated[
-        str, typer.Option(help="The address to listen on; any but this machine's own needs --token.")
-    ] = "127.0.0.1",
+    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(help="A further name under which the studio may be asked (may be given several times)."),
+        list[str] | None, typer.Option(help="Further host name of the studio (may be given several times).")
     ] = None,
     lecture: Annotated[
         Path | None, typer.Option(help="A TOML file of views to show in order. (default: lecture.toml in RUNS)")
@@ -34,10 +31,20 @@ def studio(
             "several times; so are those in RUNS/sets)."
         ),
     ] = None,
-    token: Annotated[
-        str | None,
-        typer.Option(help="What allows to start and stop training. (default: a new one, in the printed address)"),
+    allow_data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="A folder from which the held-out text of runs may be read, if it is not in the cache (may be given "
+            "several times; RUNS, --text and --data are allowed)."
+        ),
     ] = None,
+    token_file: Annotated[
+        Path | None, typer.Option(help="File with the token. (default: LMLAB_TOKEN, or else a new token)")
+    ] = None,
+    token: Annotated[str | None, typer.Option(help="Deprecated: ps shows it; use LMLAB_TOKEN or --token-file.")] = None,
+    no_token: Annotated[
+        bool, typer.Option("--no-token", help="Let every user of this machine in, without a token.")
+    ] = False,
 ) -> None:
     """Look at runs in the browser: next words, beams, attention.
 
@@ -49,36 +56,49 @@ def studio(
 
       lmlab studio runs --text book.txt --data BLiMP.zip --data crows_pairs_anonymized.csv
 
-      lmlab studio runs --host 0.0.0.0 --token "$(openssl rand -hex 16)" --allow-host lab.example.org
+      lmlab studio runs --allow-data corpora --token-file token.txt
+
+      lmlab studio runs --host 0.0.0.0 --allow-host lab.example.org
 
     Every run under the folder is there, whatever its family; nothing is loaded from outside. Ctrl-C ends it.
     """
     try:
         import fastapi  # noqa: F401
-        import uvicorn
+        import uvicorn  # noqa: F401
     except ImportError:
         raise ValueError("the studio needs FastAPI and uvicorn: pip install 'lmlab[serve]'") from None
-    import re
     import secrets
     import signal
     import socket
 
-    from lmlab.serve.connections import make_config
+    from lmlab.serve.access_token import find_token, make_link
+    from lmlab.serve.connections import QuietServer, make_config
     from lmlab.serve.guard import is_loopback
     from lmlab.studio.app import make_app
     from lmlab.studio.lecture import read_lecture
     from lmlab.studio.shelf import Shelf
+    from lmlab.studio.workers import Workers
     from lmlab.studio.works import Works
 
-    if not is_loopback(host) and not token:
-        raise ValueError(f"host = {host}: others could use the studio; give a --token that they must know")
-    if token is not None and not re.fullmatch(r"[\w-]{8,200}", token):
-        raise ValueError("token: give 8 or more letters, digits, - or _, for instance those of  openssl rand -hex 16")
+    if no_token and (token or token_file):
+        raise ValueError("--no-token and a token are both given: leave one of them out")
+    if no_token and not is_loopback(host):
+        raise ValueError(f"host = {host}: everybody who reaches it could use the studio; leave --no-token out")
+    key = None if no_token else find_token(option=token, file=token_file) or secrets.token_urlsafe(16)
     if lecture is not None:
         read_lecture(lecture)
-    token = token or secrets.token_urlsafe(16)
-    works = Works(Shelf(runs).folder, text or [])
-    app = make_app(runs, token=token, host=host, names=allow_host or [], talk=lecture, data=data or [], works=works)
+    works, workers = Works(Shelf(runs).folder, text or []), Workers()
+    app = make_app(
+        runs,
+        token=key,
+        host=host,
+        names=allow_host or [],
+        talk=lecture,
+        data=data or [],
+        allowed=allow_data or [],
+        works=works,
+        workers=workers,
+    )
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.socket(family)
     listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -88,12 +108,16 @@ def studio(
     except OSError as error:
         raise ValueError(f"--port {port} on {host} cannot be used: {error.strerror}; choose another") from None
     shown = f"[{host}]" if ":" in host else host
-    print(f"The studio is open: http://{shown}:{listening.getsockname()[1]}/#token={token}", flush=True)
+    address = f"http://{shown}:{listening.getsockname()[1]}"
+    print(f"The studio is open: {make_link(address, key) if key else address + '/'}", flush=True)
+    if key is None:
+        print("no token: every user of this machine can read the runs and start training", flush=True)
     print("Ctrl-C ends it.", flush=True)
-    server = uvicorn.Server(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
+    server = QuietServer(make_config(app, log_level="critical", timeout_graceful_shutdown=2))
     if hasattr(signal, "SIGHUP"):  # the terminal is closed
         signal.signal(signal.SIGHUP, server.handle_exit)
     try:
         server.run(sockets=[listening])
-    finally:
-        works.close()  # also where a second Ctrl-C ended the server at once
+    finally:  # also where a second Ctrl-C ended the server at once
+        workers.close()
+        works.close()

@@ -14,12 +14,21 @@ from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     from lmlab.data.reading.text import Source
+    from lmlab.language_model import LanguageModel
 
 
 FILE_NAME = re.compile(r"(?:~|\.{1,2})?/\S+|\S+\.(?:txt|tsv|csv|json|jsonl|conll|conllu|gz|md)")
 OVERWRITE = "Replace files that are there already."
+BOUNDARY = "Put the boundary token before a text, or not. (default: as the run does)"
 MOST_TEXTS = 10_000
 """Texts written or searched side by side, at most: each takes memory."""
+
+
+def choose_boundary(model: LanguageModel, boundary: bool | None) -> LanguageModel:
+    """The model as --boundary or --no-boundary asks for it; itself where neither is given."""
+    if boundary is None:
+        return model
+    return model.with_boundary() if boundary else model.without_boundary()
 
 
 def read_documents(files: Sequence[str], *, documents: str) -> list[str]:

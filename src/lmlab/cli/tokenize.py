@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.text import Text
 
+    from lmlab.cli.console import Console
     from lmlab.tokenizers import Tokenizer
     from lmlab.tokenizers.inspecting import Cutting, Token
 
@@ -61,7 +61,7 @@ def tokenize(
         for name, cutting in cuttings:
             print(json.dumps({"name": name, **cutting.as_dict()}, ensure_ascii=False))
         return
-    from rich.console import Console
+    from lmlab.cli.console import Console
 
     console = Console(highlight=False)
     if len(cuttings) == 1:
@@ -87,8 +87,9 @@ def _given(given: list[str], file: str | None) -> tuple[list[str], str]:
 def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tokenizer]]:
     """Each tokenizer with the name that it is shown under; those given as a spec are trained on the texts named."""
     from lmlab.cli.texts import read_documents
-    from lmlab.tokenizers import load, parse
+    from lmlab.tokenizers import parse
     from lmlab.tokenizers import train as train_tokenizer
+    from lmlab.tokenizers.files import load_imported
     from lmlab.tokenizers.training import KINDS
 
     specs = [name for name in names if name.partition(":")[0] in KINDS]
@@ -99,9 +100,9 @@ def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tok
         if name not in specs:
             if not Path(name).exists() and "/" not in name and not name.endswith(".json"):
                 parse(name)  # says which specs there are
-            yield name, load(name)
+            yield name, load_imported(Path(name))
             if (source := Path(name) / "source_tokenizer.json").is_file():
-                yield f"{name} (source)", load(source)
+                yield f"{name} (source)", load_imported(source)
         elif texts or parse(name).kind == "bytes":
             yield name, train_tokenizer(name, texts)
         else:
@@ -223,7 +224,7 @@ def _figures(cutting: Cutting) -> Text:
 def _round_trip(cutting: Cutting) -> str:
     """Whether the text comes back from its ids, and if not, from where on it differs."""
     if cutting.lossless and cutting.tokenizer.lossy:
-        return "lossy: this text comes back from its ids, byte for byte, but other texts lose something"
+        return "lossless: this text comes back from its ids, byte for byte; others may lose case, spaces or rare words"
     if cutting.lossless:
         return "lossless: decoding the ids gives the text back, byte for byte"
     if cutting.decoded == cutting.text:

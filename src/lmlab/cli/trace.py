@@ -31,7 +31,7 @@ def check_trace(where: str | None, *, beams: int | None) -> None:
 def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
     """Draw or write the trees."""
     if where == "-":
-        from rich.console import Console
+        from lmlab.cli.console import Console
 
         console = Console(highlight=False)
         for tree in trees:

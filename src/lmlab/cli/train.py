@@ -274,8 +274,7 @@ def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outc
 
 
 def _report(outcome: Outcome) -> None:
-    from rich.console import Console
-
+    from lmlab.cli.console import Console
     from lmlab.training.costs import Cost
     from lmlab.units import describe_units
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from lmlab import run
 from lmlab.compare.conditions import describe_conditions
 from lmlab.compare.contests import Contest, contest_of, contests_of
-from lmlab.compare.held_out import PART_TOKENS, Tests, make_test_text, shorten
+from lmlab.compare.held_out import Tests, make_test_text, shorten_for_pseudo
 from lmlab.compare.plan import (
     SWEEP_SHARE,
     SWEPT,
@@ -159,8 +159,7 @@ def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     tokens = max(split.size + 1 for split in splits if split is not None)
     assert splits[0] is not None, "checked before"
     whole = make_test_text(list(splits[0].texts()), prompt=conditions.prompt)
-    characters = sum(map(len, whole.texts))
-    return Tests(whole, shorten(whole, characters=math.ceil(PART_TOKENS * characters / max(1, tokens))))
+    return Tests(whole, shorten_for_pseudo(whole, tokens=tokens))
 
 
 def measure(

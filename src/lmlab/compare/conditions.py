@@ -114,7 +114,7 @@ def describe_conditions(
         },
         "part": {"documents": len(part.texts), "bytes": int(part.sizes.sum())},
         "vocabularies": {spec: each.text_tokenizer.vocabulary for spec, each in corpora.items()},
-        "lossy": {spec: each.text_tokenizer.lossy for spec, each in corpora.items()},
+        "lossy": {spec: each.loses(each.test) for spec, each in corpora.items()},
         "fingerprints": {name: text_fingerprint(each) for name, each in read_tokenizers(conditions, corpora).items()},
         "matched_parameters": matched_parameters(conditions, corpora),
         "versions": {

@@ -37,7 +37,7 @@ class Words:
     systems: str  # who takes part: " of …"; "" for those whom a reader expects
     do: str  # "they …"
     does: str  # "NAME … best"
-    leading: str = ""  # "A and B lead …"
+    leading: str = ""  # "NAME has the best score …"
     score: str  # what ranks them: "bits per byte"
     column: str  # the same, as short as a column is narrow
     unit: str  # after a figure in a sentence
@@ -114,13 +114,13 @@ NEXT_TOKEN = Contest(
     words=Words(
         systems="",
         do="predict the next token",
-        does="predicts the held-out text",
+        does="predicts the test text",
         score="bits per byte",
         column="bits/byte",
         unit="bits per byte",
         curve="bits per byte",
         leaderboard="A language model predicts how probable the next token is. <b>Bits per byte</b> is its "
-        "cross-entropy on held-out text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
+        "cross-entropy on the test text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
         "would compress the text to a quarter. The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training. Lower is better; a curve that falls further left "
         "is cheaper. A dashed line is a model that was measured only once, such as an n-gram.",
@@ -202,7 +202,7 @@ BOTH_WAYS = Contest(
     words=Words(
         systems="systems in both directions",
         do="predict the next and the previous token",
-        does="predicts the held-out text from both ends",
+        does="predicts the test text from both ends",
         leading=" in predicting from both ends",
         score="bits per byte, mean of both directions",
         column="mean b/B",
@@ -212,7 +212,7 @@ BOTH_WAYS = Contest(
         why=both_ways.WHY,
         not_with="Not comparable with scores of one direction.",
         leaderboard="Two language models with shared token vectors and softmax, one from left to right, one from "
-        "right to left. <b>Bits per byte</b> is the mean of their cross-entropies on held-out text; lower is better. "
+        "right to left. <b>Bits per byte</b> is the mean of their cross-entropies on the test text; lower is better. "
         "The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training, the mean of both directions. Lower is better; a "
         "curve that falls further left is cheaper.",

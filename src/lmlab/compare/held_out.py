@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -22,7 +23,7 @@ PASSAGE = 460
 PROMPT_WORDS = 4
 PLAIN_WORDS = re.compile(r"\b[^\W\d_]+(?: [^\W\d_]+){3}\b")
 PART_TOKENS = 20_000
-"""Of the test text, what pseudo-log-likelihoods are computed on: each token takes a forward pass of its own."""
+"""Of the test text, what pseudo-log-likelihoods are computed on: each token takes a forward pass."""
 MASK = "[MASK]"
 SENTENCE = re.compile(r"(?<!\S)[^\W\d_]+(?: [^\W\d_]+){8,16}(?=[.;!?])")
 DOCUMENTS = 40
@@ -132,6 +133,12 @@ def shorten(test: TestText, *, characters: int) -> TestText:
     kept = max(1, min(len(texts), round(len(texts) * characters / max(1, sum(map(len, texts))))))
     places = np.unique(np.linspace(0, len(texts) - 1, kept).astype(int)) if kept > 1 else [0]
     return TestText([texts[place] for place in places], test.prompt, test.cloze)
+
+
+def shorten_for_pseudo(test: TestText, *, tokens: int) -> TestText:
+    """The part of a test text of this many tokens that pseudo-log-likelihoods are computed on."""
+    characters = sum(map(len, test.texts))
+    return shorten(test, characters=math.ceil(PART_TOKENS * characters / max(1, tokens)))
 
 
 def _beginning(text: str, size: int) -> str:

@@ -24,6 +24,7 @@ from lmlab.recipe import read_record
 from lmlab.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.fingerprints import text_fingerprint
+from lmlab.tokenizers.inspecting import loses_text
 from lmlab.training.loop import choose_device
 from lmlab.units import read_speed
 
@@ -112,7 +113,7 @@ def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapp
                 f", and {contest.one_tokenizer}"
             )
     loses = ""
-    if tokenizer.lossy or _has_unknown(tokenizer, test):
+    if _has_unknown(tokenizer, test) or loses_text(tokenizer, test.texts):
         loses = f"{path} reads {tokenizer.spec}, which"
     elif any(rivals.values()):
         loses = "the comparison's tokenizer"
@@ -167,7 +168,7 @@ def training_share(record: recipes.Record, path: Path, texts: list[str]) -> floa
     tokenizer = corpus.text_tokenizer
     bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
     documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
-    if tokenizer.lossy:
+    if tokenizer.lossy or tokenizer.may_drop_bytes:
         texts = [tokenizer.decode(tokenizer.encode(text)) for text in texts]
     return shared_lines(texts, documents)
 

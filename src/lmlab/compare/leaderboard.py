@@ -9,9 +9,10 @@ from typing import Any
 
 from lmlab.compare.arena import Results
 from lmlab.compare.contests import CONTESTS, Contest
-from lmlab.compare.notes import write_notes
+from lmlab.compare.notes import write_caveats, write_notes
 from lmlab.compare.ranking import Ranking, rank
 from lmlab.compare.records import COSTS, Entry, Record
+from lmlab.metrics.statistics import Difference
 from lmlab.models import LINEAGE
 
 Board = dict[str, Any]
@@ -26,7 +27,7 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
     rankings = [rank(contest, runs, results) for contest in CONTESTS.values()]
     board: Board = {"conditions": results.description}
     for ranking in rankings:
-        board |= _written(ranking)
+        board |= _written(ranking, results.description)
     return {
         **board,
         "prompt": results.tests.whole.prompt,
@@ -35,12 +36,20 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
     }
 
 
-def _written(ranking: Ranking) -> Board:
-    contest = ranking.contest
-    besides = {name: value for name, value in ranking._asdict().items() if name not in ("contest", "entries")}
+def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
+    contest, letters = ranking.contest, ranking.letters
+    entries = [{**entry, "letters": letters[name]} if (name := entry["name"]) in letters else entry
+               for entry in ranking.entries]  # fmt: skip
+    besides = {
+        "ties": ranking.ties,
+        "differences": [each._asdict() for each in ranking.differences],
+        "apart": ranking.apart,
+        "units": ranking.units,
+        "caveats": write_caveats(ranking, conditions),
+    }
     if not contest.key:
-        return {"entries": ranking.entries, **besides}
-    return {contest.key: ranking.entries, f"{contest.key}_ranking": {**besides, "why": contest.words.why}}
+        return {"entries": entries, **besides}
+    return {contest.key: entries, f"{contest.key}_ranking": {**besides, "why": contest.words.why}}
 
 
 def read_entries(board: Board) -> list[Entry]:
@@ -56,7 +65,14 @@ def read_rankings(board: Board) -> list[Ranking]:
 
 def _read(contest: Contest, board: Board) -> Ranking:
     part = {**board[f"{contest.key}_ranking"], "entries": board[contest.key]} if contest.key else board
-    return Ranking(contest, *(part[name] for name in Ranking._fields[1:]))
+    differences = [_read_difference(each) for each in part["differences"]]
+    return Ranking(contest, part["entries"], differences, part["apart"], part["units"])
+
+
+def _read_difference(written: dict[str, Any]) -> Difference:
+    """A difference from leaderboard.json; until version 0.5 its fields were called `bits` and `real`."""
+    renamed = {"bits": "value", "real": "significant"}
+    return Difference(**{renamed.get(name, name): value for name, value in written.items()})
 
 
 def headline(ranking: Ranking) -> str:
@@ -68,24 +84,38 @@ def headline(ranking: Ranking) -> str:
     if len(ranking.ranked) == 1:
         return f"{first['name']} {words.does}: {measure}."
     if len(ranking.leaders) > 1:
-        names = join([first["name"], *(name for name in ranking.leaders if name != first["name"])])
-        return f"{names} lead{words.leading}: {measure}."
+        best, *others = ranking.leaders
+        return f"{best} has the best score{words.leading}, not significantly better than {join(others)}: {measure}."
     return f"{first['name']} {words.does} best: {measure}."
 
 
 def verdict(ranking: Ranking) -> str:
-    """What the result means, and how sure it is."""
+    """What the result means, and which differences from the best are significant."""
     if not ranking.ranked:
         return ""
-    best, leaders = ranking.ranked[0], ranking.leaders
-    said = [ranking.contest.verdict(best)]
-    rest = [entry for entry in ranking.ranked if entry["name"] not in leaders]
-    if len(leaders) > 1:
-        said.append("The difference between the leaders is not statistically significant.")
-    if rest:
-        margin = abs(ranking.score(rest[0]) - ranking.score(best))
-        said.append(f"{rest[0]['name']} comes next, {margin:.3f} behind {best['name']}: a significant difference.")
+    best, said = ranking.leaders[0], [ranking.contest.verdict(ranking.ranked[0])]
+    if len(ranking.ranked) > 1 and not ranking.tested:
+        said.append("The test text has too few parts to test whether the models differ.")
+        return " ".join(said)
+    behind = [entry["name"] for entry in ranking.ranked if entry["name"] not in ranking.leaders]
+    if behind:
+        found = ranking.difference(best, behind[0])
+        paired = " (paired test; the intervals overlap)" if found in ranking.paired_only else ""
+        said.append(f"{behind[0]} is {found.value:.3f} behind {best}: a significant difference{paired}.")
     return " ".join(said)
+
+
+def tell_groups(ranking: Ranking) -> list[str]:
+    """What the letters of a ranking mean, and which differences are significant although the intervals overlap."""
+    if not ranking.tested:
+        return []
+    if ranking.ties:
+        said = ["Models that share a letter do not differ significantly; all other pairs do (corrected p < 0.05)."]
+    else:
+        said = ["Every difference in this ranking is statistically significant (corrected p < 0.05)."]
+    if pairs := [f"{each.better} and {each.worse}" for each in ranking.paired_only]:
+        said.append(f"Significant by the paired test, although the intervals overlap: {'; '.join(pairs)}.")
+    return said
 
 
 def join(names: Sequence[str]) -> str:
@@ -99,7 +129,17 @@ def to_csv(board: Board) -> str:
     writer = csv.writer(table, lineterminator="\n")
     contests = CONTESTS.values()
     columns = (
-        *("rank", "name", "kind", "predicts", "status", *(contest.ranks_by for contest in contests), "low", "high"),
+        *(
+            "rank",
+            "name",
+            "kind",
+            "predicts",
+            "status",
+            *(contest.ranks_by for contest in contests),
+            "low",
+            "high",
+            "letters",
+        ),
         *(field for contest in contests for field in contest.fields),
         *("parameters", "embedding_parameters", "lossy", "error"),
     )

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lmlab.bits import bits_per_byte
-from lmlab.compare.held_out import Tests, TestText
+from lmlab.compare.held_out import Tests, TestText, shorten_for_pseudo
 from lmlab.compare.records import Entry, Record
 from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
@@ -57,6 +57,14 @@ def evaluate(model: LanguageModel, test: TestText, *, progress: ReportProgress |
     record = score_units(model, test, progress=progress)
     bytes_per_token = float(test.sizes.sum()) / record["tokens"]
     return {**record, "sample": write_sample(model, test, bytes_per_token=bytes_per_token)}
+
+
+def choose_scored_part(model: LanguageModel, test: TestText) -> TestText:
+    """What a score of a test text is computed on: all of it, or a part where each token takes a forward pass."""
+    if not model.scorer.rule.pseudo:
+        return test
+    tokens = sum(len(model.text_tokenizer.encode(text)) + 1 for text in test.texts) + 1
+    return shorten_for_pseudo(test, tokens=tokens)
 
 
 def score_units(

@@ -9,15 +9,18 @@ from lmlab.compare.arena import Results
 from lmlab.compare.plan import SWEEP_SHARE, trains
 from lmlab.compare.ranking import Ranking, tokenizers_of
 from lmlab.compare.records import Entry, Record, choose_basis
-from lmlab.metrics.intervals import FEWEST_UNITS
+from lmlab.metrics.statistics import FEWEST_UNITS
+from lmlab.models import LINEAGE
 from lmlab.training.budget import parse_budget
 
 TOLERANCE = 0.02
 LEFT_OVER = 0.05
 """Share of a budget that too few whole steps may leave without being mentioned."""
 FALLING = 0.005
-DISTURBED = 1.3
-"""Ratio of processor shares from which on a comparison in time is suspected of having been disturbed."""
+ENOUGH_CPU = 0.9
+"""Fraction of the requested cores below which a ranking by time gets a warning."""
+FEW_SEEDS = 3
+"""With fewer seeds, intervals that cover them are very wide."""
 SHORT_TEST = 20_000
 ADDED = "† marks runs that were added with --add: they were trained separately, with their own budget."
 
@@ -27,7 +30,8 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
     conditions = results.description
     entries = [entry for ranking in rankings for entry in ranking.ranked]
     return [
-        *_of_budget(conditions, entries),
+        *(note for ranking in rankings for note in write_caveats(ranking, conditions)),
+        *_of_budget(conditions),
         *(note for ranking in rankings for note in _of_heading(ranking)),
         *(note for ranking in rankings for note in ranking.contest.notes(results.tests, ranking.units, ranking.ranked)),
         *_of_intervals(results, rankings),
@@ -41,14 +45,21 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
     ]
 
 
-def _of_budget(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[str]:
+def write_caveats(ranking: Ranking, conditions: dict[str, Any]) -> list[str]:
+    """What a reader must know beside a ranking: whether the CPU was shared, and what the intervals cover."""
+    timed = parse_budget(conditions["budget"]).unit == "seconds"
+    cores = conditions.get("machine", {}).get("threads", 0)
+    shared = shared_cpu(ranking.ranked, cores=cores) if timed else []
+    return [*shared, *_coverage(ranking)]
+
+
+def _of_budget(conditions: dict[str, Any]) -> Iterator[str]:
     unit = parse_budget(conditions["budget"]).unit
     if unit == "seconds":
         yield (
             "A time budget is not reproducible: the number of steps depends on the machine and on its other load. "
             "Repeat a close result before you rely on it, or give the budget in tokens or FLOPs."
         )
-        yield from disturbed(entries)
     else:
         yield (
             f"With a budget in {unit}, the same command with the same seed gives the same scores on the same machine."
@@ -75,24 +86,46 @@ def _of_heading(ranking: Ranking) -> Iterator[str]:
         )
 
 
+def _coverage(ranking: Ranking) -> list[str]:
+    """What the intervals and tests of a ranking cover: other test units, and other seeds where there are several."""
+    units, systems = f"{ranking.units['count']} {ranking.units['kind']}", ranking.contest.of_systems
+    if not ranking.ranked:
+        return []
+    if ranking.units["count"] < FEWEST_UNITS:
+        return [f"The test text has only {units}: too few for intervals and tests."]
+    # counting gives the same n-gram model with every seed
+    seeds = {
+        each["name"]: len(each["seeds"])
+        for each in ranking.ranked
+        if each["kind"] not in LINEAGE or trains(each["kind"])
+    }
+    single = [name for name, count in seeds.items() if count == 1]
+    several = sorted({count for count in seeds.values() if count > 1})
+    covered = f"ntervals and tests{systems} cover the choice of test text ({units})"
+    if not seeds:
+        return [f"I{covered}."]
+    if not several:
+        return [
+            f"One random seed: i{covered}, but not the variation between training runs. Another seed can change the "
+            "ranking; --seeds 3 to 5 cover that, too."
+        ]
+    said = [f"I{covered} and of the random seed ({' or '.join(map(str, several))} seeds)."]
+    if single:
+        said.append(f"Of {', '.join(single)} there is only one seed: other seeds are not covered.")
+    if several[0] < FEW_SEEDS:
+        said.append("With two seeds, intervals are very wide: use three to five.")
+    return [" ".join(said)]
+
+
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
-    seeds = results.description["seeds"]
-    over = [(each.contest, f"{each.units['count']} {each.units['kind']}") for each in rankings]
-    drawn = over[0][1] if over else "units"
-    drawn += "".join(f" ({contest.words.systems}: {units})" for contest, units in over[1:] if units != over[0][1])
-    yield (
-        f"Confidence intervals (95%) and ties come from a paired bootstrap over {drawn} of the test text"
-        + (" (there are too few documents to resample)" if "blocks" in drawn else "")
-        + (f" and over {len(seeds)} seeds" if len(seeds) > 1 else "")
-        + "; p-values are corrected for the number of pairs (Holm)."
-        + (
-            ""
-            if len(seeds) > 1
-            else " One seed each: intervals do not include the variation between training runs (--seeds 3 does)."
+    if any(ranking.tested for ranking in rankings):
+        blocks = any(ranking.units["kind"] != "documents" for ranking in rankings)
+        yield (
+            "Confidence intervals (95%) and p-values: paired bootstrap over the test text"
+            + " (blocks of lines, because there are too few documents)" * blocks
+            + ", Student's t over seeds where there are several (docs/guides/statistics.md). p-values are corrected "
+            "for the number of pairs (Holm)."
         )
-    )
-    if any(len(ranking.ranked) > 1 and ranking.units["count"] < FEWEST_UNITS for ranking in rankings):
-        yield "The test text has too few parts for a significance test."
     size = results.tests.whole.sizes.sum()
     if size < SHORT_TEST:
         yield f"The test text is short ({int(size):,} bytes), so the confidence intervals are wide."
@@ -162,19 +195,27 @@ def _of_failures(results: Results, entries: Sequence[Entry]) -> Iterator[str]:
     )
 
 
-def disturbed(entries: Sequence[Entry]) -> list[str]:
-    """Whether the processor had as much time for one system as for another."""
-    share = {
+def shared_cpu(entries: Sequence[Entry], *, cores: int) -> list[str]:
+    """A warning where models that train on the CPU used less than 90% of the requested cores."""
+    used = {
         entry["name"]: entry["training"]["cpu_seconds"] / entry["training"]["wall_seconds"]
         for entry in entries
-        if "added" not in entry and trains(entry["kind"]) and entry["training"]["wall_seconds"] > 0
+        if "added" not in entry
+        and trains(entry["kind"])
+        and entry["training"]["wall_seconds"] > 0
+        and not entry["training"].get("gpu_seconds")
     }
-    if not share or max(share.values()) < DISTURBED * min(share.values()):
+    low = sorted((name for name in used if used[name] < ENOUGH_CPU * cores), key=lambda name: used[name])
+    if not low:
         return []
-    least, most = min(share, key=lambda name: share[name]), max(share, key=lambda name: share[name])
+    named = ", ".join(f"{name} {used[name]:.2f}" for name in low[:4]) + f" and {len(low) - 4} more" * (len(low) > 4)
+    most = max(used, key=lambda name: used[name])
+    other = f" ({most}: {used[most]:.2f})" if most not in low[:4] else ""
     return [
-        f"Models did not get the same CPU time: {most} used {share[most]:.2f} cores on average, {least} "
-        f"{share[least]:.2f}. Some models can use more cores than others; if other programs were running, repeat this."
+        f"Warning: less than {ENOUGH_CPU:.0%} of the {cores} requested cores were used on average: {named}{other}. "
+        "Other programs were running, or a model is too small to use all cores. With a time budget such a model trains "
+        "for fewer steps, so the ranking may be due to the machine: repeat it on an idle machine, or give the budget "
+        "in tokens or FLOPs."
     ]
 
 

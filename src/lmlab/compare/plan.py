@@ -189,7 +189,7 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
         if contest.one_tokenizer:
             raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {contest.one_tokenizer}")
         for system, spec in specs.items():
-            if corpora[spec].text_tokenizer.lossy:
+            if corpora[spec].loses(corpora[spec].test):
                 raise ValueError(
                     f"{system} would use {spec}, which is lossy (case, spacing or rare words are lost), and other "
                     "models use another tokenizer: it would be scored on an easier text, so the scores would not be "

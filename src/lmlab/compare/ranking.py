@@ -1,4 +1,4 @@
-"""A ranking: systems in one contest by their score on held-out text, and which of them are tied."""
+"""A ranking: systems in one contest by their score on held-out text, and which of them differ significantly."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from lmlab.compare.arena import Results
 from lmlab.compare.contests import Contest, contest_of
 from lmlab.compare.records import Entry, Record, last_doubling, mean_costs, mean_curve
-from lmlab.compare.statistics import Bootstrap, tied_groups
+from lmlab.metrics.statistics import Difference, RatioOfSums, Scores, letter_display, tied_groups
 
 APART_REASON = (
     "its tokenizer loses part of the test text, and the others read another tokenizer: the scores cannot be compared"
@@ -22,8 +22,7 @@ class Ranking(NamedTuple):
 
     contest: Contest
     entries: list[Entry]  # best first, failed ones last
-    ties: list[list[str]]
-    differences: list[dict[str, Any]]
+    differences: list[Difference]  # of every pair
     apart: list[dict[str, Any]]  # those that cannot be ranked with the rest
     units: dict[str, Any]  # of the test text that ranks them
 
@@ -33,14 +32,44 @@ class Ranking(NamedTuple):
         return [entry for entry in self.entries if entry["status"] == "ok"]
 
     @property
+    def tested(self) -> bool:
+        """Whether there were enough test units to test the differences."""
+        return any(each.low is not None for each in self.differences)
+
+    @property
+    def letters(self) -> dict[str, str]:
+        """Two systems share a letter exactly if they do not differ significantly; none where nothing was tested."""
+        return letter_display(self._names, self.differences) if self.tested else {}
+
+    @property
+    def ties(self) -> list[list[str]]:
+        """The groups of several systems that share a letter."""
+        return [group for group in tied_groups(self._names, self.differences) if len(group) > 1] if self.tested else []
+
+    @property
     def leaders(self) -> list[str]:
-        """The best, with those that cannot be told from it."""
-        first: str = self.ranked[0]["name"]
-        return next((group for group in self.ties if first in group), [first])
+        """The best system, and those that do not differ significantly from it."""
+        best, *others = self._names
+        return [best, *(name for name in others if self.tested and not self.difference(best, name).significant)]
+
+    @property
+    def paired_only(self) -> list[Difference]:
+        """Significant differences whose intervals overlap: only the paired test shows them."""
+        entries = {entry["name"]: entry for entry in self.ranked}
+        significant = [each for each in self.differences if each.significant]
+        return [each for each in significant if _overlap(entries[each.better], entries[each.worse])]
+
+    def difference(self, one: str, other: str) -> Difference:
+        """The tested difference between two systems."""
+        return next(each for each in self.differences if {each.better, each.worse} == {one, other})
 
     def score(self, entry: Entry) -> float:
         """What the entry is ranked by."""
         return float(entry[self.contest.ranks_by])
+
+    @property
+    def _names(self) -> list[str]:
+        return [entry["name"] for entry in self.ranked]
 
 
 def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
@@ -51,25 +80,19 @@ def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Resul
         if entered(records[0], contest)
     }
     test = contest.test(results.tests)
-    sizes = contest.sizes(test)
+    sizes = contest.sizes(test).tolist()
     one_tokenizer = len(tokenizers_of(results.description, runs)) == 1
     apart = [] if one_tokenizer else [name for name, records in runs.items() if any(each["lossy"] for each in records)]
     ranked = {name: records for name, records in runs.items() if name not in apart}
-    bootstrap = Bootstrap(
-        {name: [np.array(each[contest.sums]) for each in records] for name, records in ranked.items()},
-        sizes,
-        better=contest.better,
-    )
-    entries = [_entry(contest, name, records, bootstrap, one_tokenizer) for name, records in ranked.items()]
-    entries.sort(key=lambda entry: (bootstrap.sign * entry[contest.ranks_by], entry["name"]))
-    differences = bootstrap.differences()
+    sums = {name: [each[contest.sums] for each in ranked[name]] for name in sorted(ranked)}
+    scores = Scores(RatioOfSums(contest.better), sums, sizes, sizes=sizes)
+    entries = [_entry(contest, name, ranked[name], scores, one_tokenizer) for name in scores.order]
     failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
     failed = {system: reason for system, reason in reversed(failed.items()) if contest.has(system)}
     return Ranking(
         contest,
         [*entries, *(_failed(contest, system, reason) for system, reason in failed.items())],
-        tied_groups([entry["name"] for entry in entries], differences),
-        [each._asdict() for each in differences],
+        scores.compare(),
         [
             {
                 "name": name,
@@ -98,8 +121,14 @@ def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[Re
     return own | {record["tokenizer"] for records in runs.values() for record in records if "tokenizer" in record}
 
 
-def _entry(contest: Contest, name: str, records: Sequence[Record], bootstrap: Bootstrap, same_tokens: bool) -> Entry:
-    first, estimate = records[0], bootstrap.estimate(name)
+def _overlap(one: Entry, other: Entry) -> bool:
+    if None in (one["low"], one["high"], other["low"], other["high"]):
+        return False
+    return bool(one["low"] <= other["high"] and other["low"] <= one["high"])
+
+
+def _entry(contest: Contest, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
+    first, estimate = records[0], scores.estimate(name)
     curve = mean_curve([each["curve"] for each in records])
     entry: Entry = {
         "name": name,
@@ -125,7 +154,7 @@ def _entry(contest: Contest, name: str, records: Sequence[Record], bootstrap: Bo
         "status": "ok",
     }
     if len(records) > 1:
-        entry["each_seed"] = [sum(each[contest.sums]) / bootstrap.bytes for each in records]
+        entry["each_seed"] = scores.each_seed[name]
     if "added" in first:
         entry["added"] = first["added"]
     return entry

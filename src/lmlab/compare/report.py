@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lmlab.compare.leaderboard import Board, headline, join, read_rankings, verdict
+from lmlab.compare.leaderboard import Board, headline, join, read_rankings, tell_groups, verdict
+from lmlab.compare.notes import write_caveats
 from lmlab.compare.plots import choose_colours, cost_charts, curve_charts
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import AHEAD, Basis, Entry, choose_basis, validation_seconds
@@ -44,7 +45,7 @@ def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
     lead = (
         f"{len(conditions['systems'])} models were trained on the same {parts.size(text['train']['bytes'])} of text, "
         f"each with the same budget of <b>{escape(_spaced(conditions['budget']))}</b>, and were tested on "
-        f"{parts.size(text['test']['bytes'])} of held-out text."
+        f"{parts.size(text['test']['bytes'])} of test text."
     )
     if len(rankings) > 1:
         lead += f" The first ranking is of those that {rankings[0].contest.words.do}."
@@ -109,7 +110,8 @@ def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, s
         direction=contest.better.capitalize(),
         about_leaderboard=words.leaderboard,
         leaderboard=_leaderboard(ranking, colours),
-        ties=_ties(ranking),
+        groups="".join(f"<p class=after>{escape(line)}</p>" for line in tell_groups(ranking)),
+        caveats="".join(f"<p class=caveat>{escape(each)}</p>" for each in write_caveats(ranking, board["conditions"])),
         about_curves=words.curves,
         curves=_tabs(f"{contest.name} curves", curves)
         if curves
@@ -157,7 +159,19 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
     basis = choose_basis(entry["training"] for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
     score = f"{contest.words.score}: {contest.better} is better"
-    head = ["", "model", score, "", *own, "parameters", "training tokens", f"time {of}", f"energy {of}, CO2e"]
+    letters = ranking.letters
+    head = [
+        "",
+        "model",
+        score,
+        "",
+        *["group"] * bool(letters),
+        *own,
+        "parameters",
+        "training tokens",
+        f"time {of}",
+        f"energy {of}, CO2e",
+    ]
     rows = []
     for rank, entry in enumerate(ranked, start=1):
         interval = f"{entry['low']:.3f} – {entry['high']:.3f}" if entry["low"] is not None else ""
@@ -167,6 +181,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
             f"<td class=what>{_name(entry, colours)}<small>{escape(_what(entry))}</small></td>",
             f'<td class="bar">{parts.bar(value, widest, colour, low=entry["low"], high=entry["high"])}</td>',
             f"<td class=score><b>{value:.3f}</b><small>{interval}</small></td>",
+            *[f"<td class=letters>{letters.get(entry['name'], '')}</td>"] * bool(letters),
             *(f"<td>{cell(entry) or '–'}</td>" for cell in own.values()),
             f"<td>{short(entry['parameters'])}</td>",
             f"<td>{parts.number(entry['training'].get('tokens'))}</td>",
@@ -216,18 +231,6 @@ def _energy(training: Mapping[str, float], basis: Basis) -> str:
     return f"{short(joules)} J<small>{short(1000 * grams)} mg</small>"
 
 
-def _ties(ranking: Ranking) -> str:
-    if ranking.ties:
-        groups = "; ".join(" = ".join(escape(name) for name in group) for group in ranking.ties)
-        return (
-            f"<p><b>Ties:</b> {groups}. Within such a group no difference is statistically significant; all other "
-            "differences are.</p>"
-        )
-    if ranking.differences and all(each["real"] for each in ranking.differences):
-        return "<p>Every difference in this ranking is statistically significant.</p>"
-    return ""
-
-
 def _heading(ranking: Ranking) -> str:
     gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
     if not gains:
@@ -255,4 +258,6 @@ def _matrix(ranking: Ranking) -> str:
     names = [entry["name"] for entry in ranking.ranked]
     if len(names) < 2:
         return "<p>There is only one model, so there is nothing to compare it with.</p>" if names else ""
-    return parts.matrix(names, ranking.differences, unit=ranking.contest.words.score)
+    paired = ranking.paired_only
+    differences = [{**each._asdict(), "paired_only": each in paired} for each in ranking.differences]
+    return parts.matrix(names, differences, unit=ranking.contest.words.score)

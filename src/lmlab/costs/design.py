@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import nn
@@ -14,8 +14,9 @@ from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED, Published
 from lmlab.costs.shapes import SHAPES
 from lmlab.models import LINEAGE, create, load_class
-from lmlab.models.abilities import FillsBlanks, WritesTarget, ability
-from lmlab.models.model import EncoderModel, Model
+from lmlab.models.abilities import WritesTarget, ability
+from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives import load_objective
 from lmlab.tokenizers import parse
 
@@ -45,9 +46,15 @@ class Design(NamedTuple):
     mean_window: int  # tokens in the mean row of training, for the FLOPs
     predicted: float  # share of the tokens at which scores over the vocabulary are computed
     forward_flops: float  # per token
+    backward_flops: float  # the same; twice as many, and more where layers are computed again
     activations: Callable[[int], float]  # rows -> bytes that wait for the backward pass, in fp32; scores left out
     unit: str  # what is counted as one token
     published: Published | None
+
+    @property
+    def training_flops(self) -> float:
+        """Per token, of the forward and backward pass."""
+        return self.forward_flops + self.backward_flops
 
 
 def describe(
@@ -113,7 +120,8 @@ def _from_file(
         window=length,
         mean_window=mean,
         predicted=predicted,
-        forward_flops=_forward_flops(model, mean, predicted),
+        forward_flops=model.pretraining_flops(mean, predicted=predicted),
+        backward_flops=_backward_flops(model, mean, predicted),
         activations=Activations(model, length, predicted=predicted),
         unit=_unit(model),
         published=paper if as_published else None,
@@ -139,6 +147,7 @@ def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -
         thrown_away=int(grown(few.thrown_away, more.thrown_away)),
         block=max(few.block, more.block),
         forward_flops=grown(few.forward_flops, more.forward_flops),
+        backward_flops=grown(few.backward_flops, more.backward_flops),
         activations=lambda rows: grown(few.activations(rows), more.activations(rows)),
     )
 
@@ -175,12 +184,10 @@ def _blocks(model: Model) -> list[int]:
     return [sum(weight.numel() for weight in block.parameters()) for stack in stacks for block in stack]
 
 
-def _forward_flops(model: Model, window: int, predicted: float) -> float:
-    """Of training, per token; models that fill blanks compute scores, and most of the last layer, only at these."""
-    filler = ability(model, FillsBlanks)
-    if filler is None:
-        return model.flops(window)
-    return cast(EncoderModel, model).filling_flops(window, predicted) + predicted * filler.head_flops()
+def _backward_flops(model: Model, window: int, predicted: float) -> float:
+    """Per token, of pre-training."""
+    again = (model.training_passes(window) - PASSES) * model.body_flops(window, remembered=model.memory)
+    return (PASSES - 1) * model.pretraining_flops(window, predicted=predicted) + again
 
 
 def _from_shape(
@@ -207,6 +214,7 @@ def _from_shape(
         mean_window=length,
         predicted=1.0,
         forward_flops=shape.forward_flops(length),
+        backward_flops=(PASSES - 1) * shape.forward_flops(length),
         activations=lambda rows: rows * shape.activation_bytes(length),
         unit="token",
         published=PUBLISHED[name, size] if shape == sizes[size] else None,

@@ -11,8 +11,6 @@ from lmlab.costs.countries import Grid, find_grid
 from lmlab.costs.design import Design, describe
 from lmlab.costs.hardware import Cluster, parse_hardware
 
-BACKWARD = 3
-"""Training takes three times the FLOPs of the forward pass: gradients of activations and of weights cost one each."""
 UTILISATION = 0.4
 """Share of the peak that a well-tuned training run reaches, where nothing better is known."""
 TOKENS_PER_PARAMETER = 20
@@ -161,8 +159,8 @@ def estimate(
         raise ValueError(f"batch {batch}: give at least 1 (sequences per device)")
     published = design.published
     tokens, tokens_from, as_published = _tokens(design, tokens)
-    counted = BACKWARD * design.forward_flops * tokens
-    training_flops, flops_from = counted, f"{BACKWARD} x forward x tokens"
+    counted = design.training_flops * tokens
+    training_flops, flops_from = counted, f"{design.training_flops / design.forward_flops:.3g} x forward x tokens"
     if as_published and published is not None and published.by_time and published.hardware and published.seconds:
         cluster = parse_hardware(published.hardware)
         training_flops = published.seconds * cluster.devices * cluster.device.peak
@@ -239,7 +237,7 @@ def _utilisation(design: Design, cluster: Cluster, given: float | None, *, own: 
     published = design.published
     if own and published is not None and published.seconds and published.tokens:
         spent = published.seconds * cluster.devices * cluster.device.peak
-        return BACKWARD * design.forward_flops * published.tokens / spent, "utilisation of the published run"
+        return design.training_flops * published.tokens / spent, "utilisation of the published run"
     return UTILISATION, "assumed"
 
 

@@ -117,7 +117,7 @@ PUBLISHED: dict[tuple[str, str], Published] = {
     ("gpt2", "124M"): Published(124e6, _OPENAI, 50257),
     ("gpt2", "355M"): Published(355e6, _OPENAI, 50257),
     ("gpt2", "774M"): Published(774e6, _OPENAI, 50257),
-    ("gpt2", "1.5B"): Published(1.5e9, _OPENAI, 50257),
+    ("gpt2", "1.5B"): Published(1.558e9, _OPENAI, 50257),
     ("llama", "7B"): Published(6.7e9, _TOUVRON, 32_000, tokens=1.0e12),
     ("llama", "13B"): Published(13.0e9, _TOUVRON, 32_000, tokens=1.0e12),
     ("llama", "33B"): Published(32.5e9, _TOUVRON, 32_000, tokens=1.4e12),

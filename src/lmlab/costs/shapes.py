@@ -60,7 +60,7 @@ _BROWN = "Brown et al. 2020, table 2.1"
 SHAPES: dict[str, dict[str, Shape]] = {
     "gpt3": {
         "175B": Shape(_BROWN, 12288, 96),
-        "13B": Shape(_BROWN, 5140, 40),
+        "13B": Shape(_BROWN, 5120, 40),  # printed as 5140; 40 heads of 128 are 5120, as are the parameters of table D.1
         "6.7B": Shape(_BROWN, 4096, 32),
         "2.7B": Shape(_BROWN, 2560, 32),
         "1.3B": Shape(_BROWN, 2048, 24),

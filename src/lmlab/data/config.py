@@ -80,6 +80,10 @@ class DataConfig(Config):
         """The texts that are not where they were."""
         return [path for path in self.on_disk() if not _is_there(path)]
 
+    def irregular(self) -> list[str]:
+        """The texts that are pipes or devices, which can be read once, or never end."""
+        return [path for path in self.on_disk() if not all(map(_is_regular, expand(path)))]
+
 
 def _read(value: Any) -> Any:
     return make_config(value) if isinstance(value, Mapping) else value
@@ -113,6 +117,16 @@ def _map(value: Any, change: Callable[[str], str]) -> Any:
 
 def _absolute(path: str) -> str:
     return path if path in (BUILTIN, STANDARD_INPUT) else os.path.abspath(os.path.expanduser(path))
+
+
+def expand(path: str) -> list[str]:
+    """The files and folders that a path or a glob names."""
+    full = os.path.expanduser(path)
+    return glob.glob(full, recursive=True) if glob.has_magic(full) and not os.path.exists(full) else [full]
+
+
+def _is_regular(path: str) -> bool:
+    return os.path.isfile(path) or os.path.isdir(path) or not os.path.exists(path)
 
 
 def _is_there(path: str) -> bool:

@@ -68,7 +68,7 @@ class _Inside:
         self.engine: hf.Tokenizer | None = None
         pieces = tokenizer.engine.encode("a", add_special_tokens=False).tokens
         if pieces and pieces[0][0] in "Ġ▁":
-            self.engine = _adding_nothing(tokenizer.engine)
+            self.engine = _adding_nothing(tokenizer)
             self.adds_only_if_missing = tokenizer.encode(" a") == tokenizer.encode("a")
 
     def encode(self, part: str) -> list[int]:
@@ -82,9 +82,9 @@ class _Inside:
         return tokens + list(self.engine.encode(rest, add_special_tokens=False).ids)
 
 
-def _adding_nothing(engine: hf.Tokenizer) -> hf.Tokenizer:
+def _adding_nothing(tokenizer: Tokenizer) -> hf.Tokenizer:
     """The same tokenizer, without the space that it adds to the beginning of a text."""
-    settings = json.loads(engine.to_str())
+    settings = json.loads(tokenizer.engine.to_str())
 
     def visit(part: Any) -> None:
         if isinstance(part, list):
@@ -97,7 +97,7 @@ def _adding_nothing(engine: hf.Tokenizer) -> hf.Tokenizer:
 
     visit([settings["pre_tokenizer"], settings["normalizer"]])
     changed = hf.Tokenizer.from_str(json.dumps(settings))
-    changed.encode_special_tokens = True
+    changed.encode_special_tokens = tokenizer.split_special_tokens
     return changed
 
 

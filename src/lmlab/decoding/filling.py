@@ -19,7 +19,7 @@ from torch import Tensor
 from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import Filler
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -103,13 +103,8 @@ class BlankFiller:
         if top < 1 or beams < 1:
             raise ValueError(f"top = {top}, beams = {beams}: both must be at least 1")
         find_order(order)
-        blanked = encode_blanks(text, self.tokenizer, self.frame)
+        blanked = self.encode(text)
         sequence = find_order(order, len(blanked.places))
-        if self.model.window is not None and len(blanked.tokens) > self.model.window:
-            raise ValueError(
-                f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
-                f"{self.model.window}: shorten it, or leave out sentences far from the blanks"
-            )
         tokenizer = self.tokenizer
         count = len(blanked.places)
         blanks = _Blanks(self.model, blanked, sequence, self.progress, 1 + count + (count if jointly else 0))
@@ -136,6 +131,16 @@ class BlankFiller:
             jointly=jointly,
             by_generator=self.by_generator,
         )
+
+    def encode(self, text: str) -> Blanked:
+        """A text with blanks as the model reads it; a ValueError where it has no blank, or is too long."""
+        blanked = encode_blanks(text, self.tokenizer, self.frame)
+        if self.model.window is not None and len(blanked.tokens) > self.model.window:
+            raise ValueError(
+                f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
+                f"{self.model.window}: shorten it, or leave out sentences far from the blanks"
+            )
+        return blanked
 
 
 def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> BlankFiller:
@@ -205,6 +210,7 @@ class _Blanks:
         return left[every, chosen], scores[every, chosen]
 
     def _read(self, rows: Tensor, at: Tensor) -> Tensor:
+        check_cancelled()
         hidden = self.model.read(tokens=rows, at=at)
         self.done += 1
         if self.progress is not None:

@@ -16,6 +16,7 @@ from lmlab.layers.kernels.linear import prepare
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State, Steps
 from lmlab.models.states import Decoding, reorder_state
+from lmlab.progress import check_cancelled
 
 MANY = 16
 """Steps from which on it is worth preparing a model for them."""
@@ -67,6 +68,7 @@ class Reader:
 
     def read(self, tokens: Tensor) -> Tensor:
         """Read tokens [B, T]; give the scores [B, V] of the token after them."""
+        check_cancelled()
         if self.window is not None:
             tokens = self._fit(tokens, self.window)
         logits, self.state = self.model.step(tokens, self.state)

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from lmlab.decoding.scoring import Nats
 from lmlab.models.abilities import FillsBlanks
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.frames import Frame, collate
 
 Chosen = NDArray[np.bool_]
@@ -72,6 +72,7 @@ def pseudo_score_tokens(
     done, total = 0, int(sum(each.sum() for each in chosen))
     for group in _batches(windows, chosen, batch * window, around):
         inputs = collate([framed[number] for number, _ in group])
+        check_cancelled()
         every = torch.arange(len(group))
         at = torch.tensor([places[number][token - windows[number].start] for number, token in group])
         targets = inputs["tokens"][every, at]

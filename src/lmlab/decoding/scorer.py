@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.pseudo import Chosen, pseudo_score_tokens
-from lmlab.decoding.scoring import Nats, Score, score_tokens
+from lmlab.decoding.scoring import Nats, Score, score_tokens, score_without_boundary
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.boundary import opening_token, puts_boundary
 from lmlab.tokenizers.frames import Frame
+from lmlab.tokenizers.inspecting import loses_text
 
 Documents = list[NDArray[np.int64]]
 WAYS = ("forward", "backward")
@@ -41,17 +43,13 @@ class ChainRule:
     frame: Frame
     pseudo = False
 
-    def nats(self, documents: Documents, *, batch: int, progress: ReportProgress | None) -> list[Nats]:
+    def nats(self, documents: Documents, *, batch: int = 16, progress: ReportProgress | None = None) -> list[Nats]:
+        """The surprisals; where nothing stands before a text, its first token alone is predicted from the boundary."""
         step = -1 if "tokens" in self.frame.backwards else 1
         read = [document[::step] for document in documents]
-        found = score_tokens(self.model, read, boundary=self.boundary, batch=batch, progress=progress)
+        score = score_tokens if puts_boundary(self.frame) else score_without_boundary
+        found = score(self.model, read, boundary=opening_token(self.frame), batch=batch, progress=progress)
         return [nats[::step] for nats in found]
-
-    @property
-    def boundary(self) -> int:
-        """What stands before a text."""
-        (token,) = self.frame.row()["tokens"]
-        return int(token)
 
 
 @dataclass(frozen=True)
@@ -163,7 +161,7 @@ class Scorer:
             tokens=sum(map(len, documents)),
             words=sum(len(each.split()) for each in texts),
             bytes=sum(len(each.encode()) for each in texts),
-            lossy=self.tokenizer.lossy or unknown > 0,
+            lossy=unknown > 0 or loses_text(self.tokenizer, texts),
             unknown=unknown,
             pseudo=self.rule.pseudo,
             approximation=getattr(self.rule.model, "approximation", ""),

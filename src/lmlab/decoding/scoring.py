@@ -21,7 +21,7 @@ from lmlab.bits import bits_per_byte
 from lmlab.decoding.mixture import Mixture
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import reorder_state
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.frames import pad_rows
 
 Nats = NDArray[np.float64]
@@ -44,7 +44,7 @@ class Score:
     tokens: int
     words: int
     bytes: int
-    lossy: bool = False  # the tokens do not determine the text, so bits per byte flatter
+    lossy: bool = False  # part of this text is lost in its tokens, so bits per byte are too low
     unknown: int = 0  # tokens that stand for what the vocabulary lacks
     pseudo: bool = False  # each token was guessed from all others: not comparable with left-to-right scores
     approximation: str = ""  # what the probabilities are exact for, where attention is approximated: hashes, their seed
@@ -164,9 +164,42 @@ def score_tokens(
     """
     if batch < 1 or (segment is not None and segment < 1):
         raise ValueError(f"batch = {batch}, segment = {segment}: both must be at least 1")
-    texts = [torch.from_numpy(np.array(document, dtype=np.int64)) for document in documents]
+    texts = _tensors(documents)
     count = _Counter(sum(map(len, texts)) * _parts(model), progress)
-    return _score(model, texts, boundary, batch, segment, count)
+    return _score(model, [_after(boundary, text) for text in texts], batch, segment, count)
+
+
+@torch.inference_mode()
+def score_without_boundary(
+    model: PredictsNext,
+    documents: Sequence[ArrayLike | Tensor],
+    *,
+    boundary: int,
+    batch: int = 16,
+    progress: ReportProgress | None = None,
+) -> list[Nats]:
+    """The same for a model that reads nothing before a text: only the first token is predicted from the boundary.
+
+    So every token counts, and all but the first are as probable as `transformers` says.
+    """
+    texts = _tensors(documents)
+    count = _Counter(sum(map(len, texts)) * _parts(model), progress)
+    firsts = sorted({int(text[0]) for text in texts if len(text)})
+    alone = _score(model, [torch.tensor([boundary, token]) for token in firsts], batch, None, _Counter(0, None))
+    nats_of = dict(zip(firsts, (float(nats[0]) for nats in alone), strict=True))
+    rest = _score(model, [text if len(text) else _after(boundary, text) for text in texts], batch, None, count)
+    return [
+        np.concatenate([[nats_of[int(text[0])]], nats]) if len(text) else nats
+        for text, nats in zip(texts, rest, strict=True)
+    ]
+
+
+def _tensors(documents: Sequence[ArrayLike | Tensor]) -> list[Tensor]:
+    return [torch.from_numpy(np.array(document, dtype=np.int64)) for document in documents]
+
+
+def _after(boundary: int, text: Tensor) -> Tensor:
+    return torch.cat([text.new_tensor([boundary]), text])
 
 
 class _Counter:
@@ -176,6 +209,7 @@ class _Counter:
         self.done, self.total, self.progress = 0, total, progress
 
     def add(self, tokens: int) -> None:
+        check_cancelled()
         self.done += tokens
         if self.progress is not None:
             self.progress(self.done, self.total)
@@ -185,14 +219,12 @@ def _parts(model: PredictsNext) -> int:
     return sum(map(_parts, model.models)) if isinstance(model, Mixture) else 1
 
 
-def _score(
-    model: PredictsNext, texts: list[Tensor], boundary: int, batch: int, segment: int | None, count: _Counter
-) -> list[Nats]:
+def _score(model: PredictsNext, rows: list[Tensor], batch: int, segment: int | None, count: _Counter) -> list[Nats]:
+    """The surprisals of all tokens of each row but the first."""
     if isinstance(model, Mixture):
-        parts = [_score(part, texts, boundary, batch, segment, count) for part in model.models]
+        parts = [_score(part, rows, batch, segment, count) for part in model.models]
         return [model.mix_nats(nats) for nats in zip(*parts, strict=True)]
-    results = [np.zeros(len(text)) for text in texts]
-    rows = [torch.cat([text.new_tensor([boundary]), text]) for text in texts]
+    results = [np.zeros(len(row) - 1) for row in rows]
     if model.window is None:
         segment = segment or (SEGMENT if isinstance(model, ScoresVectors) else 16384)
         _score_segments(model, rows, results, batch, segment, count)

@@ -16,7 +16,7 @@ from lmlab.decoding.search import Expansion, Hypothesis, Penalty, beam_search
 from lmlab.decoding.too_long import TooLongError
 from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import WritesTarget
-from lmlab.progress import ReportProgress
+from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows
 from lmlab.tokenizers.tokenizer import ROLES
@@ -146,6 +146,7 @@ class Translator:
         nats: list[NDArray[np.float64]] = [np.zeros(0)] * len(rows)
         done = 0
         for group in _groups([len(row) + len(text) for row, text in zip(rows, written, strict=True)], batch):
+            check_cancelled()
             source, lengths = pad_rows([rows[i] for i in group], device=self.model.device)
             text, _ = pad_rows([written[i] for i in group], device=self.model.device)
             state = self.model.begin(self.model.encode(source=source, lengths=lengths))

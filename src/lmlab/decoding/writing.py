@@ -16,6 +16,7 @@ from lmlab.decoding.streaming import TextStream
 from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.boundary import prompt_tokens
 from lmlab.tokenizers.frames import Frame
 
 
@@ -33,15 +34,21 @@ class Writer:
     model: PredictsNext
     tokenizer: Tokenizer
     frame: Frame
+    ends: frozenset[int] = frozenset()
+    """Further tokens at which a text ends: of a chat, that which ends a message."""
 
     @property
     def end(self) -> int | None:
         """The boundary, at which a text ends; not where it is also the end of a line (`words`)."""
         return None if self.tokenizer.newline_is_boundary else self.tokenizer.boundary
 
+    def is_end(self, token: int) -> bool:
+        """Whether a text ends at a token, which is no part of it."""
+        return token == self.end or token in self.ends
+
     def write(
         self,
-        prompt: str,
+        prompt: str | Sequence[int],
         *,
         sampling: Sampling,
         tokens: int,
@@ -51,13 +58,16 @@ class Writer:
     ) -> Iterator[list[Written]]:
         """Continuations of a prompt, token by token: each time those of the texts that have not ended before.
 
+        A prompt is a text or its tokens.
         `top` asks for surprisals, and for so many alternatives of each token: see `generate`.
         """
-        ids = self.tokenizer.encode(prompt)
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         streams = [self._begin(ids, stop) for _ in range(samples)]
         settled = [""] * samples
 
         def stops(row: int, token: int) -> bool:
+            if token in self.ends:
+                return True
             settled[row] = streams[row].add(token)
             return streams[row].stopped
 
@@ -74,7 +84,13 @@ class Writer:
         return self._written(steps, streams, settled)
 
     def stream(
-        self, prompt: str, *, sampling: Sampling, tokens: int, samples: int = 1, stop: str | Sequence[str] = ()
+        self,
+        prompt: str | Sequence[int],
+        *,
+        sampling: Sampling,
+        tokens: int,
+        samples: int = 1,
+        stop: str | Sequence[str] = (),
     ) -> Iterator[list[str]]:
         """Continuations of a prompt piece by piece as the tokens come: each time one (perhaps empty) string each."""
         steps = self.write(prompt, sampling=sampling, tokens=tokens, samples=samples, stop=stop)
@@ -167,7 +183,7 @@ class Writer:
 
     def _row(self, ids: list[int]) -> Tensor:
         """A prompt [1, T] as the model reads it."""
-        return torch.tensor([self.frame.row(a=ids)["tokens"]], device=self.model.device)
+        return torch.tensor([prompt_tokens(self.frame, ids)], device=self.model.device)
 
     def _begin(self, ids: list[int], stop: str | Sequence[str]) -> TextStream:
         return TextStream(self.tokenizer, prompt=ids, stop=[stop] if isinstance(stop, str) else list(stop))

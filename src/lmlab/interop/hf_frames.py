@@ -7,11 +7,13 @@ our names for special tokens, and the numbers are segments. Ours says both at on
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
+from lmlab.interop.hf_special_tokens import token_name
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, parse_template
+from lmlab.tokenizers.frames import NEXT_TOKEN, NO_BOUNDARY, Frame, make_frame, parse_template
 
 Steps = tuple[str, ...]
 
@@ -67,17 +69,47 @@ def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
     return own if "cls" in " ".join(own.values()) else {"tokens": "a b"}
 
 
-def opening_frame(tokenizer: Tokenizer, model: type[Any]) -> Frame | None:
-    """The frame of a model that reads from left to right, where texts begin with another token than they end with.
+def import_frame(tokenizer: Tokenizer, model: type[Any], config: Any, settings: Mapping[str, Any]) -> Frame | None:
+    """What stands around the texts of an imported model, as its tokenizer's files say; None where its class says it.
 
-    Their tokenizer says so by the one token that it puts before a text: LLaMA's begin with <s>, and end with </s>.
+    `settings` are those of `read_token_settings`. A model that predicts the next token reads what its tokenizer puts
+    before a text: a boundary, or nothing. An encoder-decoder reads a source as its tokenizer frames one text.
     """
-    if dict(model.FRAME) != dict(NEXT_TOKEN):
-        return None
-    around = tokenizer.engine.encode("", add_special_tokens=True).ids
-    if len(around) != 1 or around[0] == tokenizer.boundary:
-        return None
-    return Frame(templates=dict(NEXT_TOKEN), specials={"tokens": {"boundary": around[0]}})
+    if dict(model.FRAME) == dict(NEXT_TOKEN):
+        before = _puts_before(tokenizer)
+        opening = before if before is not None else _find_opening(tokenizer, config.vocabulary, settings)
+        puts = before is not None or (settings.get("add_bos_token") is True and opening is not None)
+        specials = {} if opening is None else {"boundary": opening}
+        return Frame(templates=dict(NEXT_TOKEN if puts else NO_BOUNDARY), specials={"tokens": specials})
+    if "source" in model.FRAME and (found := read_template(tokenizer)) is not None:
+        source = " ".join(map(_word, found[0].split()))
+        own, frame = (
+            make_frame({**model.FRAME, **more}, tokenizer, start=getattr(config, "start", None))
+            for more in ({}, {"source": source})
+        )
+        return None if own.row(a=[0])["source"] == frame.row(a=[0])["source"] else frame
+    return None
+
+
+def _puts_before(tokenizer: Tokenizer) -> int | None:
+    """The token that their tokenizer puts before a text; None where it puts nothing there."""
+    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
+    plain = len(tokenizer.engine.encode("a", add_special_tokens=False).ids)
+    before = next((i for i, special in enumerate(encoding.special_tokens_mask) if not special), len(encoding.ids))
+    if before > 1 and plain:
+        names = ", ".join(encoding.tokens[:before])
+        warnings.warn(f"the tokenizer puts {names} before a text; lmlab puts only the first there", stacklevel=4)
+    return int(encoding.ids[0]) if before and plain else None
+
+
+def _find_opening(tokenizer: Tokenizer, rows: int, settings: Mapping[str, Any]) -> int | None:
+    """The token with which an empty text begins: one that the model was trained with, never a new one."""
+    named = tokenizer.engine.token_to_id(token_name(settings.get("bos_token")))
+    numbers = settings.get("bos_token_id", ())
+    added = tokenizer.engine.get_added_tokens_decoder()
+    special = [number for number in numbers if number in added and added[number].special]
+    ends = [] if tokenizer.has_new_boundary else [tokenizer.boundary]
+    return next((token for token in (named, *special, *ends, *numbers) if token is not None and token < rows), None)
 
 
 def shift_frame(source: str) -> dict[str, str]:

@@ -173,7 +173,7 @@ class Family:
     specials: tuple[str, ...] = ()
     """The special tokens of its vocabulary files."""
     boundary: str | None = None
-    """The token that will stand between documents, in a vocabulary that has none for that."""
+    """The token that stands between documents, where it is not the eos_token of their files."""
     template: tuple[str, ...] = ()
     """The roles around a text, and then around a pair: what their tokenizer adds by itself."""
     sentencepiece: Mapping[str, bool] | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,26 @@ import tokenizers as hf
 from tokenizers import models, normalizers, processors
 
 from lmlab.interop.hf_frames import read_template
+from lmlab.interop.hf_special_tokens import ROLES, add_tokens, read_token_settings, special_texts, token_name
 from lmlab.interop.hf_table import Family
-from lmlab.storage import read_json, write_json
+from lmlab.storage import write_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import BOUNDARY
+from lmlab.tokenizers.files import check_options, read_engine
 from lmlab.tokenizers.sentencepiece import load_sentencepiece
+from lmlab.tokenizers.tokenizer import BOUNDARIES
 
-ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 SENTENCEPIECE = ("spiece.model", "sentencepiece.bpe.model", "tokenizer.model", "source.spm")
 
 
 def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
     """The tokenizer of a checkpoint: its `tokenizer.json`, or the vocabulary files of older ones."""
+    settings = read_token_settings(folder)
     if (folder / "tokenizer.json").is_file():
-        return _with_boundary(Tokenizer.load(folder / "tokenizer.json"), family)
+        engine = read_engine(folder / "tokenizer.json")
+        add_tokens(engine, folder, settings)
+        engine.add_special_tokens(_specials(settings, engine, ()))
+        return _with_boundary(engine, settings, family)
     old = (("vocab.txt",), ("vocab.json", "merges.txt"))
     if not any(all((folder / name).is_file() for name in names) for names in old):
         pieces = [name for name in SENTENCEPIECE if (folder / name).is_file()]
@@ -40,57 +46,84 @@ def read_tokenizer(folder: Path, family: Family) -> Tokenizer:
             f"{folder} has no tokenizer (looked for tokenizer.json, vocab.txt, and vocab.json with merges.txt): "
             f"say where it is with --tokenizer"
         )
-    settings, engine = _settings(folder), Tokenizer.load(folder).engine
+    engine = Tokenizer.load(folder).engine
     if (folder / "vocab.txt").is_file() and "do_lower_case" in settings:
         engine.normalizer = normalizers.BertNormalizer(
             lowercase=bool(settings["do_lower_case"]),
             strip_accents=settings.get("strip_accents"),
             handle_chinese_chars=bool(settings.get("tokenize_chinese_chars", True)),
         )
-    engine.add_special_tokens(_specials(settings, engine, family))
-    return _with_boundary(Tokenizer(engine), family)
+    engine.add_special_tokens(_specials(settings, engine, family.specials))
+    add_tokens(engine, folder, settings)
+    return _with_boundary(engine, settings, family)
 
 
 def _read_sentencepiece(folder: Path, name: str, family: Family) -> Tokenizer:
     """The tokenizer of a folder that has a SentencePiece model only, with what stands around its texts."""
-    settings, usual = _settings(folder), family.sentencepiece or {}
+    settings, usual = read_token_settings(folder), family.sentencepiece or {}
     engine = load_sentencepiece(
         folder / name,
         lowercase=bool(settings.get("do_lower_case", usual.get("lowercase", False))),
         strip_accents=not settings.get("keep_accents", not usual.get("strip_accents", False)),
         quotes=usual.get("quotes", False),
     )
-    engine.add_special_tokens(_specials(settings, engine, family))
-    tokenizer = Tokenizer(engine)
+    engine.add_special_tokens(_specials(settings, engine, family.specials))
+    add_tokens(engine, folder, settings)
+    tokenizer = _with_boundary(engine, settings, family)
     if template := _template(tokenizer, family.template):
         return undo_changes(tokenizer, {"post_processor": template})
     if settings.get("add_bos_token", not family.template) and engine.token_to_id("<s>") is not None:
         engine.post_processor = processors.TemplateProcessing(
             single="<s> $A", pair="<s> $A $B", special_tokens=[("<s>", engine.token_to_id("<s>"))]
         )
-        return Tokenizer(engine)
+        return tokenizer.changed(engine.to_str())
     return tokenizer
 
 
-def _with_boundary(tokenizer: Tokenizer, family: Family) -> Tokenizer:
-    """The tokenizer with the family's token as its boundary, in place of one that had to be added."""
-    content = json.loads(tokenizer.engine.to_str())
-    vocabulary = content["model"]["vocab"]
-    if not isinstance(vocabulary, dict) or family.boundary not in vocabulary or BOUNDARY in vocabulary:
-        return tokenizer
+def _with_boundary(engine: hf.Tokenizer, settings: Mapping[str, Any], family: Family) -> Tokenizer:
+    """The tokenizer as `transformers` uses it: it reads special tokens, and a text ends as their files say.
+
+    The boundary is that of the family; the token with which the model ends a text, if it is special; the eos_token; one
+    of the usual names; or whatever else their files name. GPT's is no special token, and gets our name for it.
+    """
+    content, vocabulary = json.loads(engine.to_str()), engine.get_vocab()
+    own = content["model"]["vocab"]
+    special = {token["content"] for token in content["added_tokens"] if token["special"]}
+    if isinstance(own, dict) and family.boundary in own.keys() - special and BOUNDARY not in own:
+        return _rename_boundary(engine, str(family.boundary))
+    ends, begins = ([engine.id_to_token(i) for i in settings[f"{role}_token_id"]] for role in ("eos", "bos"))
+    named = [token_name(settings.get(f"{role}_token")) for role in ("eos", "bos")]
+    first = [name for name in (family.boundary, *ends) if name in special]
+    wanted = (*first, named[0], *BOUNDARIES, *ends, *begins, named[1])
+    found = next((name for name in wanted if name in vocabulary), None)
+    usual = next((name for name in BOUNDARIES if name in vocabulary), None)
+    return Tokenizer(engine, boundary=None if found == usual else found, split_special_tokens=False)
+
+
+def _rename_boundary(engine: hf.Tokenizer, name: str) -> Tokenizer:
+    """The tokenizer in which a token of the vocabulary is the boundary, and has our name for it."""
+    engine.add_special_tokens([BOUNDARY])
+    content = json.loads(engine.to_str())
     for token in content["added_tokens"]:
         if token["content"] == BOUNDARY:
-            token["id"] = vocabulary[BOUNDARY] = vocabulary.pop(family.boundary)
-    return Tokenizer(hf.Tokenizer.from_str(json.dumps(content)))
+            token["id"] = content["model"]["vocab"][BOUNDARY] = content["model"]["vocab"].pop(name)
+    return Tokenizer(hf.Tokenizer.from_str(json.dumps(content)), split_special_tokens=False)
 
 
 def write_tokenizer(
-    tokenizer: Tokenizer, folder: Path, family: Family, *, window: int | None, frame: tuple[str, str] | None = None
+    tokenizer: Tokenizer,
+    folder: Path,
+    family: Family,
+    *,
+    window: int | None,
+    frame: tuple[str, str] | None = None,
+    opening: int | None = None,
 ) -> dict[str, Any]:
     """Write the files that `AutoTokenizer` reads; give what was changed in `tokenizer.json`, to undo it.
 
     Only tokens that are special in the file are named, because `transformers` makes special what is named. A `frame`
-    goes before what the family, or the tokenizer itself, puts around a text.
+    goes before what the family, or the tokenizer itself, puts around a text. `opening` begins texts, if it is not the
+    boundary.
     """
     content = json.loads(tokenizer.engine.to_str())
     undo: dict[str, Any] = {}
@@ -99,7 +132,7 @@ def write_tokenizer(
         undo = {"post_processor": content["post_processor"]}
         content["post_processor"] = template
     write_json(folder / "tokenizer.json", content)
-    names = special_names(tokenizer, family)
+    names = special_names(tokenizer, family, opening)
     kinds = ["token_type_ids"] if ":1" in " ".join(frame or family.template) else []
     settings: dict[str, Any] = {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -116,21 +149,27 @@ def write_tokenizer(
     return undo
 
 
+def recall_tokenizer(tokenizer: Tokenizer, ours: Mapping[str, Any]) -> Tokenizer:
+    """The tokenizer of a run that was exported, from its folder and what we wrote beside it."""
+    content = {**json.loads(tokenizer.engine.to_str()), **ours.get("tokenizer", {})}
+    options = check_options(ours.get("tokenizer_options", {}), where="tokenizer_options in lmlab.json")
+    return Tokenizer(hf.Tokenizer.from_str(json.dumps(content)), **options)
+
+
 def undo_changes(tokenizer: Tokenizer, undo: dict[str, Any]) -> Tokenizer:
     """The tokenizer as it was before `write_tokenizer`."""
-    content = json.loads(tokenizer.engine.to_str())
-    return Tokenizer(hf.Tokenizer.from_str(json.dumps({**content, **undo})))
+    return tokenizer.changed(json.dumps({**json.loads(tokenizer.engine.to_str()), **undo}))
 
 
-def special_names(tokenizer: Tokenizer, family: Family) -> dict[str, str]:
-    """The special tokens of a tokenizer by the names that `transformers` has for their roles."""
+def special_names(tokenizer: Tokenizer, family: Family, opening: int | None = None) -> dict[str, str]:
+    """The special tokens of a tokenizer by the names of `transformers` for their roles; texts begin with `opening`."""
     special = {token["id"] for token in json.loads(tokenizer.engine.to_str())["added_tokens"] if token["special"]}
     ids: dict[str, Any] = {"unk_token": tokenizer.unknown}
     ids |= {f"{role}_token": find_role(tokenizer, role) for role in ("pad", "mask")}
     if "cls" in " ".join(family.template):
         ids |= {f"{role}_token": find_role(tokenizer, role) for role in ("cls", "sep")}
     else:
-        ids |= dict.fromkeys(("bos_token", "eos_token"), tokenizer.boundary)
+        ids |= {"bos_token": tokenizer.boundary if opening is None else opening, "eos_token": tokenizer.boundary}
     names = {role: str(tokenizer.engine.id_to_token(token)) for role, token in ids.items() if token in special}
     return {role: names[role] for role in ROLES if role in names}
 
@@ -161,20 +200,10 @@ def _template(tokenizer: Tokenizer, template: tuple[str, ...]) -> dict[str, Any]
     return processor
 
 
-def _settings(folder: Path) -> dict[str, Any]:
-    """What the small files beside a vocabulary say."""
-    settings: dict[str, Any] = {}
-    for name in ("tokenizer_config.json", "special_tokens_map.json"):
-        if (folder / name).is_file():
-            content = read_json(folder / name)
-            settings |= content if isinstance(content, dict) else {}
-    return settings
-
-
-def _specials(settings: dict[str, Any], engine: hf.Tokenizer, family: Family) -> list[hf.AddedToken]:
-    """The special tokens of vocabulary files: as they are named there, and as this family always names them."""
-    named: Iterable[Any] = [settings[role] for role in ROLES if settings.get(role)]
-    texts = {token["content"] if isinstance(token, dict) else str(token) for token in named} | set(family.specials)
+def _specials(settings: Mapping[str, Any], engine: hf.Tokenizer, usual: Iterable[str]) -> list[hf.AddedToken]:
+    """The special tokens of a vocabulary that are not yet marked: those that files name, and the usual ones."""
+    marked = {token.content for token in engine.get_added_tokens_decoder().values() if token.special}
+    texts = {*special_texts(settings), *usual} - marked
     vocabulary = engine.get_vocab()
     spaced = {"<mask>"}  # the space before RoBERTa's blank belongs to it
     return [

@@ -7,24 +7,23 @@ theirs cannot say, so that a run comes back bit by bit.
 
 from __future__ import annotations
 
-import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from lmlab import __version__
 from lmlab.checkpoint import load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.config import build
 from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
+from lmlab.interop.hf_chat import read_chat, write_chat
 from lmlab.interop.hf_config import check_options, read_settings, write_settings
 from lmlab.interop.hf_files import read_weights, write_weights
-from lmlab.interop.hf_frames import find_frame, opening_frame, split_template
+from lmlab.interop.hf_frames import find_frame, import_frame, split_template
 from lmlab.interop.hf_heads import (
     expected_head,
     find_head,
@@ -34,12 +33,17 @@ from lmlab.interop.hf_heads import (
     with_head,
     write_head_config,
 )
+from lmlab.interop.hf_special_tokens import read_token_settings
 from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
-from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, undo_changes, write_tokenizer
+from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokenizer, write_tokenizer
+from lmlab.interop.hf_weights import expected_tensors
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import load_class
 from lmlab.storage import HEADS, TASK, DamagedError, read_json, read_tensors, write_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.chat_template import FILE as CHAT
+from lmlab.tokenizers.chat_template import ChatTemplate
+from lmlab.tokenizers.frames import FILE, Frame
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model, TokenModelConfig
@@ -69,15 +73,18 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
     """Make a run directory of a folder of theirs; `tokenizer` stands in for the folder's own."""
     with staged(run, overwrite=overwrite) as new:
         checkpoint = read_checkpoint(folder)
-        theirs = tokenizer or read_tokenizer(folder, family_of_kind(checkpoint.kind, checkpoint.config.model_dump()))
-        undo = _ours(folder).get("tokenizer") if tokenizer is None else None
-        tokenizer = undo_changes(theirs, undo) if undo else theirs
+        family = family_of_kind(checkpoint.kind, checkpoint.config.model_dump())
+        ours = _ours(folder) if tokenizer is None else {}
+        theirs = read_tokenizer(folder, family) if tokenizer is None else tokenizer
+        tokenizer = recall_tokenizer(theirs, ours) if ours else theirs
         check_fit(tokenizer, checkpoint.config.vocabulary, where=str(folder))
         write_tensors(new / "model.safetensors", checkpoint.tensors)
         write_config(new, checkpoint.kind, checkpoint.config.model_dump())
         tokenizer.save(new / "tokenizer.json")
-        if (opening := opening_frame(tokenizer, load_class(checkpoint.kind))) is not None:
-            opening.save(new)
+        if (frame := _frame_of(folder, ours, tokenizer, checkpoint)) is not None:
+            frame.save(new)
+        if (chat := read_chat(folder)) is not None:
+            chat.save(new)
         if checkpoint.learnt is not None:
             task = dict(checkpoint.learnt.task)
             if "frame" not in task:
@@ -91,6 +98,20 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
         write_manifest(new)
 
 
+def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, checkpoint: Checkpoint) -> Frame | None:
+    """What stands around the texts of an imported model; None where the model's class says it."""
+    if not ours:
+        family, settings = family_of_kind(checkpoint.kind, checkpoint.config.model_dump()), read_token_settings(folder)
+        settings |= {} if family.boundary is None else {"bos_token": family.boundary}
+        return import_frame(tokenizer, load_class(checkpoint.kind), checkpoint.config, settings)
+    if "frame" not in ours:  # the boundary, as lmlab's own models read it
+        return None
+    try:
+        return Frame.from_content(ours["frame"])
+    except (TypeError, AttributeError, ValueError) as error:
+        raise DamagedError(f"{folder / OURS} is damaged: frame: {error}; remove it to read the rest") from None
+
+
 def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
     """Write the model and tokenizer of a run as a folder of theirs."""
     with staged(folder, overwrite=overwrite) as new:
@@ -98,12 +119,15 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
         kind = read_json(run / "config.json")["kind"]
         if tokenizer is None:
             raise ValueError(f"{run} has no tokenizer.json, so it cannot be written as a folder of transformers")
-        if load_frame(run, model, tokenizer).backwards:
+        frame = load_frame(run, model, tokenizer)
+        if frame.backwards:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
             )
         learnt = Learnt(read_json(run / TASK), read_heads(run)) if (run / TASK).is_file() else None
-        write_checkpoint(model, kind, tokenizer, new, learnt=learnt)
+        write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
+        if (run / CHAT).is_file():
+            write_chat(ChatTemplate.load(run), new, tokenizer)
 
 
 def read_model(folder: Path) -> Model:
@@ -199,9 +223,18 @@ class Export(NamedTuple):
 
 
 def write_checkpoint(
-    model: Model, kind: str, tokenizer: Tokenizer, folder: Path, *, learnt: Learnt | None = None
+    model: Model,
+    kind: str,
+    tokenizer: Tokenizer,
+    folder: Path,
+    *,
+    learnt: Learnt | None = None,
+    frame: Frame | None = None,
 ) -> None:
-    """Write a network with its tokenizer into an empty folder, for `transformers` to open."""
+    """Write a network with its tokenizer into an empty folder, for `transformers` to open.
+
+    `frame` is what a run keeps in its `frame.json`.
+    """
     whole = model.config.model_dump()
     family = family_of_kind(kind, whole)
     state = model.state_dict()
@@ -213,7 +246,8 @@ def write_checkpoint(
         values = {**whole, **change}
         names = expected_tensors(kind, build(type(model.config), values, where="model"))
         tensors = {name: state[name].detach().cpu() for name in names}
-        remembered = {"whole": whole} if not name and values != whole else {}
+        remembered: dict[str, Any] = {"whole": whole} if not name and values != whole else {}
+        remembered |= {} if frame is None else {"frame": asdict(frame)}
         export = Export(family, kind, values, tensors, model.window, remembered)
         (folder / name).mkdir(exist_ok=True)
         if head is not None and learnt is not None:
@@ -244,7 +278,8 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
         adapted = table.adaptation.write(*adapted[:2], pad=find_role(tokenizer, "pad"))
     architecture = _architecture(table, adapted.values) if head is None else Architecture(head.name)
     config = {**write_settings(table, adapted.values), "architectures": [architecture.name], "dtype": "float32"}
-    config |= {name: token for name, token in _token_ids(table, tokenizer).items() if name not in config}
+    opening = _opening(export, tokenizer)
+    config |= {name: token for name, token in _token_ids(table, tokenizer, opening).items() if name not in config}
     frame = None
     if head is not None:
         task = export.remembered["task"]
@@ -255,28 +290,12 @@ def _write_folder(export: Export, tokenizer: Tokenizer, folder: Path) -> None:
             raise ValueError(f"{head.name} reads the boundary at the end of a text, and {task['frame']} has none there")
     write_weights(folder, hf_weights.write(table, adapted.tensors, prefixed=architecture.prefixed))
     write_json(folder / "config.json", config)
-    undo = write_tokenizer(tokenizer, folder, table, window=export.window, frame=frame)
+    undo = write_tokenizer(tokenizer, folder, table, window=export.window, frame=frame, opening=opening)
     remembered = {"kind": export.kind, "version": __version__, "model": dict(adapted.values), **export.remembered}
     remembered |= {"tokenizer": undo} if undo else {}
+    remembered |= {"tokenizer_options": options} if (options := tokenizer.options) else {}
     remembered |= {"adaptation": adapted.undo} if adapted.undo else {}
     write_json(folder / OURS, remembered)
-
-
-class _Unset(TorchFunctionMode):
-    """No first weights are drawn: on the meta device there are none, and torch would load its compiler to say so."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if re.fullmatch(r"(\w+_)?(normal|uniform|constant|zeros|ones)_", func.__name__):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs or {})
-
-
-def expected_tensors(kind: str, config: TokenModelConfig) -> dict[str, Tensor]:
-    """The tensors that a model with this configuration has, tied ones once, without their numbers."""
-    with torch.device("meta"), _Unset():
-        state = load_class(kind)(config).state_dict(keep_vars=True)
-    first = {id(tensor): name for name, tensor in reversed(state.items())}
-    return {name: tensor.detach() for name, tensor in state.items() if first[id(tensor)] == name}
 
 
 def check_fit(tokenizer: Tokenizer, rows: int, *, where: str) -> None:
@@ -328,7 +347,7 @@ def _ours(folder: Path) -> dict[str, Any]:
     if not (folder / OURS).is_file():
         return {}
     ours = read_json(folder / OURS)
-    tables = ("model", "whole", "tokenizer", "adaptation", "task")
+    tables = ("model", "whole", "tokenizer", "tokenizer_options", "frame", "adaptation", "task")
     if not isinstance(ours, dict) or not {"kind", "model"} <= ours.keys():
         raise DamagedError(f"{folder / OURS} is damaged: it names no kind and settings; remove it to read the rest")
     if wrong := [name for name in tables if not isinstance(ours.get(name, {}), dict)]:
@@ -366,12 +385,19 @@ def _architecture(family: Family, values: Mapping[str, Any]) -> Architecture:
     )
 
 
-def _token_ids(family: Family, tokenizer: Tokenizer) -> dict[str, int | None]:
+def _opening(export: Export, tokenizer: Tokenizer) -> int:
+    """The token with which texts begin: the boundary, or another that an imported model has for it."""
+    frame = export.remembered.get("frame", {})
+    found = frame.get("specials", {}).get("tokens", {}).get("boundary") if "source" not in frame else None
+    return tokenizer.boundary if found is None else int(found)
+
+
+def _token_ids(family: Family, tokenizer: Tokenizer, opening: int) -> dict[str, int | None]:
     """The tokens that `transformers` must know by number when it generates or pads."""
     pad = find_role(tokenizer, "pad")
     ids: dict[str, int | None] = {"pad_token_id": tokenizer.boundary if pad is None and family.fills_up else pad}
     if "cls" not in " ".join(family.template):
-        ids |= dict.fromkeys(("bos_token_id", "eos_token_id"), tokenizer.boundary)
+        ids |= {"bos_token_id": opening, "eos_token_id": tokenizer.boundary}
     if "boundary" in " ".join(family.template):
         ids |= dict.fromkeys(("decoder_start_token_id", "forced_eos_token_id"), tokenizer.boundary)
     return ids

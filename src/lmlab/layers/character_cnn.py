@@ -174,3 +174,8 @@ class SpelledTokens(nn.Module):
     def flops(self) -> float:
         """Floating-point operations per token, as if every token were a new word of usual length."""
         return self.network.flops(USUAL_LETTERS)
+
+    def flops_of(self, tokens: Tensor) -> float:
+        """The same for all these tokens, of which each distinct word is computed once."""
+        words = torch.unique(tokens) if self.once else tokens.flatten()
+        return len(words) * self.network.flops(self.network.trim(self.spell(words)).shape[1])

@@ -34,6 +34,14 @@ class CharacterWordCNN(nn.Module):
         best = best.masked_fill(padding.all(-1), 0.0)
         return cast(Tensor, best.view(*spellings.shape[:2], -1))
 
+    def flops(self, letters: int) -> float:
+        """Floating-point operations for one word of so many characters, padding included."""
+        return 2.0 * letters * self.convolution.weight.numel()
+
+    def flops_of(self, spellings: Tensor) -> float:
+        """The same for words spelled [B, T, C]."""
+        return spellings.shape[0] * spellings.shape[1] * self.flops(spellings.shape[2])
+
 
 class CharacterWordLSTM(nn.Module):
     """The last states of an LSTM that reads a word forwards and of one that reads it backwards (Lample et al. 2016)."""
@@ -54,3 +62,11 @@ class CharacterWordLSTM(nn.Module):
         _, (h, _) = self.recurrent(packed)  # [2, N, H]
         ends = torch.cat([h[0], h[1]], dim=-1) * (lengths > 0)[:, None]
         return ends.view(*spellings.shape[:2], -1)
+
+    def flops(self, letters: int) -> float:
+        """Floating-point operations for one word of so many characters."""
+        return letters * sum(2.0 * weight.numel() for weight in self.recurrent.parameters() if weight.dim() == 2)
+
+    def flops_of(self, spellings: Tensor) -> float:
+        """The same for words spelled [B, T, C], 0 being padding, which is not computed beyond one character."""
+        return self.flops(int((spellings != 0).sum(-1).clamp(min=1).sum()))

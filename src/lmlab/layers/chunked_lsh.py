@@ -56,6 +56,9 @@ class ChunkedLSHAttention(LSHAttention):
         room = self.padded(length)
         return length if room <= self.reach else 2 * rounds * self.reach * room / length
 
+    def sorts(self, length: int, rounds: int) -> bool:
+        return False  # autograd keeps the scores
+
 
 def attend_chunks(
     q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, *, chunk: int, watch: nn.Module | None = None

@@ -147,6 +147,16 @@ class LSHAttention(nn.Module):
             return length
         return 2 * rounds * self.reach * self.reach * (1 + -(-length // self.reach)) / length
 
+    def work(self, length: int, rounds: int) -> list[tuple[float, float]]:
+        """FLOPs per token of attention and of hashing, and how many times training in a reversible layer takes these.
+
+        The layer is computed twice, and the gradients take two products for each; a text that is sorted has its scores
+        computed once more. Buckets are kept.
+        """
+        inside = self.heads * self.head_width
+        attention = 4.0 * inside * self.keys(length, rounds)
+        return [(attention, 4.5 if self.sorts(length, rounds) else 4.0), (inside * rounds * sum(self.factors), 1.0)]
+
     def _attend_fresh(self, q: Tensor, v: Tensor, places: Tensor) -> Tensor:
         """Texts that are read from their beginning."""
         watch = self.probabilities if is_watched(self.probabilities) else None

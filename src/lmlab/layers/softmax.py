@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -122,8 +123,12 @@ class SampledSoftmax(Softmax):
         return torch.log(-torch.expm1(self.samples * torch.log1p(-share))).to(self.weight.dtype)
 
     def flops(self) -> float:
-        """Floating-point operations per token in training, if no token is drawn twice."""
-        return 2.0 * self.weight.shape[1] * min(self.samples, len(self.weight))
+        """Floating-point operations per token in training: of the distinct tokens that are drawn, on average."""
+        vocabulary, width = self.weight.shape
+        if self.samples >= vocabulary:
+            return 2.0 * width * vocabulary
+        edges = np.log(np.arange(1, vocabulary + 2)) / math.log(vocabulary + 1)
+        return 2.0 * width * float((1 - (1 - np.diff(edges)) ** self.samples).sum())
 
 
 def draw_log_uniform(vocabulary: int, draws: int, *, device: torch.device | str | None = None) -> Tensor:

@@ -55,6 +55,7 @@ class ExactMatch(AnswerMeasure):
     """The share of questions whose answer is right to the word."""
 
     name = "exact_match"
+    is_proportion = True
 
     def agreement(self, predicted: list[str], true: list[str], *, may_be_none: bool) -> float:
         return float(predicted == true)

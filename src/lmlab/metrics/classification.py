@@ -21,6 +21,7 @@ class Accuracy(SummedMeasure):
     """The share of examples that are right."""
 
     name = "accuracy"
+    is_proportion = True
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
         right = [float(p == t) for p, t in zip(predicted, true, strict=True)]
@@ -28,6 +29,18 @@ class Accuracy(SummedMeasure):
 
     def value(self, totals: Floats) -> Floats:
         return divide(totals[..., 0], totals[..., 1], empty=float("nan"))
+
+
+class ChoiceAccuracy(Accuracy):
+    """The share of questions whose choice is right.
+
+    Instead of the number of a choice, a prediction may be a list of probabilities, one for each choice. It counts as
+    the probability of the right one: the expected accuracy of choosing by them.
+    """
+
+    def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
+        right = [p[t] if isinstance(p, (list, tuple)) else float(p == t) for p, t in zip(predicted, true, strict=True)]
+        return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
 
 
 class F1(SummedMeasure):
@@ -71,6 +84,7 @@ class Matthews(SummedMeasure):
     """
 
     name = "matthews"
+    bounds = (-1.0, 1.0)
 
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:
         found, there = one_hot(predicted, true)

@@ -19,6 +19,8 @@ class Correlation(ABC):
 
     name: str
     better: Direction = "higher"
+    bounds: tuple[float, float] = (-1.0, 1.0)
+    is_proportion: bool = False
 
     @abstractmethod
     def places(self, scores: Floats) -> Callable[[Floats], Floats]:

@@ -19,6 +19,8 @@ class Measure(Protocol):
 
     name: str
     better: Direction
+    bounds: tuple[float, float]
+    is_proportion: bool  # of examples: right or wrong, nothing between
 
     def score(self, predicted: Sequence[Any], true: Sequence[Any]) -> float:
         """The measure over all examples."""
@@ -32,6 +34,8 @@ class SummedMeasure(ABC):
 
     name: str
     better: Direction = "higher"
+    bounds: tuple[float, float] = (0.0, 1.0)
+    is_proportion: bool = False
 
     @abstractmethod
     def statistics(self, predicted: Sequence[Any], true: Sequence[Any]) -> Floats:

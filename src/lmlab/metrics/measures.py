@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from lmlab.metrics.answers import AnswerF1, ExactMatch
-from lmlab.metrics.classification import F1, Accuracy, MacroF1, Matthews, positive_label
+from lmlab.metrics.classification import F1, Accuracy, ChoiceAccuracy, MacroF1, Matthews, positive_label
 from lmlab.metrics.correlation import Pearson, Spearman
 from lmlab.metrics.measure import Measure
 from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy
@@ -13,7 +13,7 @@ from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy
 TASK_MEASURES: dict[str, tuple[Callable[[], Measure], ...]] = {
     "classification": (Accuracy, Matthews, MacroF1),
     "regression": (Pearson, Spearman),
-    "choice": (Accuracy,),
+    "choice": (ChoiceAccuracy,),
     "tagging": (SpanF1, SpanPrecision, SpanRecall, TagAccuracy),
     "plain tags": (TagAccuracy,),
     "spans": (AnswerF1, ExactMatch),

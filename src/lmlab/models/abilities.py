@@ -8,7 +8,7 @@ Shapes: B batch, T time, K places, D width, V vocabulary.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
 
 import torch
@@ -118,6 +118,9 @@ class FillsBlanks(Protocol):
     def head_flops(self) -> float:
         """Floating-point operations of the scores at one place."""
 
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        """Floating-point operations of `read` for a batch, with so many places in each row."""
+
 
 @runtime_checkable
 class FillsInOrder(FillsBlanks, Protocol):
@@ -138,6 +141,9 @@ class Detects(Protocol):
     def detect(self, **inputs: Any) -> Tensor:
         """Logits [B, T] of "this token is not the original one"."""
 
+    def detection_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        """Floating-point operations of `detect` for a batch."""
+
 
 @runtime_checkable
 class JudgesPairs(Protocol):
@@ -145,6 +151,9 @@ class JudgesPairs(Protocol):
 
     def judge_pairs(self, hidden: Tensor) -> Tensor:
         """Vectors [B, K, D], of which the first is that of [CLS] -> logits [B, 2]: right (0), or not (1)."""
+
+    def pair_flops(self) -> float:
+        """Floating-point operations of `judge_pairs` for one row."""
 
 
 @runtime_checkable

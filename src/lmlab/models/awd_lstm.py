@@ -141,6 +141,5 @@ class AWDLSTM(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *((layer,) for layer in self.recurrent))
 
-    def flops(self, window: int) -> float:
-        matrices = sum(2.0 * parameter.numel() for parameter in self.recurrent.parameters() if parameter.dim() == 2)
-        return matrices + self.output.flops()
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        return sum(2.0 * parameter.numel() for parameter in self.recurrent.parameters() if parameter.dim() == 2)

@@ -6,7 +6,8 @@ Devlin et al. 2019, "BERT: Pre-training of Deep Bidirectional Transformers for L
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, cast
 
@@ -26,6 +27,7 @@ from lmlab.layers.padding import Padding, choose
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.watching import is_watched
 from lmlab.models.abilities import State
+from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import GPT, initialise
 from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output, by_depth
 from lmlab.models.windowed import WindowedConfig
@@ -217,11 +219,21 @@ class Encoder(EncoderModel):
         tables = (self.embedding, self.positions, self.segments, self.embedding_norm)
         return by_depth(self, tables, *((block,) for block in self.blocks))
 
-    def flops(self, window: int, share: float = 1.0) -> float:
-        """Of the encoder alone: the head works only where a token is predicted, `output.flops()` for each of these.
+    def head_flops(self) -> float:
+        return 0.0 if self.output is None else self.output.flops()
 
-        2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V. The last layer computes keys and
-        values, 2·D² weights, of all tokens, and the rest at the share of them that is asked for.
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        """Padding is not computed (pack_by_length), but whatever places are asked for."""
+        return sum(
+            count * length * self.body_flops(length, share=1.0 if places is None else places / length)
+            for length, count in Counter(row_lengths(inputs)).items()
+        )
+
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
+
+        The last layer computes keys and values, 2·D² weights, of all tokens, and the rest at the share of them that is
+        asked for.
         """
         width = self.config.width
         weights = sum(module.weight.numel() for module in self.blocks[0].modules() if isinstance(module, nn.Linear))
@@ -278,3 +290,7 @@ class PairJudge:
     def judge_pairs(self, hidden: Tensor) -> Tensor:
         """hidden [B, T, D] -> scores [B, 2]: sentence B is the right one (0), or not (1)."""
         return cast(Tensor, self.head(self.model.pool(hidden)))
+
+    def pair_flops(self) -> float:
+        linear = (module for part in (self.model.pooler, self.head) if part is not None for module in part.modules())
+        return sum(2.0 * module.weight.numel() for module in linear if isinstance(module, nn.Linear))

@@ -101,5 +101,5 @@ class BagOfWords(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), (self.hidden,))
 
-    def flops(self, window: int) -> float:
-        return 2.0 * self.hidden.weight.numel() + self.output.flops()
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        return 2.0 * self.hidden.weight.numel()

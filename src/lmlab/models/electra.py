@@ -84,6 +84,14 @@ class Discriminator(FactorisedEncoder):
         """Logits [B, T] of "this token was replaced"."""
         return self.judge(self(**inputs).hidden)
 
+    def token_flops(self) -> float:
+        """Floating-point operations of `judge` for one token."""
+        return 2.0 * (self.detector.weight.numel() + self.verdict.weight.numel())
+
+    def detection_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        """Of the encoder, and of `judge` at all places, padding too."""
+        return self.reading_flops(inputs) + inputs["tokens"].numel() * self.token_flops()
+
 
 class Electra(EncoderModel):
     """Generator and discriminator, which share their token, position and segment vectors (section 3.2).
@@ -190,14 +198,20 @@ class Electra(EncoderModel):
         *stages, _ = ([each for part in layer for each in part] for layer in zip(*parts, strict=True))
         return by_depth(self, *stages)
 
-    def flops(self, window: int, share: float = 1.0) -> float:
-        """Of all parts that there are, and of detection, which works at every place; the generator's head is extra.
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """Of the part whose vectors `forward` gives."""
+        return self.main.body_flops(window, share=share)
 
-        `share` is the generator's: it is asked at the blanks alone.
-        """
-        total = 0.0 if self.generator is None else self.generator.flops(window, share)
-        if self.discriminator is not None:
-            total += self.discriminator.flops(window)
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        return self.main.reading_flops(inputs, places=places)
+
+    def head_flops(self) -> float:
+        """Of the generator's, at a blank."""
+        return 0.0 if self.generator is None else self.generator.head_flops()
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """The generator is asked at the blanks alone, the discriminator tells of every token."""
+        total = 0.0 if self.generator is None else self.generator.pretraining_flops(window, predicted=predicted)
         if isinstance(self.discriminator, Discriminator):
-            total += 2.0 * (self.discriminator.detector.weight.numel() + self.discriminator.verdict.weight.numel())
+            total += self.discriminator.body_flops(window) + self.discriminator.token_flops()
         return total

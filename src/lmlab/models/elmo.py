@@ -157,9 +157,19 @@ class Elmo(Model):
         stages = zip(*(cast(Stack, stack).stages() for stack in self.recurrent), strict=True)
         return by_depth(self, (self.embedding,), *([*forward, *backward] for forward, backward in stages))
 
-    def flops(self, window: int) -> float:
-        recurrent = sum(cast(Stack, stack).flops() for stack in self.recurrent)
-        return self.embedding.flops() + recurrent + 2 * (0.0 if self.output is None else self.output.flops())
+    def embedding_flops(self) -> float:
+        return self.embedding.flops()
+
+    def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
+        read = [inputs[name] for name in ("tokens", "backwards") if name in inputs]
+        return self.embedding.flops_of(torch.cat([tokens.flatten() for tokens in read]))
+
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        return sum(cast(Stack, stack).flops() for stack in self.recurrent)
+
+    def head_flops(self) -> float:
+        """Of both directions, which predict each token once."""
+        return 0.0 if self.output is None else 2 * self.output.flops()
 
 
 @dataclass(frozen=True)

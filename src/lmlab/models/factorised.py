@@ -51,6 +51,6 @@ class FactorisedEncoder(Encoder):
         tables, *above = super().depths()
         return by_depth(self, (*tables, self.projection), *above[:-1])
 
-    def flops(self, window: int, share: float = 1.0) -> float:
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
         projection = sum(module.weight.numel() for module in self.projection.modules() if isinstance(module, nn.Linear))
-        return super().flops(window, share) + 2.0 * projection
+        return super().body_flops(window, share=share) + 2.0 * projection

@@ -11,6 +11,7 @@ others are read by their letters but predicted as unknown, so that bits per byte
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -216,5 +217,11 @@ class LM1B(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *self.recurrent.stages())
 
-    def flops(self, window: int) -> float:
-        return self.embedding.flops() + self.recurrent.flops() + self.output.flops()
+    def embedding_flops(self) -> float:
+        return self.embedding.flops()
+
+    def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
+        return self.embedding.flops_of(inputs["tokens"])
+
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        return self.recurrent.flops()

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
 from lmlab.models.abilities import State
+from lmlab.models.flops import CountsFlops
 from lmlab.models.settings import Heads as Heads
 from lmlab.models.settings import ModelConfig as ModelConfig
 from lmlab.models.settings import TokenModelConfig as TokenModelConfig
@@ -49,7 +50,7 @@ class ReadsLetters(Protocol):
         """Read tokens by these letters from now on: tokens [N] -> [N, letters]."""
 
 
-class Model(nn.Module):
+class Model(nn.Module, CountsFlops):
     """A neural model: inputs by name to hidden vectors."""
 
     Config: ClassVar[type[Any]]
@@ -144,14 +145,6 @@ class Model(nn.Module):
         """The weights of a run with which this model begins, by its own names; `fresh` are those that it has drawn."""
         return tensors
 
-    def flops(self, window: int) -> float:
-        """Floating-point operations of one forward pass per token, in a segment of `window` tokens.
-
-        A multiply-add counts as two; look-ups, normalisations and activations are left out, as is usual. Where no
-        tokens are read, it is per unit in which the loader counts what is read: an image, a patch (units.py).
-        """
-        raise NotImplementedError
-
 
 class Predictor(Model):
     """A model whose hidden vector at a token scores the token after it: supplies step and score."""
@@ -174,6 +167,9 @@ class Predictor(Model):
     def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         """The sum of `nll`, computed the fast way for training."""
         return self.output.total(hidden, targets)
+
+    def head_flops(self) -> float:
+        return self.output.flops()
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
         hidden, state = self(tokens, state=state)
@@ -254,14 +250,6 @@ class EncoderModel(Model):
         """
         raise NotImplementedError
 
-    def flops(self, window: int, share: float = 1.0) -> float:
-        """As `Model.flops`; `share` of the hidden vectors are asked for (`at`)."""
-        raise NotImplementedError
-
-    def filling_flops(self, window: int, share: float) -> float:
-        """Of pre-training, where a share of the tokens is predicted; without the scores over the vocabulary."""
-        return self.flops(window, share)
-
 
 @dataclass(frozen=True)
 class Filler:
@@ -301,6 +289,9 @@ class Filler:
     def head_flops(self) -> float:
         return self.head.flops()
 
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        return self.encoder.reading_flops(inputs, places=places, remembered=remembered)
+
 
 class EncoderDecoder(Predictor):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
@@ -331,6 +322,18 @@ class EncoderDecoder(Predictor):
         source = {name: value for name, value in inputs.items() if name not in ("tokens", "target_lengths")}
         self.encode(**source, collect=seen)
         return seen
+
+    def pair_flops(self, source: int, target: int) -> float:
+        """Floating-point operations of encoder and decoder for a pair of so many tokens, without the scores."""
+        raise NotImplementedError
+
+    def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        """The same for a batch of sources and targets."""
+        raise NotImplementedError
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """Per target token, where source and target have `window` tokens each."""
+        return self.pair_flops(window, window) / window + self.head_flops()
 
     def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Any:
         """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""

@@ -376,17 +376,21 @@ class Reformer(NextTokenModel):
         *below, last = self.blocks
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
 
-    def flops(self, window: int) -> float:
-        """2 per weight of a product, the output layer's too; 4 · d per head and pair of a query and a key; the hashing.
+    def head_flops(self) -> float:
+        return self.output.flops() if self.config.predicts else 0.0
 
-        In LSH attention a query meets two chunks of keys in each round, or all keys where these are fewer.
-        """
-        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, (nn.Linear, Softmax)))
-        total, inside = 2.0 * weights, self.config.heads * self.config.each_head
-        for module in self.modules():
-            if isinstance(module, LocalAttention):
-                total += 4.0 * inside * module.keys(window)
-            elif isinstance(module, LSHAttention):
-                total += 4.0 * inside * module.keys(window, self.hashes)
-                total += 2.0 * inside * self.hashes * sum(self.config.factors) / 2
-        return total
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """2 per weight of a product; 4 · d per head and pair of a query and a key; the hashing."""
+        return sum(part for part, _ in self._work(window))
+
+    def training_passes(self, window: int) -> float:
+        """Reversible layers are computed a second time in the backward pass, but not hashed again."""
+        work = self._work(window)
+        return sum(part * passes for part, passes in work) / sum(part for part, _ in work)
+
+    def _work(self, window: int) -> list[tuple[float, float]]:
+        """The forward FLOPs per token of each part, and how many times training takes these."""
+        work = [(2.0 * module.weight.numel(), 4.0) for module in self.modules() if isinstance(module, nn.Linear)]
+        for block in self.blocks:
+            work += cast(Block, block).attention.work(window, self.hashes)
+        return work

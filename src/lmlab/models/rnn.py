@@ -147,6 +147,6 @@ class RNN(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,), *self.recurrent.stages())
 
-    def flops(self, window: int) -> float:
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
         projection = sum(2.0 * parameter.numel() for parameter in self.projection.parameters())
-        return self.recurrent.flops() + projection + self.output.flops()
+        return self.recurrent.flops() + projection

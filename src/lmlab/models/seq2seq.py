@@ -15,6 +15,7 @@ Without attention h̃_t = s_t: all that the decoder knows of the source has to f
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTM
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
+from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, ModelConfig, Output, TokenModelConfig, by_depth
 from lmlab.models.states import Decoding, map_state, rows_of
 
@@ -191,11 +193,21 @@ class Seq2Seq(EncoderDecoder):
             if table is not None:
                 nn.init.uniform_(table.weight, -0.1, 0.1)
 
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        """Those of the encoder alone: nothing is made for a decoder."""
+        source, seen = inputs["source"], list[Tensor]()
+        lengths = inputs.get("lengths")
+        self._read(source, lengths if has_padding(lengths, *source.shape) else None, seen)
+        return seen
+
+    def _read(self, source: Tensor, lengths: Tensor | None, collect: list[Tensor] | None) -> Any:
+        table = self.embedding if self.source_embedding is None else self.source_embedding
+        return self.encoder(self.dropout(table(source)), lengths, collect=collect)
+
     def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
         lengths = lengths if has_padding(lengths, *source.shape) else None
         mask = None if lengths is None else PaddingMask(lengths.to(source.device), source.shape[1]).mask[:, None]
-        table = self.embedding if self.source_embedding is None else self.source_embedding
-        h, ends = self.encoder(self.dropout(table(source)), lengths, collect=collect)
+        h, ends = self._read(source, lengths, collect)
         first = tuple(cross(end) for cross, end in zip(self.bridge, ends, strict=True)) if self.bridge else ends
         if self.alignment is None:
             return Memory(first)
@@ -270,13 +282,26 @@ class Seq2Seq(EncoderDecoder):
         writes[-1] += [part for part in (self.alignment, self.combination) if part is not None]
         return by_depth(self, (self.embedding, self.source_embedding), *self.encoder.stages(), *writes)
 
-    def flops(self, window: int) -> float:
-        """Per target token, where source and target have `window` tokens each: encoder, decoder and scores."""
-        return self.flops_of(window, window) / window
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """Of the encoder, which is what tasks read."""
+        return self.encoder.flops()
 
-    def flops_of(self, source: int, target: int) -> float:
-        """Floating-point operations of one forward pass over a pair of so many tokens: those of all products."""
-        total = source * self.encoder.flops() + target * (self.decoder.flops() + self.output.flops())
+    def pair_flops(self, source: int, target: int) -> float:
+        return source * self.encoder.flops() + self._decoder_flops(source, target)
+
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        """The encoder computes no padding, the decoder does."""
+        if "tokens" in inputs:
+            return self.writing_flops(inputs)
+        return sum(row_lengths(inputs, "source")) * self.encoder.flops()
+
+    def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        (rows, source), target = inputs["source"].shape, inputs["tokens"].shape[1]
+        return sum(row_lengths(inputs, "source")) * self.encoder.flops() + rows * self._decoder_flops(source, target)
+
+    def _decoder_flops(self, source: int, target: int) -> float:
+        """Of all products between the encoder's vectors and the scores, for a pair of so many tokens."""
+        total = target * self.decoder.flops()
         total += 2.0 * sum(weight.numel() for weight in self.bridge.parameters() if weight.dim() == 2)
         total += 2.0 * target * sum(weight.numel() for weight in self.combination.parameters())
         return total + (self.alignment.flops(source, target) if self.alignment is not None else 0.0)

@@ -18,6 +18,7 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
+from lmlab.layers.character_cnn import USUAL_LETTERS
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.mix import Mix
@@ -25,6 +26,7 @@ from lmlab.layers.padding import choose
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.models.abilities import State
+from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
 
@@ -173,8 +175,20 @@ class Tagger(EncoderModel):
         upper = [] if self.upper is None else self.upper.stages()
         return by_depth(self, inputs, *self.lower.stages(), *upper)
 
-    def flops(self, window: int, share: float = 1.0) -> float:
+    def embedding_flops(self) -> float:
+        return 0.0 if self.characters is None else self.characters.flops(USUAL_LETTERS)
+
+    def embedding_flops_of(self, inputs: Mapping[str, Tensor]) -> float:
+        """Of the network over the characters of the words."""
+        spellings = inputs.get("spellings")
+        return 0.0 if self.characters is None or spellings is None else self.characters.flops_of(spellings)
+
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
         return self.lower.flops() + (0.0 if self.upper is None else self.upper.flops())
+
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        """The kernel for rows of unequal length computes no padding."""
+        return sum(row_lengths(inputs)) * self.body_flops(1)
 
 
 def make_characters(config: TaggerConfig) -> CharacterWordCNN | CharacterWordLSTM | None:

@@ -13,7 +13,7 @@ Vaswani et al. 2017, "Attention Is All You Need".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch.nn.functional as F
@@ -30,6 +30,7 @@ from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.waves import Order, Waves
 from lmlab.models.abilities import State
+from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 from lmlab.models.states import Decoding
 
@@ -213,6 +214,12 @@ class Transformer(EncoderDecoder):
             collect.append(padding.unpack(x))
         return x
 
+    def layers(self, **inputs: Any) -> list[Tensor]:
+        """Those of the encoder alone: no keys and values for a decoder are made."""
+        seen: list[Tensor] = []
+        self._read(inputs["source"], pack_tokens(inputs["source"], inputs.get("lengths")), seen)
+        return seen
+
     def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
         padding = pack_tokens(source, lengths)
@@ -270,22 +277,38 @@ class Transformer(EncoderDecoder):
         stages[-1].append(self.decoder.norm)
         return by_depth(self, tables, *stages)
 
-    def flops(self, window: int) -> float:
-        """Per target token, where source and target have `window` tokens each: encoder, decoder and scores."""
-        return self.flops_of(window, window) / window
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """Of the encoder, which is what tasks read."""
+        return self._encoder_flops(window, window * window) / window
 
-    def flops_of(self, source: int, target: int) -> float:
-        """Floating-point operations of one forward pass over a pair of S and T tokens, with widths d and f (inner).
+    def pair_flops(self, source: int, target: int) -> float:
+        S, T = source, target
+        return self._encoder_flops(S, S * S) + self._decoder_flops(S, T, T * (T + S))
 
-        2 per weight of a product for each token that goes through it, and 4d for each pair of a query and a key:
-        encoder block S(8d² + 4df) + 4S²d, decoder block T(12d² + 4df) + 4Sd² + 4T(T + S)d, scores 2TdV. Attention is
-        counted for all keys, as profilers count it.
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        """Attention computes padding (pack_tokens), the rest does not."""
+        if "tokens" in inputs:
+            return self.writing_flops(inputs)
+        rows, longest = inputs["source"].shape
+        return self._encoder_flops(sum(row_lengths(inputs, "source")), rows * longest**2)
+
+    def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        (rows, S), T = inputs["source"].shape, inputs["tokens"].shape[1]
+        source, target = sum(row_lengths(inputs, "source")), sum(row_lengths(inputs, lengths="target_lengths"))
+        return self._encoder_flops(source, rows * S * S) + self._decoder_flops(source, target, rows * T * (T + S))
+
+    def _encoder_flops(self, tokens: int, pairs: int) -> float:
+        """Of S tokens, with widths d and f (inner), and P pairs of a query and a key: S(8d² + 4df) + 4Pd per block.
+
+        2 per weight of a product for each token that goes through it, and 4d for each pair.
         """
-        d, f, S, T = float(self.config.width), self.config.inner, source, target
-        encoder = S * (8 * d * d + 4 * d * f) + 4 * S * S * d
-        decoder = T * (12 * d * d + 4 * d * f) + 4 * S * d * d + 4 * T * (T + S) * d
-        blocks = len(self.encoder.blocks) * encoder + len(self.decoder.blocks) * decoder
-        return blocks + 2 * T * d * self.config.vocabulary
+        d, f = float(self.config.width), self.config.inner
+        return len(self.encoder.blocks) * (tokens * (8 * d * d + 4 * d * f) + 4 * pairs * d)
+
+    def _decoder_flops(self, source: int, target: int, pairs: int) -> float:
+        """Of T target tokens, and the keys and values of S source tokens: T(12d² + 4df) + 4Sd² + 4Pd per block."""
+        d, f = float(self.config.width), self.config.inner
+        return len(self.decoder.blocks) * (target * (12 * d * d + 4 * d * f) + 4 * source * d * d + 4 * pairs * d)
 
 
 def initialise(module: nn.Module) -> None:

@@ -216,13 +216,13 @@ class TransformerXL(NextTokenModel):
         biases = (self.content_bias, self.position_bias)  # which all blocks share
         return by_depth(self, (self.embedding,), (first, *biases), *((block,) for block in above))
 
-    def flops(self, window: int) -> float:
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
         """2 per weight of a product, and per layer 4·S·D for content and values and 2·S·D for distances.
 
-        S = memory + window, all keys. While learning, the memory's keys and values are made anew in each segment, which
-        is counted too. W_R R is computed once for the batch and left out; an adaptive softmax is counted as a full one.
+        S = remembered + window, all keys. While learning, the memory's keys and values are made anew in each segment,
+        which is counted too. W_R R is computed once for the batch and left out.
         """
         width, layers = self.config.width, self.config.layers
-        again = 2 * width**2 * self.memory / window
-        matrices = layers * (4 * width**2 + 2 * width * self.config.inner + again) + width * self.config.vocabulary
-        return 2.0 * matrices + 6.0 * (self.memory + window) * width * layers
+        again = 2 * width**2 * remembered / window
+        matrices = layers * (4 * width**2 + 2 * width * self.config.inner + again)
+        return 2.0 * matrices + 6.0 * (remembered + window) * width * layers

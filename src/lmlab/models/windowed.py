@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.positions import check_window
-from lmlab.layers.softmax import Softmax
 from lmlab.models.abilities import State
 from lmlab.models.model import Heads, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -82,10 +81,10 @@ class WindowedTransformer(NextTokenModel):
         *below, last = self.blocks
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
 
-    def flops(self, window: int) -> float:
-        """2 per weight of a product, the output layer's too, and 4·T·D per layer for QKᵀ and its product with V.
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
 
         Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.
         """
-        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, (nn.Linear, Softmax)))
+        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear))
         return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers

@@ -21,8 +21,8 @@ from lmlab.layers.padding import choose
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
-PRODUCTS = 6 + 64
-"""Of one word's vector with others: its neighbours on average, and the drawn words that a row shares (the usual)."""
+DRAWN = 64
+"""Drawn words that a row shares, by default (objectives/neighbours.py)."""
 
 
 class Word2VecConfig(TokenModelConfig):
@@ -89,9 +89,13 @@ class Word2Vec(EncoderModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding,))
 
-    def flops(self, window: int, share: float = 1.0) -> float:
-        """Its products with neighbours and with drawn words in training; reading is a look-up."""
-        return 2.0 * self.config.width * PRODUCTS
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """None: reading is a look-up."""
+        return 0.0
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        """Its products with all words of the row, of which the neighbours are taken, and with drawn words."""
+        return 2.0 * self.config.width * (window + DRAWN)
 
 
 def _look_up(tokens: Tensor, table: nn.Embedding) -> Tensor:

@@ -265,26 +265,33 @@ class XLNet(EncoderModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.query), *((block,) for block in self.blocks))
 
-    def flops(self, window: int, share: float = 1.0) -> float:
-        """Of the content stream: 2 per weight of a product, 4·T·D for content and values, 4·T·D for distances.
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """Of the content stream: 2 per weight of a product, 4·S·D for content and values, 2·(S + T)·D for distances.
 
-        The last layer computes keys and values of all tokens and the rest where it is asked for. W_R R is computed
-        once for a batch and left out.
+        S = remembered + window, all keys. The last layer computes keys and values of all tokens and the rest where it
+        is asked for. W_R R is computed once for a batch and left out.
         """
-        layer, keys = self._layer_flops(window, 2 * window), 4.0 * self.config.width**2
-        return self.config.layers * layer - (layer - keys) * (1 - share)
+        span, keys = window + remembered, 4.0 * self.config.width**2
+        asking = self._layer_flops(span, span + window) - keys
+        return self.config.layers * keys * span / window + (self.config.layers - 1 + share) * asking
 
-    def filling_flops(self, window: int, share: float) -> float:
-        """Of both streams in training, after a memory: the query stream is at the share of the places."""
-        span = window + self.memory
-        return self.stream_flops(window, share, distances=span + window)
+    def head_flops(self) -> float:
+        return 0.0 if self.output is None else self.output.flops()
 
-    def stream_flops(self, window: int, share: float, *, distances: int) -> float:
+    def filling_flops(self, window: int, *, share: float, remembered: int = 0) -> float:
+        """Per token, of both streams: the query stream is at the share of the places."""
+        distances = 2 * window + remembered
+        return self.streams_flops(window, share=share, remembered=remembered, distances=distances)
+
+    def streams_flops(self, window: int, *, share: float, remembered: int, distances: int) -> float:
         """The same for a number of distances that are looked at; keys and values of the memory are made anew."""
-        span, keys = window + self.memory, 4.0 * self.config.width**2
-        layer, layers = self._layer_flops(span, distances), self.config.layers
-        asking = layer - keys
+        span, keys = window + remembered, 4.0 * self.config.width**2
+        asking, layers = self._layer_flops(span, distances) - keys, self.config.layers
         return layers * keys * span / window + (layers - 1) * asking + share * layers * asking
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        body = self.filling_flops(window, share=predicted, remembered=self.memory)
+        return body + predicted * self.head_flops()
 
     def _layer_flops(self, span: int, distances: int) -> float:
         width = self.config.width
@@ -307,6 +314,13 @@ class OrderedFiller(Filler):
             return self.read(at=at, **rows).view(batch, length, -1)
         order = torch.zeros_like(tokens).scatter_(1, at, 1)
         return self.read_in_order(order=order, at=at, **inputs).hidden
+
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        rows, window = inputs["tokens"].shape
+        if places is None:  # each row once for each of its tokens
+            return rows * window * window * self.encoder.filling_flops(window, share=1 / window)
+        share = places / window
+        return rows * window * self.encoder.filling_flops(window, share=share, remembered=remembered)
 
     def read_in_order(self, *, order: Tensor, at: Tensor, state: State = None, **inputs: Any) -> Output:
         """Vectors [B, K, D] from which the tokens at the places `at` [B, K] are predicted, and the memory after them.
@@ -369,9 +383,12 @@ class LeftToRight(NextTokenModel):
     def depths(self) -> list[list[nn.Parameter]]:
         return self.model.depths()
 
-    def flops(self, window: int) -> float:
-        span = window + self.model.memory
-        return self.model.stream_flops(window, 1.0, distances=span) + self.output.flops()
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """Nobody looks forward."""
+        return self.model.streams_flops(window, share=1.0, remembered=remembered, distances=window + remembered)
+
+    def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
+        return self.body_flops(window, remembered=self.model.memory) + self.head_flops()
 
 
 def _at(sees: Tensor | None, places: Tensor) -> Tensor | None:

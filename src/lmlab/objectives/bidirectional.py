@@ -14,8 +14,8 @@ from lmlab.data.batches.loaders import Loader, Mirrored, Streams, Windows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsBothWays, State, require
-from lmlab.models.model import Model
-from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
+from lmlab.models.flops import PASSES
+from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -79,5 +79,7 @@ class Bidirectional(PreTraining):
         nats = torch.cat(found)
         return Loss(sums, state, {"nats": nats if self.separator is None else nats[targets != self.separator]})
 
-    def flops(self, model: Model, loader: Loader) -> float:
-        return reading_flops(model, loader)
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+        """Each direction reads its own text, and predicts each token of it."""
+        heads = batch.labels["targets"].numel() * model.head_flops()
+        return float(PASSES * (model.embedding_flops_of(batch.inputs) + model.reading_flops(batch.inputs) + heads))

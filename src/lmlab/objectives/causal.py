@@ -14,8 +14,8 @@ from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsNext, State, require
-from lmlab.models.model import Model
-from lmlab.objectives.objective import Batch, Loss, PreTraining, reading_flops
+from lmlab.models.flops import PASSES
+from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -100,9 +100,12 @@ class Causal(PreTraining):
         terms = {"activation": dropped, "temporal": h[:, 1:] - h[:, :-1]}
         return {name: terms[name].square().mean(-1).sum() for name in self.weights if name in terms}
 
-    def flops(self, model: Model, loader: Loader) -> float:
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
         reader: Any = require(model, PredictsNext)
-        return reading_flops(reader, loader)
+        rows, window = batch.inputs["tokens"].shape
+        body = reader.reading_flops(batch.inputs, remembered=remembered)
+        around = model.embedding_flops_of(batch.inputs) + rows * window * reader.head_flops()
+        return float(reader.training_passes(window) * body + PASSES * around)
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

@@ -10,14 +10,12 @@ from pydantic import Field, model_validator
 
 from lmlab.config import Config
 from lmlab.data.batches.framing import Part
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.pairs import frame_pairs, pair_overhead
 from lmlab.data.batches.passages import PassageRows, Passages
 from lmlab.data.corpora.corpus import Split
-from lmlab.models.model import Model
 from lmlab.objectives import noise
 from lmlab.objectives.noise import Ragged
-from lmlab.objectives.objective import Batch, reading_flops
+from lmlab.objectives.objective import Batch
 from lmlab.objectives.seq2seq import TargetLoss, pair_batch
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -91,7 +89,3 @@ class Denoising(TargetLoss):
         if config.mask:
             rows = noise.mask(rows, config.mask, generator, token=self.token)
         return rows
-
-    def flops(self, model: Model, loader: Loader) -> float:
-        """The damaged source is counted as long as the text."""
-        return reading_flops(model, loader)

@@ -24,8 +24,8 @@ from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
-from lmlab.models.model import EncoderModel
-from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, count_chosen, draw_numbers
+from lmlab.models.flops import PASSES
+from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -110,18 +110,11 @@ class Blanks(PreTraining):
         )
         return blanks, draws
 
-    def chosen_per_step(self, loader: Loader) -> float:
-        """How many tokens are predicted in a batch, on average."""
-        if mixture := getattr(loader, "mixture", None):
-            return float(sum(share * self.chosen_per_step(part) for share, part in mixture))
-        return count_chosen(self.config.share, loader.window) * loader.units_per_step["tokens"] / loader.window
-
-    def encoder_flops(self, model: EncoderModel, loader: Loader) -> float:
-        """Floating-point operations of reading one batch, on average; longer rows cost more for each token."""
-        if mixture := getattr(loader, "mixture", None):
-            return float(sum(share * self.encoder_flops(model, part) for share, part in mixture))
-        asked = self.asked_beside + count_chosen(self.config.share, loader.window)
-        return model.flops(loader.window, asked / loader.window) * loader.units_per_step["tokens"]
+    def filling_flops(self, filler: FillsBlanks, batch: Batch, *, remembered: int = 0) -> float:
+        """Floating-point operations of a forward pass: reading a batch, and the output layer at the chosen tokens."""
+        places = self.asked_beside + batch.labels["places"].shape[1]
+        body = filler.reading_flops(batch.inputs, places=places, remembered=remembered)
+        return body + filler.head_flops() * batch.counts["blanks"]
 
 
 class Masked(Blanks):
@@ -190,11 +183,10 @@ class Masked(Blanks):
             watched["pair_accuracy"] = is_right(scores, labels["pair"])
         return Loss(sums, watched=watched)
 
-    def flops(self, model: Any, loader: Loader) -> float:
-        """Those of reading the batch, and those of the output layer at the chosen tokens."""
-        return self.encoder_flops(model, loader) + require(model, FillsBlanks).head_flops() * self.chosen_per_step(
-            loader
-        )
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+        pairs = batch.counts.get("pair", 0)
+        judging = pairs * require(model, JudgesPairs).pair_flops() if pairs else 0.0
+        return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + judging)
 
 
 def make_batch(raw: Rows, blanks: Corrupted, **labels: np.ndarray) -> Batch:

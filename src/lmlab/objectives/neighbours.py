@@ -26,7 +26,7 @@ from lmlab.data.batches.loaders import Loader, Windows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import PredictsNeighbours, State
-from lmlab.models.model import Model
+from lmlab.models.flops import PASSES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -142,10 +142,13 @@ class Neighbours(PreTraining):
         wrong = weight * F.softplus(scores[..., -self.config.drawn :]).mean(-1, keepdim=True)
         return Loss({"pairs": right.sum() + negatives * wrong.sum()})
 
-    def flops(self, model: Model, loader: Loader) -> float:
-        products = self.config.context + 1 + self.config.drawn
-        tokens = float(loader.units_per_step["tokens"])
-        return 2.0 * float(model.config.width) * products * tokens
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+        """Each of the words that are kept, or its mean, with all words of its row and with those drawn."""
+        (rows, time), both = batch.labels["centre"].shape, batch.labels["other"].shape[1]  # T and T + K
+        product = 2.0 * rows * time * float(model.config.width)
+        if self.config.variant == "skip-gram":
+            return PASSES * product * both
+        return product * (2 * time + PASSES * (both - time))  # who is near is not learnt
 
 
 def _near(reach: Tensor, lengths: Tensor) -> Tensor:

@@ -20,6 +20,8 @@ from lmlab.units import main_unit
 
 IGNORE = -100
 """The target where nothing is predicted."""
+SAMPLED = 32
+"""Batches of an epoch, at most, whose FLOPs are counted to know those of the mean batch."""
 
 
 class Batch(NamedTuple):
@@ -100,16 +102,22 @@ class Objective(Protocol):
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The loss on a batch; called by `Learner.forward` alone."""
 
-    def flops(self, model: Model, loader: Loader) -> float:
-        """Floating-point operations of the forward pass over one batch."""
+    def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
+        """Floating-point operations of the forward and backward pass over one batch of a loader, on average."""
 
 
-def reading_flops(model: Model, loader: Loader, *, unit: str | None = None) -> float:
-    """FLOPs of a model that reads all of a batch, in its main unit or another; of loaders by turns, their mean."""
+def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Mapping[str, int]]]) -> float:
+    """The FLOPs of a batch, on average; `flops_of(loader, k)` gives those of batch k, and how much it has of each unit.
+
+    Batches of the first epoch are counted, up to SAMPLED that are evenly spread over it. Since batches may differ in
+    size, it is the FLOPs per unit that are taken from these. Of loaders by turns it is the mean.
+    """
     if mixture := getattr(loader, "mixture", None):
-        return float(sum(share * reading_flops(model, part, unit=unit) for share, part in mixture))
-    units = loader.units_per_step
-    return model.flops(loader.window) * units[unit or main_unit(units)]
+        return float(sum(share * mean_flops(part, flops_of) for share, part in mixture))
+    unit, batches = main_unit(loader.units_per_step), max(1, int(loader.steps_per_epoch))
+    counted = [flops_of(loader, place) for place in sorted({k * batches // SAMPLED for k in range(SAMPLED)})]
+    amount = sum(units[unit] for _, units in counted)
+    return sum(flops for flops, _ in counted) / max(1, amount) * loader.units_per_step[unit]
 
 
 class PreTraining:
@@ -124,3 +132,18 @@ class PreTraining:
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
         return {}
+
+    def batch(self, raw: Any, generator: np.random.Generator) -> Batch:
+        raise NotImplementedError
+
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+        """Floating-point operations of the forward and backward pass over a batch, after a memory of so many tokens."""
+        raise NotImplementedError
+
+    def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
+        def flops_of(part: Loader, place: int) -> tuple[float, Mapping[str, int]]:
+            batch = self.batch(part.batch(place), np.random.default_rng([0, place]))
+            remembered = 0 if not model.carries or part.restarts(1) else model.memory
+            return self.batch_flops(model, batch, remembered=remembered), batch.units
+
+        return mean_flops(loader, flops_of)

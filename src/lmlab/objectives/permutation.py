@@ -25,6 +25,7 @@ from lmlab.data.batches.rows import Rows, TextRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
+from lmlab.models.flops import PASSES
 from lmlab.objectives.masked import Blanks, blanks_of, is_right
 from lmlab.objectives.masking import count_chosen, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
@@ -129,11 +130,9 @@ class Permutation(Blanks):
         watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
         return Loss({"blanks": filler.total_nll(chosen, targets)}, state, watched)
 
-    def flops(self, model: Any, loader: Loader) -> float:
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
         """Those of both streams, and those of the output layer at the predicted tokens."""
-        asked = count_chosen(self.config.share, loader.window) / loader.window
-        reading = model.filling_flops(loader.window, asked) * loader.units_per_step["tokens"]
-        return float(reading + require(model, FillsInOrder).head_flops() * self.chosen_per_step(loader))
+        return PASSES * self.filling_flops(require(model, FillsInOrder), batch, remembered=remembered)
 
 
 def choose(

@@ -15,11 +15,11 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.rows import Rows
 from lmlab.layers.padding import flat_places
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import Detects, FillsBlanks, State, require
+from lmlab.models.flops import PASSES
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
@@ -103,11 +103,10 @@ class Replaced(Blanks):
         replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
         return filled.view(shape), replaced.view(shape)
 
-    def flops(self, model: Any, loader: Loader) -> float:
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
         """Those of the generator, of its output layer at the chosen tokens, and of the discriminator."""
-        return self.encoder_flops(model, loader) + require(model, FillsBlanks).head_flops() * self.chosen_per_step(
-            loader
-        )
+        detecting = require(model, Detects).detection_flops(batch.inputs)
+        return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + detecting)
 
 
 def sample_tokens(scores: Tensor, numbers: Tensor) -> Tensor:

@@ -12,14 +12,14 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.batches.pairs import PairBatches, PairRows
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.layers.softmax import Softmax
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import State, WritesTarget
-from lmlab.models.model import Model, Predictor
-from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining, reading_flops
+from lmlab.models.flops import PASSES
+from lmlab.models.model import Predictor
+from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
@@ -66,6 +66,9 @@ class TargetLoss(PreTraining):
         total, plain = smoothed_nll(model, hidden, targets, smoothing=self.smoothing)
         return Loss({"target": total, "nats": plain.detach()})
 
+    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+        return float(PASSES * (model.writing_flops(batch.inputs) + batch.counts["target"] * model.head_flops()))
+
 
 class Seq2Seq(TargetLoss):
     """−log P(y | x) = −Σ_t log P(y_t | y_1 .. y_t-1, x) (Sutskever et al. 2014; Cho et al. 2014).
@@ -99,9 +102,6 @@ class Seq2Seq(TargetLoss):
     def batch(self, raw: PairRows, generator: np.random.Generator | None = None) -> Batch:
         """Source rows x1 .. xn b; target rows b y1 .. ym, to be followed by y1 .. ym b."""
         return pair_batch(*raw, tokens=int(raw.source_lengths.sum() + raw.target_lengths.sum()))
-
-    def flops(self, model: Model, loader: Loader) -> float:
-        return reading_flops(model, loader, unit="targets")
 
 
 def pair_batch(

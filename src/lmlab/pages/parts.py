@@ -75,18 +75,19 @@ def chips(items: Iterable[str]) -> str:
 
 
 def matrix(names: Sequence[str], differences: Iterable[Mapping[str, Any]], *, unit: str) -> str:
-    """Every pair of names, best first: how far the one above is behind the one on the left, and if that is real."""
+    """Every pair of names, best first: how far the one above is behind the one on the left, and if significantly."""
     found = {frozenset((each["better"], each["worse"])): each for each in differences}
     rows = []
     for i, better in enumerate(names[:-1]):
         cells = ["<td></td>"] * i
         for worse in names[i + 1 :]:
             each = found[frozenset((better, worse))]
-            told = f"{escape(each['better'])} is {each['bits']:.4f} {unit} better than {escape(each['worse'])}"
+            told = f"{escape(each['better'])} is {each['value']:.4f} {unit} better than {escape(each['worse'])}"
             if each["low"] is not None:
                 told += f" (95%: {each['low']:.4f} to {each['high']:.4f}; p = {each['p']:.2g})"
-            kind = "real" if each["real"] else "tie"
-            cells.append(f'<td class="{kind}" title="{told}">{each["bits"]:.3f}</td>')
+            kind = "significant" if each["significant"] else "tie"
+            note = "<small>paired test</small>" if each.get("paired_only") else ""
+            cells.append(f'<td class="{kind}" title="{told}">{each["value"]:.3f}{note}</td>')
         rows.append(f"<tr><th>{escape(better)}</th>{''.join(cells)}</tr>")
     return table(["", *(f"<span>{escape(name)}</span>" for name in names[1:])], rows, kind="matrix")
 

@@ -93,8 +93,8 @@ def _figures(facts: Facts) -> str:
     if held := facts["held_out"]:
         pseudo = "pseudo-" * held["pseudo"]
         whole = "" if held["bytes"] >= held["of_bytes"] else f" of {parts.size(held['of_bytes'])}"
-        what = f"{pseudo}bits per byte, {parts.size(held['bytes'])}{whole} of {escape(facts['text'])}"
-        tiles.append((f"{held['bits_per_byte']:.3f}", what + ("; lossy tokenizer" if held["lossy"] else "")))
+        what = f"{pseudo}bits per byte on {parts.size(held['bytes'])}{whole} of {escape(facts['text'])}"
+        tiles.append((f"{held['bits_per_byte']:.3f}", what + ("; lossy" if held["lossy"] else "")))
         if held["perplexity"] is not None:
             tiles.append((f"{held['perplexity']:,.1f}", f"{pseudo}perplexity per token there"))
     size = facts["parameters"]
@@ -117,8 +117,8 @@ def _figures(facts: Facts) -> str:
             "is not comparable with left-to-right models."
         )
     if held and held["lossy"]:
-        notes.append("The tokenizer loses part of the text, so bits per byte flatter the model.")
-    if held and facts["text"] != "held-out text":
+        notes.append("The tokenizer loses part of the text, so bits per byte are too low.")
+    if held and not facts["text"].startswith(("the test", "the validation")):
         notes.append(
             "Samples and scores are of a text that was given for this report. If the model was trained on it, they say "
             "how well it remembers, not how well it predicts."
@@ -226,7 +226,7 @@ def _tokenizer(facts: Facts) -> str:
     told = facts["tokenizer"]
     if told is None:
         return ""
-    lossy = "yes: different texts may get the same tokens" if told["lossy"] else "no: every text comes back whole"
+    lossy = "yes: part of a text is lost in its tokens" if told["lossy"] else "no: the text comes back from its tokens"
     shown: dict[str, Any] = {"kind": told["spec"], "vocabulary": f"{told['vocabulary']:,} types", "lossy": lossy}
     if "source" in told:
         shown["of the source"] = f"{told['source']['spec']}, {told['source']['vocabulary']:,} types"

@@ -56,6 +56,31 @@ def tell_score(value: float | None) -> str:
     return "–" if value is None or math.isnan(value) else f"{100 * value:.1f}".replace("-", "−")
 
 
+def rank(row: Row, metric: str) -> float:
+    """By what rows are ordered: the score, or its negative where lower is better; what has none comes last."""
+    value = row["values"][metric]["value"]
+    return -math.inf if value is None else -value if row.get("better") == "lower" else value
+
+
+def format_difference(value: float | None) -> str:
+    """A difference of scores times 100, with its sign."""
+    if value is None:
+        return "–"
+    points = round(100 * value, 1)
+    return f"{points:+.1f}".replace("-", "−") if points else "0.0"
+
+
+def format_p(p: float) -> str:
+    """A p-value."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.3f}" if p < 0.1 else f"p = {p:.2f}"
+
+
+def format_training(row: Row) -> str:
+    """How long and how fast a row was trained: `120 steps, learning rate 5e-05`."""
+    rate = f"learning rate {row['rate']:.3g}" if row.get("rate") is not None else ""
+    return ", ".join(filter(None, (f"{row['steps']:,} steps" if row.get("steps") else "", rate)))
+
+
 def tell_measure(name: str) -> str:
     """A measure by the name that people know."""
     return MEASURES.get(name, name.replace("_", " "))
@@ -165,7 +190,9 @@ def draw_scores(
     axis = choose_axis(rows, metric, near=near)
     others = [name for name in rows[0]["values"] if name != metric] if rows else []
     several = any(len(row["seeds"]) > 1 for row in rows)
-    head = ["", "", f"{tell_measure(metric)} <small>(95%)</small>", *(escape(tell_measure(name)) for name in others)]
+    tested = any(row.get("difference") for row in rows)
+    head = ["", "", f"{tell_measure(metric)} <small>(95%)</small>", *["difference"] * tested]
+    head += [escape(tell_measure(name)) for name in others]
     lines = []
     for number, row in enumerate(rows):
         found = row["values"][metric]
@@ -174,6 +201,7 @@ def draw_scores(
             f"<td class=what>{tag}<small>{escape('' if names else _about(row))}</small></td>",
             f'<td class="scale">{draw_score(row, metric, axis)}</td>',
             f"<td class=score><b>{tell_score(found['value'])}</b><small>{tell_range(found)}</small></td>",
+            *([difference_cell(row.get("difference"))] if tested else []),
             *(f"<td>{tell_score(row['values'].get(name, {}).get('value'))}</td>" for name in others),
         ]
         if several:
@@ -192,11 +220,26 @@ def draw_scores(
     return f'<div class="scroll">{parts.table(head, lines, kind="scores")}</div>'
 
 
+def difference_cell(found: Mapping[str, Any] | None) -> str:
+    """How far the row that stands out is ahead of this one, with its interval and p-value."""
+    if found is None:
+        return "<td>–</td>"
+    ends = [format_difference(found[end]) for end in ("low", "high")]
+    interval = f"{ends[0]} to {ends[1]}, " if found["low"] is not None else ""
+    value = format_difference(found["value"])
+    value = f"<b>{value}</b>" if found["significant"] else value
+    return f"<td class=score>{value}<small>{interval}{escape(format_p(found['p']))}</small></td>"
+
+
 def _about(row: Row) -> str:
     way = WAYS.get(row["how"], "")
     how = row["how"] if row["how"] != "baseline" else ""
     layers = tell_layers(row["layers"]) if row["how"] == "frozen" and row["layers"] != "last" else ""
-    return ": ".join(each for each in (how, "; ".join(each for each in (way, layers, row["note"]) if each)) if each)
+    return ": ".join(
+        each
+        for each in (how, "; ".join(each for each in (way, layers, format_training(row), row["note"]) if each))
+        if each
+    )
 
 
 def _seeds(row: Row) -> str:

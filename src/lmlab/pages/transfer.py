@@ -10,7 +10,17 @@ from lmlab.pages import evidence, parts
 from lmlab.pages.charts import PALETTE, short
 from lmlab.pages.page import fill_page
 from lmlab.pages.plots import Curve, Measured, draw_curves
-from lmlab.pages.scores import COLOURS, draw_scores, tell_layers, tell_measure, tell_range, tell_score, tell_way
+from lmlab.pages.scores import (
+    COLOURS,
+    difference_cell,
+    draw_scores,
+    rank,
+    tell_layers,
+    tell_measure,
+    tell_range,
+    tell_score,
+    tell_way,
+)
 from lmlab.pages.verdict import tell_figures, tell_headline, tell_lead
 
 Facts = Mapping[str, Any]
@@ -20,10 +30,15 @@ KINDS = {
     "layers": "lmlab · which layers are worth most",
     "comparison": "lmlab · models compared on a task",
 }
-TEST_INTERVAL = "Whiskers are 95% intervals over draws of the held-out examples."
+TEST_INTERVAL = "Whiskers are 95% intervals for other test {units}, not for other seeds."
 SEED_INTERVAL = (
-    "Of several seeds the bar is the mean, the whisker a 95% interval for other seeds and other held-out examples, and "
-    "each ring one seed; the worst is red. The whisker of a single seed is for other held-out examples only."
+    "Of several seeds the bar is the mean, the whisker a 95% interval for other seeds and other test {units}, and each "
+    "ring one seed; the worst is red. The whisker of a single seed is for other test {units} only."
+)
+APART = "No model learnt from them, and no checkpoint was chosen on them."
+CHOSEN_ON = (
+    "No model learnt from them, but its best checkpoint was chosen on them, so the scores are too optimistic: lmlab "
+    "before 0.6.0 did so."
 )
 
 
@@ -60,14 +75,25 @@ def _figures(facts: Facts) -> str:
     return f'<div class="figures">{tiles}</div>' if len(told) > 1 else ""
 
 
-def _intervals(rows: Sequence[Facts]) -> str:
-    return SEED_INTERVAL if any(len(row["seeds"]) > 1 for row in rows) else TEST_INTERVAL
+def _intervals(facts: Facts, rows: Sequence[Facts]) -> str:
+    """What the whiskers are of."""
+    told = SEED_INTERVAL if any(len(row["seeds"]) > 1 for row in rows) else TEST_INTERVAL
+    old = " Predictions are missing, so those of several seeds are put together from the intervals of each."
+    missing = any(row["label"] in facts["untested"] and len(row["seeds"]) > 1 for row in rows)
+    return told.format(units="paragraphs" if facts["task"] == "spans" else "examples") + old * missing
 
 
-def _value(row: Facts, metric: str) -> float:
-    """By what rows are ranked: the score, or less the lower the better."""
-    value = row["values"][metric]["value"]
-    return float("-inf") if value is None else -value if row.get("better") == "lower" else value
+def _explain_differences(facts: Facts, rows: Sequence[Facts]) -> str:
+    """What stands in the column of differences."""
+    lead = next((row for row in rows if row["key"] == facts["shown"]), None)
+    if lead is None or not any(row["difference"] for row in rows):
+        return ""
+    return (
+        f'<p class="after">Difference: how far {escape(tell_way(lead))} is ahead (+) or behind (−), in a paired test '
+        "on the same examples, with the 95% interval of this pair alone. The p-value is corrected for the number of "
+        f"tests ({facts['tests']}, Holm); bold: below 0.05, significant. A difference can be significant where "
+        "whiskers overlap, for the test is paired.</p>"
+    )
 
 
 def _scores(facts: Facts) -> str:
@@ -76,7 +102,7 @@ def _scores(facts: Facts) -> str:
     title = "Scores and baselines"
     if facts["kind"] == "layers":
         rows = [row for row in rows if row["how"] == "baseline"]
-        title = "What they have to beat"
+        title = "Baselines"
     if facts["kind"] == "curve":
         most = max((row["examples"] for row in rows), default=0)
         rows = [row for row in rows if row["examples"] == most]
@@ -84,26 +110,30 @@ def _scores(facts: Facts) -> str:
     if not rows:
         return ""
     if facts["kind"] == "comparison":
-        rows.sort(key=lambda row: -_value(row, metric))
+        rows.sort(key=lambda row: -rank(row, metric))
     rows.sort(key=lambda row: row["how"] == "baseline")
     if len(rows) == 1:
         title = "Score"
     lead = next((row for row in rows if row["key"] == facts["shown"]), None)
-    how = f"On {facts['count']:,} {escape(facts['split'])} examples that none of them learnt from. {_intervals(rows)}"
-    return parts.section(title, how, draw_scores(rows, metric, lead=lead if len(rows) > 1 else None))
+    apart = facts["split"] == "test" or "selection" in facts["counts"]
+    how = (
+        f"On {facts['count']:,} {escape(facts['split'])} examples. {APART if apart else CHOSEN_ON} "
+        f"{_intervals(facts, rows)}"
+    )
+    drawn = draw_scores(rows, metric, lead=lead if len(rows) > 1 else None)
+    return parts.section(title, how, drawn + _explain_differences(facts, rows))
 
 
 def _layers(facts: Facts) -> str:
     rows = [row for row in facts["rows"] if row["how"] != "baseline"]
-    best = max(rows, key=lambda row: _value(row, facts["metric"]), default=None)
+    best = max(rows, key=lambda row: rank(row, facts["metric"]), default=None)
     how = (
         "The model stays as it is, and a new head reads the layers named: the table of Devlin et al. 2019. Where the "
-        f"axis does not begin at zero, there are points instead of bars. {_intervals(rows)}"
+        f"axis does not begin at zero, there are points instead of bars. {_intervals(facts, rows)}"
     )
     names = [tell_layers(row["layers"]) for row in rows]
-    return parts.section(
-        "Which layers to read", how, draw_scores(rows, facts["metric"], names=names, lead=best, near=True)
-    )
+    drawn = draw_scores(rows, facts["metric"], names=names, lead=best, near=True)
+    return parts.section("Which layers to read", how, drawn + _explain_differences(facts, rows))
 
 
 def _curve(facts: Facts) -> str:
@@ -134,28 +164,37 @@ def _curve(facts: Facts) -> str:
         curves, title=title, x_label="training examples (logarithmic)", y_label=f"{tell_measure(metric)} (times 100)"
     )
     how = (
-        "How good each way of learning is by how many examples it saw; dashed: no language model. Whiskers are 95% "
+        "How good each way of learning is by how many examples it saw; the examples of a smaller number are among "
+        "those of a larger one. Dashed: no language model. Whiskers are 95% "
         "intervals"
     )
     several = any(len(row["seeds"]) > 1 for row in facts["rows"])
     how += (
-        " for other seeds, which draw other training examples, and other held-out examples; rings are single seeds."
+        " for other seeds, which draw other training examples, and other test examples; rings are single seeds."
         if several
-        else "."
+        else " for other test examples, not for other seeds."
     )
     shown = [row for row in facts["rows"] if row["how"] != "baseline"]
+    baselines = list(dict.fromkeys(row["name"] for row in facts["rows"] if row["difference"]))
     cells = [
         f"<tr><td>{escape(tell_way(row))}</td><td>{row['examples']:,}</td><td><b>{tell_score(row['values'][metric]['value'])}</b>"
         f"</td><td>{tell_range(row['values'][metric]) or '–'}</td>"
-        f"<td>{' · '.join(map(tell_score, row['seeds'])) if len(row['seeds']) > 1 else '–'}</td></tr>"
+        f"<td>{' · '.join(map(tell_score, row['seeds'])) if len(row['seeds']) > 1 else '–'}</td>"
+        f"{''.join(_difference_at(facts, row, name) for name in baselines)}</tr>"
         for row in shown
     ]
-    table = parts.table(
-        ["model", "examples", escape(tell_measure(metric)), "95% interval", "each seed"], cells, kind="narrow"
-    )
+    head = ["model", "examples", escape(tell_measure(metric)), "95% interval", "each seed"]
+    head += [f"ahead of {escape(name)}" for name in baselines]
+    table = parts.table(head, cells, kind="narrow")
     return parts.section(
         "How many examples are needed", how, f'<figure class="wide">{drawn}</figure><div class="scroll">{table}</div>'
     )
+
+
+def _difference_at(facts: Facts, row: Facts, baseline: str) -> str:
+    """How far a row of a curve is ahead of a baseline that learnt from as many examples."""
+    same = (each for each in facts["rows"] if (each["name"], each["examples"]) == (baseline, row["examples"]))
+    return difference_cell(next((each["difference"] for each in same), None))
 
 
 def _known(row: Facts, metric: str) -> bool:
@@ -176,7 +215,7 @@ def _grid(facts: Facts) -> str:
     rows = [row for row in facts["rows"] if row["how"] != "baseline"]
     found = {(row["name"], row["how"]): row for row in rows}
     names, hows = (list(dict.fromkeys(row[part] for row in rows)) for part in ("name", "how"))
-    best = max(rows, key=lambda row: _value(row, metric), default=None)
+    best = max(rows, key=lambda row: rank(row, metric), default=None)
     lines = []
     for name in names:
         cells = ""
@@ -223,7 +262,8 @@ def _price(facts: Facts) -> str:
         if row["how"] == "baseline":
             continue
         seeds = f"<small>each of {len(row['seeds'])} seeds</small>" if len(row["seeds"]) > 1 else ""
-        cells = f"<td>{row['examples']:,}</td><td>{row['steps'] or '–'}</td>{_cost(row)}"
+        rate = "–" if row["rate"] is None else f"{row['rate']:.3g}"
+        cells = f"<td>{row['examples']:,}</td><td>{row['steps'] or '–'}</td><td>{rate}</td>{_cost(row)}"
         way = tell_way(row, always=facts["kind"] == "layers")
         rows.append(f"<tr><td>{escape(way)}{seeds}</td>{cells}</tr>")
     for number, (name, price) in enumerate(facts["pretraining"].items()):
@@ -231,7 +271,7 @@ def _price(facts: Facts) -> str:
         kind = ' class="apart"' if number == 0 else ""
         rows.append(
             f"<tr{kind}><td><b>{escape(name)}, pre-training</b><small>paid once, apart from the task</small></td>"
-            f"<td></td><td></td>{cost}</tr>"
+            f"<td></td><td></td><td></td>{cost}</tr>"
         )
     if not rows:
         return ""
@@ -242,7 +282,7 @@ def _price(facts: Facts) -> str:
         if baselines
         else ""
     )
-    head = ["", "examples", "steps", "time", "energy", "FLOPs"]
+    head = ["", "examples", "steps", "learning rate", "time", "energy", "FLOPs"]
     return parts.section("The price", how, f'<div class="scroll">{parts.table(head, rows)}</div>{after}')
 
 

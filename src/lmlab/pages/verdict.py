@@ -6,7 +6,17 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lmlab.pages.scores import WAYS, tell_layers, tell_measure, tell_score, tell_way, worst_of
+from lmlab.pages.scores import (
+    WAYS,
+    format_difference,
+    format_p,
+    rank,
+    tell_layers,
+    tell_measure,
+    tell_score,
+    tell_way,
+    worst_of,
+)
 
 Facts = Mapping[str, Any]
 TASKS = {
@@ -17,7 +27,16 @@ TASKS = {
     "spans": "to find answers in a text",
 }
 
-FLATTERED = "The first of several is flattered by being chosen on the examples that it is scored on."
+CHOSEN_FIRST = "The first of several is chosen by the score that is shown, so that score is too optimistic."
+UNTESTED = (
+    "Differences were not tested, because predictions of the baselines were not kept: the same command with --resume "
+    "tests them."
+)
+CHANCE = "not known to differ from"
+ONE_SEED = (
+    "With one seed, intervals and tests cover other test examples but not other seeds: three to five seeds (--seeds) "
+    "cover both."
+)
 
 
 def find_row(facts: Facts) -> Facts | None:
@@ -26,12 +45,15 @@ def find_row(facts: Facts) -> Facts | None:
 
 
 def tell_headline(facts: Facts) -> str:
-    """The result in one line."""
+    """The result in one line; where a baseline or another way of learning is better, it says so."""
     row, metric = find_row(facts), facts["metric"]
     data = ", ".join(each.rstrip("/").rpartition("/")[2] for each in facts["data"].split(", "))
     if row is None:
         return f"What there is to beat on {data}"
-    score = f"{tell_measure(metric)} {tell_score(row['values'][metric]['value'])}"
+    value = tell_score(row["values"][metric]["value"])
+    score = f"{tell_measure(metric)} {value}"
+    above = _better_rows(facts, row)
+    below = f", below {' and '.join(_name_with_score(facts, other) for other in above)}" if above else ""
     if facts["kind"] == "curve":
         rows = [each for each in facts["rows"] if each["how"] == row["how"] and each["name"] == row["name"]]
         least = min(rows, key=lambda each: each["examples"])
@@ -39,13 +61,44 @@ def tell_headline(facts: Facts) -> str:
         if least is not row:
             return (
                 f"{row['name']} on {data}: {tell_measure(metric)} {first} with {least['examples']:,} examples, "
-                f"{tell_score(row['values'][metric]['value'])} with {row['examples']:,}"
+                f"{value} with {row['examples']:,}{below}"
             )
     if facts["kind"] == "layers":
-        return f"Layers of {row['name']} on {data}: {tell_layers(row['layers'])} comes first, {score}"
+        return f"Layers of {row['name']} on {data}: {tell_layers(row['layers'])} comes first, {score}{below}"
     if facts["kind"] == "comparison":
+        if above:
+            best = tell_score(above[0]["values"][metric]["value"])
+            return (
+                f"{tell_way(above[0])} comes first on {data}: {tell_measure(metric)} {best}; the best network, "
+                f"{tell_way(row)}, is below it with {value}{_doubt(above[0])}"
+            )
         return f"{tell_way(row)} comes first on {data}: {score}"
-    return f"{row['name']} on {data}: {score}"
+    return f"{row['name']} on {data}: {score}{below}"
+
+
+def _better_rows(facts: Facts, row: Facts) -> list[Facts]:
+    """Of those with as many examples, the best baseline and the best other way that score higher, best first."""
+    own = rank(row, facts["metric"])
+    others = [
+        other
+        for other in facts["rows"]
+        if other is not row and other["examples"] == row["examples"] and rank(other, facts["metric"]) > own
+    ]
+    others.sort(key=lambda other: -rank(other, facts["metric"]))
+    found: dict[bool, Facts] = {}
+    for other in others:
+        found.setdefault(other["how"] == "baseline", other)
+    return list(found.values())
+
+
+def _name_with_score(facts: Facts, other: Facts) -> str:
+    return f"{tell_way(other)} ({tell_score(other['values'][facts['metric']]['value'])}{_doubt(other)})"
+
+
+def _doubt(other: Facts) -> str:
+    """What is added where a difference was tested and is not significant."""
+    found = other["difference"]
+    return ", not significant" if found is not None and not found["significant"] else ""
 
 
 def tell_lead(facts: Facts) -> str:
@@ -65,71 +118,52 @@ def tell_lead(facts: Facts) -> str:
         f"{'was' if len(learners) < 2 else 'were'} scored on {facts['count']:,} {facts['split']} examples"
         f"{' of ' if facts['scored'] else ''}{facts['scored']}."
     )
-    return f"<b>{escape(told)}</b> {escape(_beside(facts))}".strip()
+    return f"<b>{escape(told)}</b> {escape(tell_beside(facts))}".strip()
 
 
-def _beside(facts: Facts) -> str:
-    """How the row that the page is about stands beside the others that learnt from as many examples."""
-    row, metric = find_row(facts), facts["metric"]
-    if row is None or row["values"][metric]["value"] is None:
+def tell_beside(facts: Facts) -> str:
+    """How the row that the page is about stands beside the others, and what that does not cover."""
+    row = find_row(facts)
+    if row is None or row["values"][facts["metric"]]["value"] is None:
         return ""
-    others = [
-        other
-        for other in facts["rows"]
-        if other is not row and other["examples"] == row["examples"] and other["values"][metric]["value"] is not None
-    ]
-    if facts.get("leads"):
-        return f"{tell_leads(facts['leads'])} {FLATTERED}"
-    return _order(row, others) if facts["kind"] in ("layers", "comparison") else _distances(row, others, metric)
+    said = [format_differences(facts)]
+    if facts["kind"] in ("layers", "comparison"):
+        said.append(CHOSEN_FIRST)
+    if len(row["seeds"]) == 1:
+        said.append(ONE_SEED)
+    return " ".join(filter(None, said))
 
 
-def tell_leads(leads: Sequence[Facts]) -> str:
-    """How far the best is ahead of each of the others, on the same draws of the examples."""
-    told = []
-    for lead in leads:
-        interval = ""
-        if lead["low"] is not None and lead["high"] is not None:
-            interval = (
-                f" (95% interval {100 * lead['low']:+.1f} to {100 * lead['high']:+.1f}, p = {_tell_p(lead['p'])})"
-            )
-        told.append(f"{100 * lead['ahead']:.1f} points ahead of {lead['second']}{interval}")
-    return f"On the same draws of the examples, {leads[0]['first']} is {', '.join(told)}."
-
-
-def _tell_p(p: float) -> str:
-    return f"{p:.2f}" if p >= 0.01 else f"{p:.0e}".replace("e-0", "e-")
-
-
-def _distances(row: Facts, others: Sequence[Facts], metric: str) -> str:
-    said = []
+def format_differences(facts: Facts) -> str:
+    """Which of the others are worse, better, or not known to differ, by the paired tests."""
+    row = find_row(facts)
+    if row is None:
+        return ""
+    others = [each for each in facts["rows"] if each is not row and each["examples"] == row["examples"]]
+    if not others:
+        return ""
+    groups: dict[str, list[str]] = {"significantly better than": [], "significantly worse than": [], CHANCE: []}
     for other in others:
-        ahead = round(100 * (row["values"][metric]["value"] - other["values"][metric]["value"]), 1)
-        name = other["name"]
-        if other["how"] != "baseline":
-            name = {"scratch": "the same net from scratch"}.get(other["how"], f"the same model {other['how']}")
-        side = "above" if ahead > 0 else "below"
-        said.append(f"{abs(ahead):.1f} points {side} {name}" if ahead else f"level with {name}")
-    if not said:
-        return ""
-    doubt = (
-        " Where intervals overlap, a difference may be chance." if any(_overlap(row, each) for each in others) else ""
-    )
-    return f"It is {', '.join(said)}.{doubt}"
+        if (found := other["difference"]) is None:
+            continue
+        side = CHANCE
+        if found["significant"]:
+            side = "significantly better than" if found["value"] > 0 else "significantly worse than"
+        points = f"{format_difference(found['value'])} points, {format_p(found['p'])}"
+        groups[side].append(f"{tell_way(other)} ({points})")
+    told = [f"{side} {_listed(names)}" for side, names in groups.items() if names]
+    said = []
+    if told:
+        units = "paragraphs" if facts["task"] == "spans" else "examples"
+        several = f", corrected for {facts['tests']} tests" if facts["tests"] > 1 else ""
+        said.append(f"In paired tests on the same {units}{several}, {tell_way(row)} is {'; '.join(told)}.")
+    if facts["untested"]:
+        said.append(UNTESTED if not told else f"Not tested, as predictions are missing: {_listed(facts['untested'])}.")
+    return " ".join(said)
 
 
-def _order(row: Facts, others: Sequence[Facts]) -> str:
-    """How many of the others could be as good as the first, which was found on the examples that it is scored on."""
-    close = sum(_overlap(row, other) for other in others if other["how"] != "baseline")
-    if not close:
-        return ""
-    return f"The interval of the first overlaps with {close} of the others: their order may be chance. {FLATTERED}"
-
-
-def _overlap(one: Facts, other: Facts) -> bool:
-    """Whether two scores could be the same, over seeds and over draws of the examples."""
-    if one["reach"] is None or other["reach"] is None:
-        return True
-    return bool(one["reach"][0] <= other["reach"][1] and other["reach"][0] <= one["reach"][1])
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def tell_figures(facts: Facts) -> list[tuple[str, str]]:

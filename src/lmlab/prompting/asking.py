@@ -16,7 +16,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.metrics.answers import AnswerF1, ExactMatch, normal_words
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.metrics.classification import Accuracy
-from lmlab.metrics.intervals import Estimate, estimate
+from lmlab.metrics.statistics import Estimate, estimate
 from lmlab.progress import ReportProgress
 from lmlab.prompting.fitting import Fitting, fit_prompts
 from lmlab.prompting.items import Item, Items

@@ -9,7 +9,7 @@ from lmlab.data.reading.examples import Example
 from lmlab.data.reading.labelled import check_known
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
-from lmlab.metrics.intervals import Estimate, estimate
+from lmlab.metrics.statistics import Estimate, estimate
 from lmlab.prompting.items import Items
 from lmlab.tasks.predicting import answers
 

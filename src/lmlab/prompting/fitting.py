@@ -40,6 +40,7 @@ def fit_prompts(
     chosen from, the one that leaves the prompt least room counts.
     """
     tokenizer, window = lm.text_tokenizer, lm.writer.model.window
+    before = len(lm.writer.frame.row()["tokens"])
     if window is None:
         return Fitting(0, [len(each) - 1 for each in prompts])
     cut, whole = 0, []
@@ -51,18 +52,19 @@ def fit_prompts(
 
         length, prompt = length_with(shots), template.separator.join(given)
         full = tokenizer.encode_batch([prompt + template.answers(word) for word in item.candidates])
-        seen = min((tokens_seen(length, len(ids), window) for ids in full), default=min(length, window))
+        seen = min((tokens_seen(length, len(ids), window, before=before) for ids in full), default=min(length, window))
         cut += seen < length
         whole.append(shots if seen >= length else max(0, bisect_right(range(shots), seen, key=length_with) - 1))
     return Fitting(cut, whole)
 
 
-def tokens_seen(length: int, full: int, window: int) -> int:
+def tokens_seen(length: int, full: int, window: int, *, before: int = 1) -> int:
     """Tokens of a prompt of `length` that are read before what follows it, in a text of `full` tokens.
 
-    The boundary stands before the text, so that token i is read at place i + 1.
+    `before` tokens stand before the text: the boundary, or nothing. So token i is read at place i + before.
     """
-    for each in windows(full, window):
-        if each.start + each.first <= length < each.start + each.length:
-            return length if each.start == 0 else length - each.start + 1
+    place = length + before - 1  # of the last token that is read before what follows
+    for each in windows(full + before - 1, window):
+        if each.start + each.first <= place < each.start + each.length:
+            return place - each.start + 1 - (before if each.start == 0 else 0)
     return length

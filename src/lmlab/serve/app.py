@@ -12,6 +12,8 @@ from fastapi import FastAPI
 
 from lmlab.serve.errors import add_errors
 from lmlab.serve.guard import Guard, Message, Rules
+from lmlab.serve.routes.chat import PATH as CHAT_PATH
+from lmlab.serve.routes.chat import chat
 from lmlab.serve.routes.completions import PATH, completions
 from lmlab.serve.routes.embeddings import embeddings
 from lmlab.serve.routes.models import models
@@ -49,17 +51,23 @@ def make_api(runs: Runs) -> FastAPI:
         lifespan=lifespan,
     )
     add_errors(app)
-    for make in (completions, embeddings, models, roles, tokens, status):
+    for make in (completions, chat, embeddings, models, roles, tokens, status):
         app.include_router(make(runs))
     return app
 
 
 def refuse_when_full(runs: Runs, scope: Message) -> None:
     """A 429 for completions where no run has a place left: nothing is read, checked or put into tokens for it."""
-    if scope["path"] == PATH:
+    if scope["path"] in (PATH, CHAT_PATH):
         writers = [served for served in tuple(runs.served.values()) if served.writing is not None]
         if writers and all(served.engine.is_full for served in writers):
             raise too_many("the server", runs.limits.queue)
+
+
+def cut_runs(runs: Runs) -> None:
+    """Cut off all texts at the next step."""
+    for served in tuple(runs.served.values()):
+        served.engine.cut()
 
 
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:

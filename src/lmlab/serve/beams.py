@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
@@ -11,6 +12,7 @@ from lmlab.decoding.search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.serve.choices import Choice
 from lmlab.serve.continuations import Piece
+from lmlab.serve.errors import NotANumberError
 from lmlab.serve.planning import Plan, PromptText
 from lmlab.serve.reading import Prefixes, piece_of, score_prompt
 
@@ -32,6 +34,8 @@ def search(plan: Plan, pause: Callable[[], None]) -> tuple[list[dict[str, Any]],
             length_penalty=plan.length_penalty,
             watch=lambda _: pause(),
         )
+        if not found or not all(math.isfinite(each.log_probability) for each in found):
+            raise NotANumberError(plan.served.name)
         read += len(prompt.ids)
         for hypothesis in found[: plan.n]:
             written += len(hypothesis.tokens)
@@ -48,8 +52,9 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
         top = max(plan.logprobs or 0, plan.prompt_top or 0)
         nothing, unknown = Prefixes(piece_of(plan.writer.model), room=0), plan.writer.tokenizer.unknown
         scored = _finish(score_prompt(plan.writer.model, every, top, nothing, unknown), pause)
-        if plan.has_boundary(prompt):
-            scored = _finish(score_prompt(plan.writer.model, framed[:1] * 2, top, nothing, unknown), pause) + scored
+        if (opening := plan.opening(prompt)) is not None:
+            first = [opening, framed[0]]
+            scored = _finish(score_prompt(plan.writer.model, first, top, nothing, unknown), pause) + scored
         choice.take(Piece(prompt=scored[: len(prompt.ids)]))
     stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
     for number, token in enumerate(found.written):

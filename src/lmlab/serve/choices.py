@@ -119,7 +119,7 @@ class Choice:
     def whole(self, index: int) -> dict[str, Any]:
         """The choice of an answer that is given at once; tokens from a stop string on are left out."""
         fields = self._fields
-        if self.finish == "stop" and self.ids[-1:] != [self.plan.writer.end]:
+        if self.finish == "stop" and not any(map(self.plan.writer.is_end, self.ids[-1:])):
             count = sum(offset < len(self.text) for offset in fields["text_offset"])
             kept = max(count, len(self.prompt.ids) if self.plan.echo else 0)
             fields = {name: values[:kept] for name, values in fields.items()}

@@ -89,6 +89,16 @@ def fewest_rows(model: PredictsNext, *, most: int) -> int:
     return FEWEST
 
 
+def room_in_use(model: PredictsNext | None, lengths: Sequence[int], *, rows: int) -> float:
+    """How much of the room for states is in use, from 0 to 1, by texts of which so many tokens were read.
+
+    Of a model with a window they are tokens, of rows times window. Where there is none, states do not grow: of rows.
+    """
+    window = None if model is None else model.window
+    used = len(lengths) if window is None else sum(min(length, window) for length in lengths) / window
+    return used / rows
+
+
 def _probe(model: PredictsNext, length: int) -> State:
     tokens = torch.arange(length, device=model.device)[None] % model.vocabulary
     return model.step(tokens, model.start(1))[1]

@@ -34,7 +34,7 @@ class Continuation:
     """A prompt to continue. `tell` is called in the engine's thread, and must not block."""
 
     prompt: Sequence[int]
-    """As the model reads it: with the boundary before it."""
+    """As the model reads it: with the boundary before it, if it reads one."""
     tokens: int
     sampling: Sampling
     decoder: Decoder
@@ -42,13 +42,15 @@ class Continuation:
     number: int = 0
     """Which of the texts with this seed it is."""
     boundary: int | None = None
+    ends: frozenset[int] = frozenset()
+    """Further tokens at which the text ends: of a chat, that which ends a message."""
     stop: Sequence[str] = ()
     top: int | None = None
     """How many of the most probable tokens are told with each token; None where not even its own surprisal is."""
     prompt_top: int | None = None
     """The same for the tokens of the prompt."""
-    scores_first: bool = False
-    """Whether the first token of the prompt is the user's own boundary, and is scored, as if after another one."""
+    opening: int | None = None
+    """The token after which the first token of the prompt is scored, where nothing was put before the prompt."""
     unknown: int | None = None
     """The token that stands for words which can be read but not predicted."""
     arrived: float = field(default_factory=time.monotonic)
@@ -92,6 +94,6 @@ class Continuation:
 
 
 def _ended(text: Continuation, token: int) -> Ended:
-    if token == text.boundary:
+    if token == text.boundary or token in text.ends:
         return "boundary"
     return "length" if text.written >= text.tokens else ""

@@ -20,24 +20,17 @@ from torch import Tensor
 from lmlab.decoding.sampling import draw_each
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.serve.company import Company, fewest_rows
+from lmlab.serve.company import Company, fewest_rows, room_in_use
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.figures import Figures
+from lmlab.serve.errors import ClosedError, NotANumberError, OverloadedError, internal_error, log_error
+from lmlab.serve.metrics import Metrics
 from lmlab.serve.post import Post, patience_for
-from lmlab.serve.reading import Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
+from lmlab.serve.reading import PREFIX_BYTES, Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
 
 READ = 256
 """Tokens of prompts that are read between two steps of those that are being written."""
 
 T = TypeVar("T")
-
-
-class OverloadedError(Exception):
-    """The queue is full."""
-
-
-class ClosedError(Exception):
-    """The engine takes nothing more."""
 
 
 class Engine:
@@ -47,17 +40,19 @@ class Engine:
         self,
         model: object,
         *,
+        name: str = "the model",
         rows: int = 32,
         queue: int = 1024,
+        prefix_bytes: int = PREFIX_BYTES,
         writer: PredictsNext | None = None,
         threads: int | None = None,
     ) -> None:
-        self.model, self.writer = model, writer
+        self.model, self.writer, self.name = model, writer, name
         self.rows, self.queue = rows, queue
         self.threads = threads
         """Of the computation; as many as PyTorch has by itself where it is None."""
-        self.figures, self.post = Figures(), Post()
-        self.prefixes = Prefixes(1 if writer is None else piece_of(writer))
+        self.metrics, self.post = Metrics(name), Post()
+        self.prefixes = Prefixes(1 if writer is None else piece_of(writer), room=prefix_bytes, metrics=self.metrics)
         self._inbox: deque[Continuation] = deque()
         self._jobs: deque[tuple[Callable[[Callable[[], None]], Any], Future[Any]]] = deque()
         self._reading: deque[tuple[Continuation, Generator[int, None, Read | None]]] = deque()
@@ -72,6 +67,12 @@ class Engine:
         self.ready = threading.Event()
         self.failed: BaseException | None = None
         self._broken: Exception | None = None  # what a step raised while a job let the texts go on
+        self.metrics.watch(
+            num_requests_running=lambda: len(self._running),
+            num_requests_waiting=lambda: len(self._inbox),
+            kv_cache_usage_perc=lambda: room_in_use(writer, [len(text.held) - 1 for text in self._running], rows=rows),
+            prefix_cache_bytes=lambda: self.prefixes.bytes,
+        )
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
@@ -89,7 +90,6 @@ class Engine:
             if self._taken - kept + len(texts) > self.queue:
                 raise OverloadedError
             self._inbox.extend(texts)
-            self.figures.waiting = len(self._inbox)
             self._wake.notify()
 
     @property
@@ -140,7 +140,6 @@ class Engine:
         """Give the places of those that were cancelled while they waited to others."""
         gone = [text for text in self._inbox if text.cancelled]
         self._inbox = deque(text for text in self._inbox if not text.cancelled)
-        self.figures.waiting = len(self._inbox)
         for text in gone:
             self._finish(text, "cancelled")
 
@@ -159,14 +158,18 @@ class Engine:
         """Take nothing more; what is not finished `within` so many seconds is cut off."""
         self.stop()
         self._thread.join(within)
-        with self._wake:
-            self._cutting = True
-            self._wake.notify()
+        self.cut()
         self._thread.join(10.0)
+
+    def cut(self) -> None:
+        """Cut off what is not finished, at the next step."""
+        with self._wake:
+            self._closing = self._cutting = True
+            self._wake.notify()
 
     def _check_open(self) -> None:
         if self.failed is not None:
-            raise ClosedError(f"the engine has failed: {_words(self.failed)}")
+            raise ClosedError(internal_error(self.failed).message)
         if self._closing:
             raise ClosedError(self._why)
 
@@ -187,7 +190,7 @@ class Engine:
         except BaseException as error:
             self.failed = error
             self.ready.set()
-            raise
+            log_error(error, f"the engine of {self.name} has ended")
         finally:
             self._closing = True
             self._cut("error" if self.failed else "cancelled")
@@ -225,7 +228,7 @@ class Engine:
             except Exception as error:
                 self._broken = error
         if self._broken is not None:
-            raise ClosedError(f"the engine has failed: {_words(self._broken)}")
+            raise ClosedError(internal_error(self._broken).message)
 
     def _turn(self) -> None:
         """One step: let cancelled texts leave, read some of the prompts, write one token of each text."""
@@ -243,7 +246,6 @@ class Engine:
             self._running += [text for text, _ in self._joining]
             self._tokens += [text.held[-1] for text, _ in self._joining]
             self._joining = []
-        self.figures.running = len(self._running)
         if self._running:
             self._step()
         self.post.deliver(after=patience_for(len(self._running)))
@@ -255,10 +257,9 @@ class Engine:
                 if not self._inbox:
                     return
                 text = self._inbox.popleft()
-                self.figures.waiting = len(self._inbox)
             text.began = time.monotonic()
-            self.figures.queue_time.add(text.began - text.arrived)
-            self.figures.prompt_tokens += len(text.prompt)
+            self.metrics.queue_time.observe(text.began - text.arrived)
+            self.metrics.prompt_tokens.inc(len(text.prompt))
             self._reading.append((text, self._begin(text)))
 
     def _begin(self, text: Continuation) -> Generator[int, None, Read | None]:
@@ -267,8 +268,8 @@ class Engine:
         if text.prompt_top is not None:
             asked = text.prompt_top, self.prefixes, text.unknown
             scored = yield from score_prompt(self.writer, text.prompt, *asked)
-            if text.scores_first:
-                scored = (yield from score_prompt(self.writer, [text.prompt[0]] * 2, *asked)) + scored
+            if text.opening is not None:
+                scored = (yield from score_prompt(self.writer, [text.opening, text.prompt[0]], *asked)) + scored
             text.tell(Piece(prompt=scored))
         if text.tokens == 0:
             return None
@@ -298,7 +299,7 @@ class Engine:
                 if self._reading and self._reading[0][0] is text:
                     self._reading.popleft()
                 if not text.finish:
-                    self._finish(text, "error", _words(error))
+                    self._fail(text, error)
 
     def _go_on(self, text: Continuation, state: State) -> None:
         """Let a text join the others, unless it has ended or its window is full."""
@@ -333,18 +334,26 @@ class Engine:
         self._leave(gone)
 
     def _write(self, texts: Sequence[Continuation], logits: Tensor) -> None:
-        """Choose the next token of each text by its scores [B, V], and tell it."""
+        """Choose the next token of each text by its scores [B, V], and tell it; broken scores end a text."""
+        numbers = logits.amax(-1).isfinite()  # NaN where one of them is
+        if not numbers.all():
+            for row in (~numbers).nonzero().flatten().tolist():
+                self._fail(texts[row], NotANumberError(self.name))
+            texts, logits = [text for text in texts if not text.finish], logits[numbers]
+            if not texts:
+                return
         chosen = draw_each(logits, [text.sampler for text in texts])
         now = time.monotonic()
         for number, (text, token) in enumerate(zip(texts, chosen, strict=True)):
-            asked = text.top is not None
-            scored = surprisals(logits[number : number + 1], [token], text.top or 0)[0] if asked else None
+            row = logits[number : number + 1]
+            scored = None if text.top is None else surprisals(row, [token], text.top)[0]
             first = text.written == 0
             text.add(token, scored)
-            self.figures.generated_tokens += 1
-            (self.figures.first_token if first else self.figures.between_tokens).add(
-                now - (text.arrived if first else text.latest)
-            )
+            self.metrics.generation_tokens.inc()
+            if first:
+                self.metrics.first_token.observe(now - text.arrived)
+            else:
+                self.metrics.between_tokens.observe(now - text.latest)
             text.latest = now
             if text.finish:
                 self._count(text)
@@ -358,35 +367,32 @@ class Engine:
         index = self._company.leave(gone)
         self._running = [self._running[number] for number in index]
         self._tokens = [self._tokens[number] for number in index]
-        self.figures.running = len(self._running)
+
+    def _fail(self, text: Continuation, error: Exception) -> None:
+        """End a text by an error of ours."""
+        log_error(error, self.name)
+        self._finish(text, "error", internal_error(error).message)
 
     def _finish(self, text: Continuation, finish: Any, error: str = "") -> None:
         text.end(finish, error)
         self._count(text)
 
     def _count(self, text: Continuation) -> None:
-        self.figures.finished[text.finish] += 1
-        self.figures.whole.add(time.monotonic() - text.arrived)
-        self.figures.prompt_lengths.add(len(text.prompt))
-        self.figures.written_lengths.add(text.written)
+        seconds = time.monotonic() - text.arrived
+        self.metrics.finished(text.finish, seconds=seconds, prompt=len(text.prompt), written=text.written)
 
     def _cut(self, finish: Any) -> None:
         """End all that is not finished."""
         with self._wake:
-            waiting, jobs = list(self._inbox), list(self._jobs)
-            self._inbox.clear()
-            self._jobs.clear()
+            waiting, self._inbox = self._inbox, deque()
+            jobs, self._jobs = self._jobs, deque()
         others = [text for text, _ in (*self._reading, *self._joining)]
+        why = "the server is shutting down" if self.failed is None else internal_error(self.failed).message
         try:
             for text in {*waiting, *others, *self._running}:
                 if not text.finish:
-                    text.end(finish, "the server is shutting down" if self.failed is None else _words(self.failed))
+                    text.end(finish, why)
         finally:
             self.post.deliver()
             for _, future in jobs:
                 future.cancel()
-
-
-def _words(error: BaseException) -> str:
-    """What an error says; its name, where it says nothing."""
-    return str(error) or type(error).__name__

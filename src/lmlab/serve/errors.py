@@ -1,8 +1,15 @@
-"""Errors as the OpenAI client expects them: an object with a message, a type, the parameter and a code."""
+"""Errors as the OpenAI client expects them: an object with a message, a type, the parameter and a code.
+
+An error of the client is an `APIError`, raised where its request is checked. Every other exception is an error of ours:
+status 500, and a traceback in the log.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import logging
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
@@ -10,9 +17,31 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from lmlab.names import printable
+
+LOGGER = logging.getLogger("lmlab.serve")
+
 
 class GoneError(Exception):
     """The client has hung up."""
+
+
+class OverloadedError(Exception):
+    """The queue is full."""
+
+
+class ClosedError(Exception):
+    """The engine takes nothing more."""
+
+
+class NotANumberError(ArithmeticError):
+    """A model gives NaN or infinity, as one does whose weights are broken: an error of ours."""
+
+    def __init__(self, name: str, what: str = "scores") -> None:
+        super().__init__(
+            f"the {what} of {name} are not numbers (NaN or infinite): its weights are broken; serve an earlier "
+            "checkpoint, or train it again"
+        )
 
 
 class APIError(Exception):
@@ -56,16 +85,38 @@ def say(location: tuple[Any, ...], message: str, kind: str) -> tuple[str, str | 
     return (f"{where}: {message}" if where else message), field
 
 
-def add_errors(app: FastAPI, *, tell: Callable[[Exception], None] = lambda error: None) -> None:
-    """Let an application answer every error by the object that clients expect; `tell` hears of our own mistakes."""
+@contextmanager
+def checking(param: str | None = None) -> Iterator[None]:
+    """Around a check of what a client gave: a `ValueError` in it is an error of the client, about the field `param`.
+
+    Nothing is computed with a model inside it, for an error of that is ours.
+    """
+    try:
+        yield
+    except ValueError as error:
+        raise APIError(f"{param}: {error}" if param else str(error), param=param) from None
+
+
+def log_error(error: BaseException, where: str) -> None:
+    """Write an error of ours to the log, with its traceback; control characters in it are escaped."""
+    told = traceback.format_exception(error)
+    if error.__traceback__ is None:  # it was found, not raised
+        told = ["Traceback (most recent call last):\n", *traceback.format_stack()[:-1], *told]
+    LOGGER.error("%s", printable(f"{where}: {''.join(told)}".rstrip()))
+
+
+def internal_error(error: BaseException) -> APIError:
+    """What a client is told of an error of ours: its name, for its message may tell of the machine."""
+    told = str(error) if isinstance(error, NotANumberError) else f"unexpected {type(error).__name__} in the server"
+    return APIError(f"{told}; the server's log has the traceback", status=500)
+
+
+def add_errors(app: FastAPI) -> None:
+    """Let an application answer every error by the object that clients expect."""
 
     @app.exception_handler(APIError)
     async def ours(request: Request, error: APIError) -> Response:
         return JSONResponse(error.body(), error.status, headers=error.headers)
-
-    @app.exception_handler(ValueError)
-    async def mendable(request: Request, error: ValueError) -> Response:
-        return JSONResponse(error_body(str(error), status=400), 400)
 
     @app.exception_handler(GoneError)
     async def gone(request: Request, error: GoneError) -> Response:
@@ -87,6 +138,27 @@ def add_errors(app: FastAPI, *, tell: Callable[[Exception], None] = lambda error
 
     @app.exception_handler(Exception)
     async def unknown(request: Request, error: Exception) -> Response:
-        tell(error)
-        message = f"unexpected {type(error).__name__}; the terminal has the traceback"
-        return JSONResponse(error_body(message, status=500), 500)
+        return JSONResponse(internal_error(error).body(), 500)  # the guard logs it
+
+
+def add_library_errors(app: FastAPI) -> None:
+    """Let an application answer a `ValueError` of the library's own checks by 400, for routes that check nothing first.
+
+    lmlab raises it about what a user gave. One that PyTorch, json or another package raises is an error of ours.
+    """
+
+    @app.exception_handler(ValueError)
+    async def refused(request: Request, error: ValueError) -> Response:
+        if not raised_by_lmlab(error):
+            log_error(error, f"{request.method} {request.url.path[:200]}")
+            return JSONResponse(internal_error(error).body(), 500)
+        return JSONResponse(error_body(str(error), status=400), 400)
+
+
+def raised_by_lmlab(error: BaseException) -> bool:
+    """Whether the statement that raised an error is in this package."""
+    place = error.__traceback__
+    while place is not None and place.tb_next is not None:
+        place = place.tb_next
+    name = place.tb_frame.f_globals.get("__name__", "") if place is not None else ""
+    return str(name).split(".")[0] == "lmlab"

@@ -1,4 +1,4 @@
-"""What stands before every route: who may ask, from where, how much, and how slowly.
+"""The guard in front of every route: it checks host, origin, token and size of a request before the route runs.
 
 A browser can be made to send requests to this machine by any page it shows (CSRF), even under another name for it (DNS
 rebinding), so Host and Origin are checked as well as the token. Nothing is read of a body that is too large.
@@ -7,32 +7,36 @@ rebinding), so Host and Origin are checked as well as the token. Nothing is read
 from __future__ import annotations
 
 import asyncio
-import base64
-import binascii
-import hmac
 import ipaddress
 import json
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import urlsplit
 
-from lmlab.serve.errors import APIError
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+
+from lmlab.serve.access_token import has_cookie, make_cookie, same_token, split_query, token_of
+from lmlab.serve.errors import APIError, GoneError, internal_error, log_error
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
+Headers = dict[bytes, bytes]
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]", "::1")
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 OPEN = ("/health",)
 """The routes that need no token."""
+SINGLE = (b"host", b"authorization", b"content-length", b"transfer-encoding", b"origin", b"cookie")
+"""Headers that may be given once."""
 HEADERS = (
     (b"content-security-policy", b"default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cross-origin-opener-policy", b"same-origin"),
     (b"cache-control", b"no-store"),
 )
 
@@ -41,9 +45,12 @@ HEADERS = (
 class Rules:
     """What the guard lets pass."""
 
-    hosts: frozenset[str] = frozenset(LOOPBACK)
-    """Names under which the server may be asked, without the port."""
+    hosts: frozenset[str] = frozenset()
+    """Names under which the server may be requested, beside those of `LOOPBACK`, without the port."""
     token: str | None = field(default=None, repr=False)
+    """What every request but those for `OPEN` must bring; None where nothing is needed."""
+    pages: frozenset[str] = frozenset(("/",))
+    """Paths of pages: a link on another site may open them, and with `?token=` they sign a browser in."""
     body: int = 2**20
     """Bytes of a body, at most."""
     patience: float = 10.0
@@ -58,6 +65,23 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
+def allowed_hosts(names: Iterable[str]) -> frozenset[str]:
+    """The names of this machine and further ones, as Host headers have them: IPv6 in brackets, no port."""
+    found = {*LOOPBACK}
+    for name in names:
+        bare = name.strip().lower().removeprefix("[").removesuffix("]")
+        if ":" in bare:
+            try:
+                ipaddress.IPv6Address(bare)
+            except ValueError:
+                raise ValueError(f"--allow-host {name}: give the name alone, without http:// or a port") from None
+            bare = f"[{bare}]"
+        if not bare or "/" in bare or "*" in bare.removeprefix("*."):
+            raise ValueError(f"--allow-host {name}: give a name such as lab.example.org or *.example.org")
+        found.add(bare)
+    return frozenset(found)
+
+
 class Guard:
     """An ASGI application around another one."""
 
@@ -65,6 +89,9 @@ class Guard:
         self.app, self.rules = app, rules
         self.admit = admit
         """Raises an `APIError` for what is refused by its head alone, before anything of the body is read."""
+        self._hosts = TrustedHostMiddleware(
+            _mark_host, allowed_hosts=sorted(allowed_hosts(rules.hosts)), www_redirect=False
+        )
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -72,68 +99,61 @@ class Guard:
         if scope["type"] != "http":  # there are no web sockets here
             await receive()
             return await send({"type": "websocket.close", "code": 1008})
-        began = False
-
-        async def answer(message: Message) -> None:
-            nonlocal began
-            if message["type"] == "http.response.start":
-                began = True
-                given = {name for name, _ in message.get("headers", ())}
-                extra = [pair for pair in HEADERS if pair[0] not in given]
-                message = {**message, "headers": [*message.get("headers", ()), *extra]}
-            await send(message)
-
+        answer = _Answer(send, whole=scope["method"] != "HEAD")
+        headers: Headers = {}
         try:
-            self._check(scope)
-            await self.app(scope, await self._read(scope, receive), answer)
+            headers = _read_headers(scope)
+            await self._check(scope, headers)
+            if (cookie := self._sign_in(scope, headers)) is not None:
+                return await _redirect(scope, cookie, answer)
+            body = await self._read(scope, receive)
+            if scope["method"] == "HEAD":  # the same as GET, without the content
+                scope, body = {**scope, "method": "GET"}, answer.until_begun(body)
+            await self.app(scope, body, answer)
         except APIError as error:
-            if not began:
-                await _refuse(error, answer)
-                if error.status == 413:
-                    await _drain(receive)
+            await self._refuse(error, scope, headers, answer)
+            if error.status == 413:
+                await _drain(receive)
+        except GoneError:
+            pass
+        except Exception as error:
+            log_error(error, f"{scope['method']} {scope['path'][:200]}")
+            await self._refuse(internal_error(error), scope, headers, answer)
 
-    def _check(self, scope: Message) -> None:
-        headers: dict[bytes, bytes] = {}
-        for name, value in scope["headers"]:
-            if name in headers and name in (b"host", b"authorization", b"content-length", b"origin"):
-                raise APIError(f"the header {name.decode()} is given twice")
-            headers[name] = value
-        self._check_host(headers)
+    async def _check(self, scope: Message, headers: Headers) -> None:
+        if b"content-length" in headers and b"transfer-encoding" in headers:  # servers disagree where it ends
+            raise APIError(
+                "Content-Length and Transfer-Encoding are both given; send one of them", headers={"Connection": "close"}
+            )
+        if not scope["path"].startswith("/"):
+            raise APIError("the path must begin with /; absolute URLs are for proxies", headers={"Connection": "close"})
+        await self._check_host(headers)
+        self._check_origin(scope, headers)
         self._check_token(scope, headers)
-        self._check_origin(headers)
         if scope["method"] in ("POST", "PUT", "PATCH"):
             self._check_body(headers)
         self.admit(scope)
 
-    def _check_host(self, headers: dict[bytes, bytes]) -> None:
-        host = _name_of(headers.get(b"host", b"").decode("latin-1"))
-        if _bare(host) not in {_bare(name) for name in self.rules.hosts}:
+    async def _check_host(self, headers: Headers) -> None:
+        host = headers.get(b"host", b"")
+        request: Message = {"type": "http", "headers": [(b"host", host)]}
+        await self._hosts(request, _no_receive, _no_send)
+        if "known_host" not in request:
             raise APIError(
-                f"the host {host[:80]!r} is not this server's name; to allow it, start with --allow-host NAME",
+                f"the host {host.decode('latin-1')[:80]!r} is not this server's name; to allow it, start with "
+                "--allow-host NAME",
                 status=403,
                 code="host_not_allowed",
             )
 
-    def _check_token(self, scope: Message, headers: dict[bytes, bytes]) -> None:
-        if self.rules.token is None or scope["path"] in OPEN:
-            return
-        given = token_of(headers.get(b"authorization", b""))
-        if not hmac.compare_digest(given, self.rules.token.encode()):
-            raise APIError(
-                "the token is missing or wrong: send the header  Authorization: Bearer TOKEN",
-                status=401,
-                code="invalid_api_key",
-                headers={"WWW-Authenticate": 'Basic realm="lmlab", charset="UTF-8"'},
-            )
-
-    def _check_origin(self, headers: dict[bytes, bytes]) -> None:
-        site = headers.get(b"sec-fetch-site", b"none")
-        if site == b"cross-site" and b"origin" not in headers:
-            raise APIError("requests from another site are not answered", status=403, code="origin_not_allowed")
+    def _check_origin(self, scope: Message, headers: Headers) -> None:
+        """Refuse what a page of another site requests, but for a link that opens a page of ours."""
         if b"origin" not in headers:
-            return
-        origin = headers[b"origin"].decode("latin-1")
-        host = headers.get(b"host", b"").decode("latin-1")
+            site = headers.get(b"sec-fetch-site", b"none")
+            if site in (b"none", b"same-origin") or self._opens_page(scope, headers):
+                return
+            raise APIError("requests from another site are not answered", status=403, code="origin_not_allowed")
+        origin, host = headers[b"origin"].decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
         try:
             parts = urlsplit(origin)
             same = parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower()
@@ -146,7 +166,44 @@ class Guard:
                 code="origin_not_allowed",
             )
 
-    def _check_body(self, headers: dict[bytes, bytes]) -> None:
+    def _opens_page(self, scope: Message, headers: Headers) -> bool:
+        """Whether a browser opens a page of ours in a tab of its own, as Fetch Metadata says."""
+        return (
+            self._is_page(scope)
+            and headers.get(b"sec-fetch-mode") == b"navigate"
+            and headers.get(b"sec-fetch-dest") == b"document"
+        )
+
+    def _is_page(self, scope: Message) -> bool:
+        return scope["method"] in ("GET", "HEAD") and scope["path"] in self.rules.pages
+
+    def _check_token(self, scope: Message, headers: Headers) -> None:
+        token = self.rules.token
+        if token is None or scope["path"] in OPEN or has_cookie(headers, token):
+            return
+        given = token_of(headers.get(b"authorization", b""))
+        if self._is_page(scope) and not given:
+            given = (split_query(scope["query_string"])[0] or "").encode()
+        if same_token(given, token):
+            return
+        how = 'Basic realm="lmlab", charset="UTF-8"' if self._is_page(scope) else 'Bearer realm="lmlab"'
+        raise APIError(
+            "the token is missing or wrong: send the header  Authorization: Bearer TOKEN, or open the page with the "
+            "link that was printed in the terminal",
+            status=401,
+            code="invalid_api_key",
+            headers={"WWW-Authenticate": how},
+        )
+
+    def _sign_in(self, scope: Message, headers: Headers) -> str | None:
+        """The cookie for a browser that opens a page with `?token=`; None for every other request."""
+        token = self.rules.token
+        if token is None or not self._is_page(scope) or b"token=" not in scope["query_string"]:
+            return None
+        given = split_query(scope["query_string"])[0] or ""
+        return make_cookie(headers, token) if same_token(given.encode(), token) else None
+
+    def _check_body(self, headers: Headers) -> None:
         kind = headers.get(b"content-type", b"").split(b";")[0].strip().lower()
         length = headers.get(b"content-length", b"0")
         if length.isdigit() and int(length[:20]) > self.rules.body:
@@ -164,6 +221,8 @@ class Guard:
             async with asyncio.timeout(self.rules.patience):
                 while message is None or message.get("more_body", False):
                     message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise GoneError
                     parts.append(message.get("body", b""))
                     size += len(parts[-1])
                     if size > self.rules.body:
@@ -189,13 +248,80 @@ class Guard:
             headers={"Connection": "close"},
         )
 
+    async def _refuse(self, error: APIError, scope: Message, headers: Headers, answer: _Answer) -> None:
+        """Send an error, unless an answer has begun: as a sentence for who opens a page, as JSON otherwise."""
+        if answer.begun:
+            return
+        content, kind = json.dumps(error.body()).encode(), b"application/json"
+        if self._is_page(scope) and b"text/html" in headers.get(b"accept", b""):
+            content, kind = f"{error.message}\n".encode(), b"text/plain; charset=utf-8"
+        given = [(b"content-type", kind), (b"content-length", str(len(content)).encode())]
+        given += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
+        await answer({"type": "http.response.start", "status": error.status, "headers": given})
+        await answer({"type": "http.response.body", "body": content})
 
-async def _refuse(error: APIError, send: Send) -> None:
-    content = json.dumps(error.body()).encode()
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    headers += [(name.lower().encode(), value.encode()) for name, value in error.headers.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": headers})
-    await send({"type": "http.response.body", "body": content})
+
+class _Answer:
+    """A `send` that adds our headers, leaves the content out where it is not `whole`, and knows whether it began."""
+
+    def __init__(self, send: Send, *, whole: bool) -> None:
+        self.send, self.whole = send, whole
+        self.begun = False
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.begun = True
+            given = {name for name, _ in message.get("headers", ())}
+            extra = [pair for pair in HEADERS if pair[0] not in given]
+            await self.send({**message, "headers": [*message.get("headers", ()), *extra]})
+            if not self.whole:
+                await self.send({"type": "http.response.body", "body": b""})
+        elif self.whole:
+            await self.send(message)
+        else:
+            await asyncio.sleep(0)  # a stream that never waits is cancelled all the same
+
+    def until_begun(self, receive: Receive) -> Receive:
+        """A `receive` that reports a disconnect once the answer has begun, so that no stream is computed for HEAD."""
+
+        async def listen() -> Message:
+            return {"type": "http.disconnect"} if self.begun else await receive()
+
+        return listen
+
+
+def _read_headers(scope: Message) -> Headers:
+    headers: Headers = {}
+    for name, value in scope["headers"]:
+        if name in headers and name in SINGLE:
+            raise APIError(f"the header {name.decode()} is given twice")
+        headers[name] = value
+    return headers
+
+
+async def _redirect(scope: Message, cookie: str, answer: _Answer) -> None:
+    """Send a browser to the same page without the token in its address, with the cookie."""
+    rest = split_query(scope["query_string"])[1]
+    given = [
+        (b"location", (scope["path"] + (f"?{rest}" if rest else "")).encode("latin-1")),
+        (b"set-cookie", cookie.encode()),
+        (b"content-length", b"0"),
+    ]
+    await answer({"type": "http.response.start", "status": 303, "headers": given})
+    await answer({"type": "http.response.body", "body": b""})
+
+
+async def _mark_host(scope: Any, receive: Any, send: Any) -> None:
+    """What Starlette's check of the Host header calls for a name that is allowed."""
+    scope["known_host"] = True
+
+
+async def _no_receive() -> Message:
+    return {"type": "http.disconnect"}
+
+
+async def _no_send(message: Message) -> None:
+    """Starlette's own answer to another name says nothing of --allow-host, so ours is sent."""
 
 
 async def _drain(receive: Receive) -> None:
@@ -206,29 +332,3 @@ async def _drain(receive: Receive) -> None:
                 pass
     except TimeoutError:
         pass
-
-
-def _name_of(host: str) -> str:
-    """The name in a Host header, without the port."""
-    host = host.strip().lower()
-    if host.startswith("["):
-        return host[: host.find("]") + 1]
-    return host.rsplit(":", 1)[0] if host.count(":") == 1 else host
-
-
-def _bare(host: str) -> str:
-    """An address of IPv6 without its brackets."""
-    return host[1:-1] if host.startswith("[") and host.endswith("]") else host
-
-
-def token_of(header: bytes) -> bytes:
-    """The token of an Authorization header: Bearer, or the password of Basic, for which browsers ask by themselves."""
-    kind, _, rest = header.partition(b" ")
-    if kind.lower() == b"bearer":
-        return rest.strip()
-    if kind.lower() == b"basic":
-        try:
-            return base64.b64decode(rest.strip(), validate=True).partition(b":")[2]
-        except (binascii.Error, ValueError):
-            return b""
-    return b""

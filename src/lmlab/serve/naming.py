@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 
-from lmlab.decoding.streaming import CONTEXT, REPLACEMENT
+from lmlab.decoding.streaming import CONTEXT, REPLACEMENT, split_unfinished
 from lmlab.tokenizers import Tokenizer
 
 
@@ -48,8 +48,9 @@ class Offsets:
     def __init__(self, tokenizer: Tokenizer, *, start: int = 0, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._ids = list(prompt)[-CONTEXT:]
-        self._text = tokenizer.decode(self._ids) if self._ids else ""
-        self._start = start - len(self._text)
+        whole, unfinished = split_unfinished(tokenizer, self._ids)
+        self._text = whole + unfinished
+        self._start = start - len(whole)
 
     def add(self, token: int) -> int:
         """The place of the next token; the same for all that are bytes of one character."""

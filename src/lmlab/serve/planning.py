@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lmlab.decoding.sampling import Sampling
+from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
 from lmlab.decoding.writing import Writer
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.errors import APIError
-from lmlab.serve.requests import Completion, Prompt
+from lmlab.serve.errors import APIError, checking
+from lmlab.serve.requests import ChatCompletion, Completion, Prompt
 from lmlab.serve.served import Served
+from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
+from lmlab.tokenizers.chat_template import ChatTemplateError
 
 MOST_TOLD = 2**20
 """Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
@@ -19,7 +22,11 @@ MOST_TOLD = 2**20
 
 @dataclass(frozen=True, kw_only=True)
 class PromptText:
-    """A prompt as it was given back: its tokens and its text."""
+    """A prompt as it was given back: its tokens and its text.
+
+    Where tokens end in the middle of a character, the text does not have it: the text that continues them begins with
+    it.
+    """
 
     ids: list[int]
     text: str
@@ -45,13 +52,22 @@ class Plan:
     return_ids: bool
 
     def framed(self, prompt: PromptText) -> list[int]:
-        """A prompt as the model reads it: after the boundary, unless it begins with that itself."""
-        row: list[int] = self.writer.frame.row(a=prompt.ids)["tokens"]
-        return prompt.ids if self.has_boundary(prompt) else row
+        """A prompt as the model reads it: in its frame, unless it begins with the boundary itself."""
+        return prompt.ids if self._stands_alone(prompt) else prompt_tokens(self.writer.frame, prompt.ids)
 
-    def has_boundary(self, prompt: PromptText) -> bool:
-        """Whether the boundary is the first token of the prompt, as evaluation harnesses give it."""
-        return bool(prompt.ids) and self.writer.frame.row()["tokens"] == prompt.ids[:1]
+    def _stands_alone(self, prompt: PromptText) -> bool:
+        """Whether nothing is put before a prompt: the model reads no boundary, or the prompt has it already."""
+        return bool(prompt.ids) and self.writer.frame.row()["tokens"] in ([], prompt.ids[:1])
+
+    @property
+    def scores_prompts(self) -> bool:
+        """Whether the tokens of prompts are scored: they are told, or a beam search tells those after them."""
+        return self.prompt_top is not None or (self.beams is not None and self.logprobs is not None)
+
+    def opening(self, prompt: PromptText) -> int | None:
+        """The token after which the first token of a prompt is scored, where nothing is put before the prompt."""
+        alone = self.scores_prompts and self._stands_alone(prompt)
+        return opening_token(self.writer.frame) if alone else None
 
     @property
     def warnings(self) -> list[str]:
@@ -59,8 +75,9 @@ class Plan:
         window = self.writer.model.window
         if window is None or not self.tokens:  # a prompt that is only scored is read as a whole, in windows
             return []
+        before = " with the boundary" if puts_boundary(self.writer.frame) else ""
         return [
-            f"prompt {number}: {len(framed)} tokens with the boundary; only the last {window} were read"
+            f"prompt {number}: {len(framed)} tokens{before}; only the last {window} were read"
             for number, framed in enumerate(map(self.framed, self.prompts))
             if len(framed) > window
         ]
@@ -87,10 +104,11 @@ class Plan:
                         tell=lambda piece, number=number: tell(number, piece),  # type: ignore[misc]
                         number=sample,
                         boundary=self.writer.end,
+                        ends=self.writer.ends,
                         stop=self.stop,
                         top=0 if self.logprobs is None and self.best_of > self.n else self.logprobs,
                         prompt_top=self.prompt_top if sample == 0 else None,
-                        scores_first=self.has_boundary(prompt),
+                        opening=self.opening(prompt),
                         unknown=self.writer.tokenizer.unknown,
                     )
                 )
@@ -99,7 +117,7 @@ class Plan:
 
 def plan(body: Completion, served: Served) -> Plan:
     """The plan for a request; an `APIError` says which field cannot be met."""
-    limits, writer = served.limits, served.writer()
+    limits, writer = served.limits, _writer(body, served)
     if body.suffix and not limits.lenient:
         raise APIError(
             f"suffix: {served.name} writes from left to right and cannot see what comes after; leave it out, or fill "
@@ -125,7 +143,7 @@ def plan(body: Completion, served: Served) -> Plan:
     if body.use_beam_search and (body.stream or tokens == 0):
         raise APIError("use_beam_search: give max_tokens, and do not stream", param="use_beam_search")
     _check_told(body, prompts, tokens=tokens, best_of=best_of)
-    return Plan(
+    found = Plan(
         served=served,
         writer=writer,
         prompts=prompts,
@@ -141,6 +159,50 @@ def plan(body: Completion, served: Served) -> Plan:
         length_penalty=body.length_penalty or 0.0,
         return_ids=bool(body.return_token_ids),
     )
+    if found.scores_prompts or any(not prompt.ids for prompt in prompts):
+        _check_opening(writer)
+    return found
+
+
+def _writer(body: Completion, served: Served) -> Writer:
+    """The role that continues texts, with the boundary or without it if the request says so."""
+    writer = served.writer()
+    if body.boundary is None:
+        return writer
+    try:
+        frame = (with_boundary if body.boundary else without_boundary)(writer.frame)
+    except ValueError as error:
+        raise APIError(f"boundary: {error}", param="boundary") from None
+    return replace(writer, frame=frame)
+
+
+def _check_opening(writer: Writer) -> None:
+    """Refuse an empty prompt, or to score the first token of one, where no token begins a text."""
+    try:
+        opening_token(writer.frame)
+    except ValueError as error:
+        raise APIError(f"prompt: {error}", param="prompt") from None
+
+
+def plan_chat(body: ChatCompletion, served: Served) -> Plan:
+    """The same for a request for the next message of a conversation: its rendered text is the prompt."""
+    chat = served.chat_writer()
+    try:
+        ids = chat.encode([message.plain() for message in body.messages])
+    except ChatTemplateError as error:
+        raise APIError(f"messages: {error}", param="messages") from None
+    except ValueError as error:
+        raise APIError(f"messages: {error}", param="messages", code="context_length_exceeded") from None
+    limits = served.limits
+    most = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
+    if most is not None and most > limits.tokens:
+        raise APIError(f"max_tokens = {most}: this server writes at most {limits.tokens}", param="max_tokens")
+    same = {name: getattr(body, name) for name in Completion.model_fields if name in ChatCompletion.model_fields}
+    told = {"logprobs": (body.top_logprobs or 0) if body.logprobs else None}
+    length = chat.room(ids, limits.tokens if most is None else most)
+    completion = Completion.model_construct(**{**same, **told, "prompt": ids, "max_tokens": length})
+    planned = plan(completion, served)
+    return replace(planned, writer=chat.writer, stop=[*planned.stop, *chat.end_of_turn.strings])
 
 
 def _check_told(body: Completion, prompts: Sequence[PromptText], *, tokens: int, best_of: int) -> None:
@@ -171,11 +233,12 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
     found = []
     for each in several:
         if isinstance(each, str):
-            ids = [] if each == served.boundary_name else encode(each, served, param)
+            empty = each == served.boundary_name and served.lm.text_tokenizer.split_special_tokens
+            ids = [] if empty else encode(each, served, param)
             found.append(PromptText(ids=ids, text=each))
         else:
             ids = served.take(each, param)
-            found.append(PromptText(ids=ids, text=decode(ids, served, param)))
+            found.append(PromptText(ids=ids, text=decode_whole(ids, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(
                 f"{param}: {len(found[-1].ids)} tokens; this server reads at most {served.limits.prompt}",
@@ -187,18 +250,20 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
 
 def encode(text: str, served: Served, param: str) -> list[int]:
     """The tokens of a text; a 400 that names the field where it has none."""
-    try:
+    with checking(param):
         return served.lm.text_tokenizer.encode(text)
-    except ValueError as error:
-        raise APIError(f"{param}: {error}", param=param) from None
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:
     """The text of tokens; a 400 that names the field where one of them has none."""
-    try:
+    with checking(param):
         return served.lm.text_tokenizer.decode(ids)
-    except ValueError as error:
-        raise APIError(f"{param}: {error}", param=param) from None
+
+
+def decode_whole(ids: Sequence[int], served: Served, param: str) -> str:
+    """The same without a character in whose middle the tokens end."""
+    text = decode(ids, served, param)
+    return split_unfinished(served.lm.text_tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:

@@ -16,9 +16,15 @@ from torch import Tensor
 from lmlab.decoding.scoring import SEGMENT, windows
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import map_state, reorder_state
+from lmlab.serve.errors import NotANumberError
+from lmlab.serve.metrics import Metrics
 
 PIECE = 64
 """Tokens of a prompt that a model with a window reads at once, so that others need not wait for long."""
+
+
+PREFIX_BYTES = 2**28
+"""Of the prefix cache of a run, unless another size is given."""
 
 
 def piece_of(model: PredictsNext) -> int:
@@ -41,21 +47,27 @@ class Read(NamedTuple):
 
 
 class Prefixes:
-    """What was read lately, up to the end of each piece; the oldest is forgotten."""
+    """The prefix cache: what was read lately, up to the end of each piece; the oldest is forgotten."""
 
-    def __init__(self, piece: int, *, room: int = 2**28) -> None:
+    def __init__(self, piece: int, *, room: int = PREFIX_BYTES, metrics: Metrics | None = None) -> None:
         self.piece, self.room = piece, room  # tokens, bytes
-        self.hits = 0
+        self.bytes = 0  # in use
+        self._metrics = metrics
         self._known: OrderedDict[bytes, tuple[Read, int]] = OrderedDict()
-        self._bytes = 0
 
     def find(self, tokens: Sequence[int]) -> tuple[int, Read | None]:
         """The longest known beginning that ends with a piece: how many tokens, and what was read of them."""
+        end, read = self._find(tokens) if self.room else (0, None)
+        if self._metrics is not None and self.room:
+            self._metrics.prefix_cache_queries.inc(len(tokens))
+            self._metrics.prefix_cache_hits.inc(end)
+        return end, read
+
+    def _find(self, tokens: Sequence[int]) -> tuple[int, Read | None]:
         every = array("q", tokens).tobytes()
         for end in dict.fromkeys((len(tokens), *range(len(tokens) // self.piece * self.piece, 0, -self.piece))):
             if (found := self._known.get(every[: 8 * end])) is not None:
                 self._known.move_to_end(every[: 8 * end])
-                self.hits += 1
                 return end, _copy(found[0])
         return 0, None
 
@@ -69,9 +81,9 @@ class Prefixes:
         if size > self.room // 4:
             return
         self._known[key] = copy, size
-        self._bytes += size
-        while self._bytes > self.room:
-            self._bytes -= self._known.popitem(last=False)[1][1]
+        self.bytes += size
+        while self.bytes > self.room:
+            self.bytes -= self._known.popitem(last=False)[1][1]
 
 
 def read_prompt(model: PredictsNext, tokens: Sequence[int], prefixes: Prefixes) -> Generator[int, None, Read]:
@@ -135,6 +147,8 @@ def score_prompt(
 def surprisals(logits: Tensor, targets: Sequence[int], top: int) -> list[Scored]:
     """The surprisal of each target by the scores [N, V], and of the `top` most probable tokens."""
     nats = -logits.double().log_softmax(-1)
+    if nats.isnan().any():
+        raise NotANumberError("the model")
     own = nats.gather(1, torch.tensor(targets, device=logits.device)[:, None]).squeeze(1).tolist()
     best, ids = nats.topk(min(top, nats.shape[1]), largest=False)
     pairs = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]

@@ -70,7 +70,8 @@ class Completion(Request):
     length_penalty: Number | None = Field(0.0, ge=-10, le=10, description="of a beam search")
     prompt_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="tell how probable the prompt was")
     return_token_ids: bool | None = Field(False, description="tell the ids of prompt and text")
-    add_special_tokens: bool | None = Field(True, description="accepted: a text is always read after the boundary")
+    boundary: bool | None = Field(None, description="put the boundary before the prompt; by default as the run does")
+    add_special_tokens: bool | None = Field(True, description="accepted, and without effect: see boundary")
 
 
 class LenientCompletion(Completion):
@@ -79,6 +80,68 @@ class LenientCompletion(Completion):
     model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
     best_of: StrictInt | None = Field(None, ge=0, le=MOST_TEXTS)
+
+
+class Part(BaseModel):
+    """A part of a message's content."""
+
+    type: StrictStr
+    text: StrictStr | None = None
+
+
+def _only_text(content: str | list[Part]) -> str | list[Part]:
+    for part in content if isinstance(content, list) else ():
+        if part.type != "text" or part.text is None:
+            raise ValueError(f"a part of the type {part.type[:40]!r}: only texts are read, with their text")
+    return content
+
+
+Parts = Annotated[list[Part], Field(min_length=1, max_length=MOST_TEXTS, fail_fast=True)]
+
+
+class Message(Request):
+    """A message of a conversation; what developers say is the system's message."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[StrictStr | Parts, AfterValidator(_only_text)]
+    name: StrictStr | None = Field(None, max_length=200)
+
+    def plain(self) -> dict[str, str]:
+        """The message as chat templates read it."""
+        parts = [self.content] if isinstance(self.content, str) else [part.text or "" for part in self.content]
+        role = "system" if self.role == "developer" else self.role
+        return {"role": role, "content": "".join(parts), **({} if self.name is None else {"name": self.name})}
+
+
+class ChatCompletion(Request):
+    """POST /v1/chat/completions."""
+
+    model: Name = None
+    messages: Annotated[list[Message], Field(min_length=1, max_length=1024, fail_fast=True)]
+    max_tokens: StrictInt | None = Field(None, ge=1, le=2**20, description="tokens to write, at most")
+    max_completion_tokens: StrictInt | None = Field(None, ge=1, le=2**20, description="the same, OpenAI's newer name")
+    temperature: Number | None = Field(1.0, ge=0, le=2, description="0 takes the best token")
+    top_p: Number | None = Field(1.0, ge=0, le=1, description="nucleus: the smallest set of tokens with this mass")
+    n: StrictInt | None = Field(1, ge=1, le=MOST_TEXTS, description="answers")
+    logprobs: bool | None = Field(False, description="tell the log-probability of each token")
+    top_logprobs: StrictInt | None = Field(None, ge=0, le=20, description="alternatives told with each token")
+    stop: Stop = Field(None, description="strings before which a text ends")
+    stream: bool | None = Field(False, description="server-sent events, token by token")
+    stream_options: StreamOptions | None = None
+    seed: StrictInt | None = Field(None, ge=-(2**63), lt=2**63, description="the same seed, the same text")
+    presence_penalty: Number | None = Field(0.0, ge=-2, le=2)
+    frequency_penalty: Number | None = Field(0.0, ge=-2, le=2)
+    logit_bias: dict[str, Annotated[Number, Field(ge=-100, le=100)]] | None = Field(None, max_length=1024)
+    user: StrictStr | None = Field(None, max_length=1000, description="accepted, and without effect")
+    top_k: StrictInt | None = Field(None, ge=-1, le=2**31, description="draw from the k best; 0 or -1: from all")
+    min_p: Number | None = Field(None, ge=0, le=1, description="least share of the best token's probability")
+    repetition_penalty: Number | None = Field(1.0, gt=0, le=10)
+
+
+class LenientChatCompletion(ChatCompletion):
+    """The same with unknown fields passed over."""
+
+    model_config = ConfigDict(extra="ignore", protected_namespaces=())
 
 
 class Embeddings(Request):
@@ -136,7 +199,7 @@ class Tokenize(Request):
 
     model: Name = None
     prompt: StrictStr = Field(description="the text; the name of the boundary stands for the boundary")
-    add_special_tokens: bool = Field(False, description="put the boundary before it")
+    add_special_tokens: bool = Field(False, description="put before it what the model reads before a text")
 
 
 class Detokenize(Request):

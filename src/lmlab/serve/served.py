@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from lmlab.decoding.chatting import ChatWriter
 from lmlab.decoding.writing import Writer
 from lmlab.language_model import LanguageModel
 from lmlab.models import name_of
@@ -16,6 +17,8 @@ from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError
 from lmlab.serve.naming import TokenNames
 from lmlab.serve.numbers import HiddenNumbers
+from lmlab.serve.reading import PREFIX_BYTES
+from lmlab.tokenizers.boundary import opening_token
 from lmlab.tokenizers.spellings import NEW_WORDS
 
 
@@ -31,6 +34,8 @@ class Limits:
     """Tokens of one prompt."""
     texts: int = 128
     """Texts of one request: prompts times best_of."""
+    prefix_bytes: int = PREFIX_BYTES
+    """Memory for the beginnings of prompts that were read before, of each run."""
     lenient: bool = False
     """Unknown models, fields and odd values are passed over, as conformance tests need it."""
 
@@ -50,6 +55,7 @@ class Served:
     @cached_property
     def abilities(self) -> list[str]:
         found = [name for name, each in ABILITIES.items() if ability(self.lm.model, each.kind) is not None]
+        found += ["chat"] if self.lm.chat_template is not None else []
         return found + (["task"] if self.lm.own_predictor is not None else [])
 
     @cached_property
@@ -94,6 +100,14 @@ class Served:
         tokenizer = self.lm.text_tokenizer
         return str(tokenizer.engine.id_to_token(tokenizer.boundary))
 
+    @cached_property
+    def opening(self) -> int:
+        """The token with which texts begin: the boundary, or another that an imported model has for it."""
+        try:
+            return self.lm.text_tokenizer.boundary if self.writing is None else opening_token(self.writing.frame)
+        except ValueError:  # an imported model whose tokenizer names none
+            return self.lm.text_tokenizer.boundary
+
     @property
     def fingerprint(self) -> str:
         """What the same seed gives the same text for: the version and the tokenizer."""
@@ -110,6 +124,17 @@ class Served:
                 code="unsupported",
             )
         return self.writing
+
+    def chat_writer(self) -> ChatWriter:
+        """The role that answers messages; an error that names the route for texts, where there is no template."""
+        if self.lm.chat_template is None:
+            raise APIError(
+                f"{self.name} has no chat template, so it answers no messages: send it a text to /v1/completions",
+                param="model",
+                code="unsupported",
+            )
+        self.writer()
+        return self.lm.chat_writer
 
     def card(self) -> dict[str, Any]:
         """What /v1/models says of it."""
@@ -128,7 +153,15 @@ def serve_run(name: str, lm: LanguageModel, *, limits: Limits, threads: int | No
     """A run with an engine of its own, which has begun to get ready."""
     writer = _writer_of(lm)
     model = None if writer is None else writer.model
-    engine = Engine(lm.model, writer=model, rows=limits.rows, queue=limits.queue, threads=threads)
+    engine = Engine(
+        lm.model,
+        name=name,
+        writer=model,
+        rows=limits.rows,
+        queue=limits.queue,
+        prefix_bytes=limits.prefix_bytes,
+        threads=threads,
+    )
     return Served(name=name, lm=lm, engine=engine, limits=limits, writing=writer)
 
 

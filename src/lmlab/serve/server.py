@@ -10,8 +10,8 @@ from typing import Any
 
 import uvicorn
 
-from lmlab.serve.app import close_runs
-from lmlab.serve.connections import make_config
+from lmlab.serve.app import close_runs, cut_runs
+from lmlab.serve.connections import QuietServer, make_config
 from lmlab.serve.guard import Guard
 from lmlab.serve.served import Runs
 
@@ -24,7 +24,7 @@ SWITCH = 0.0005
 interpreter busy, and every message would wait for its turn."""
 
 
-class Server(uvicorn.Server):
+class Server(QuietServer):
     """A server that lets texts in the writing finish, for a while, when it is told to stop."""
 
     def __init__(self, config: uvicorn.Config, runs: Runs, *, drain: float) -> None:
@@ -46,7 +46,11 @@ class Server(uvicorn.Server):
     async def shutdown(self, sockets: Any = None) -> None:
         for server in self.servers:
             server.close()
-        await asyncio.to_thread(close_runs, self.runs, within=self.drain)
+        closing = asyncio.ensure_future(asyncio.to_thread(close_runs, self.runs, within=self.drain))
+        while not closing.done():
+            await asyncio.wait((closing,), timeout=0.1)
+            if self.hurried:  # a second Ctrl-C: nothing is waited for
+                cut_runs(self.runs)
         await super().shutdown(sockets)
         gc.unfreeze()
 

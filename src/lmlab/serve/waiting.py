@@ -9,8 +9,7 @@ from typing import Any, TypeVar
 
 from fastapi import Request
 
-from lmlab.serve.engine import ClosedError, OverloadedError
-from lmlab.serve.errors import APIError, GoneError
+from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
 from lmlab.serve.served import Served
 
 T = TypeVar("T")
@@ -56,7 +55,7 @@ async def _gone(request: Request) -> None:
 
 
 async def call(served: Served, request: Request, function: Callable[[Callable[[], None]], T]) -> T:
-    """Do something with a run's model in its own thread; what its input does not allow is a 400."""
+    """Do something with a run's model in its own thread. What the client gave is checked before."""
     stopped = False
 
     def guarded(pause: Callable[[], None]) -> T:
@@ -72,8 +71,6 @@ async def call(served: Served, request: Request, function: Callable[[Callable[[]
         future = served.engine.call(guarded)
     try:
         return await unless_gone(request, _await(asyncio.wrap_future(future)))
-    except ValueError as error:
-        raise APIError(str(error)) from None
     finally:
         stopped = True
         future.cancel()

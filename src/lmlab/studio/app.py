@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import traceback
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ from starlette.responses import FileResponse, Response
 from starlette.staticfiles import StaticFiles
 from starlette.types import Receive, Scope, Send
 
-from lmlab.serve.errors import add_errors
-from lmlab.serve.guard import LOOPBACK, Guard, Rules, is_loopback
+from lmlab.serve.errors import add_errors, add_library_errors
+from lmlab.serve.guard import Guard, Rules
 from lmlab.studio import (
     attention,
     bias,
@@ -41,8 +40,10 @@ from lmlab.studio import (
     why,
     writing,
 )
+from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import Workers
 from lmlab.studio.works import Works
 
 if TYPE_CHECKING:
@@ -60,66 +61,81 @@ PAGE = (
 
 
 def make_studio(
-    shelf: Shelf, works: Works, ready: Sets, *, token: str | None = None, talk: Path | None = None
+    shelf: Shelf,
+    works: Works,
+    ready: Sets,
+    held_out: HeldOutReader,
+    *,
+    talk: Path | None = None,
 ) -> APIRouter:
-    """All routes of the studio, to be mounted on an application; `token` is what starting and stopping needs."""
+    """All routes of the studio, to be mounted on an application."""
     router = APIRouter(prefix=API)
-    inside = (attention, cells, why, senses, probes, neighbours, mix, errors)
+    inside = (attention, why, probes, neighbours, mix, errors)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
         router.include_router(view.make_router(shelf))
+    for view in (cells, senses):
+        router.include_router(view.make_router(shelf, held_out))
     router.include_router(sets.make_router(ready))
     for view in (pairs, bias):
         router.include_router(view.make_router(shelf, ready))
     router.include_router(lecture.make_router(shelf, talk))
-    router.include_router(training.make_router(works, token=token))
+    router.include_router(training.make_router(works))
     return router
 
 
 def make_app(
     folder: str | Path,
     *,
-    token: str,
+    token: str | None,
     host: str = "127.0.0.1",
     names: Sequence[str] = (),
     talk: Path | None = None,
     texts: Sequence[Path] = (),
     data: Sequence[Path] = (),
+    allowed: Sequence[Path] = (),
     works: Works | None = None,
+    workers: Workers | None = None,
 ) -> Guard:
     """The studio of the runs in a folder, behind the guard.
 
-    The `token` lets its holder start training on one of the `texts`; off this machine nothing goes without it. `names`
-    are further ones under which it may be asked, `talk` is the file of a lecture, `data` are ready sets. Who gives
-    `works` can close them however the server ends.
+    Every request needs the `token`, unless it is None: who has it reads all runs, and trains new ones on the `texts`.
+    `names` are further host names of the studio, `talk` is the file of a lecture, `data` are ready sets. Held-out text
+    is read from the folder, the texts, the sets and what is `allowed` besides. Who gives `works` and `workers` can
+    close them however the server ends.
     """
-    shelf, guarded = Shelf(folder), not is_loopback(host)
+    shelf = Shelf(folder)
     works = works or Works(shelf.folder, texts)
-    seen, api = threading.Event(), Later(shelf)
+    workers = workers or Workers()
+    seen, api = threading.Event(), Later(shelf, workers)
+    held_out = HeldOutReader(shelf, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         threading.Thread(target=_warm_up, args=(seen, api), daemon=True).start()
         yield
+        workers.close()
         await asyncio.to_thread(api.close)
         await asyncio.to_thread(works.close)
 
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.include_router(make_studio(shelf, works, Sets(shelf.folder, data), token=None if guarded else token, talk=talk))
+    app.state.workers = workers
+    ready = Sets(shelf.folder, data)
+    app.include_router(make_studio(shelf, works, ready, held_out, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
-    add_errors(app, tell=traceback.print_exception)
+    add_errors(app)
+    add_library_errors(app)
 
     @app.get("/")
-    def page() -> Response:
+    async def page() -> Response:
         seen.set()
         return FileResponse(STATIC / "index.html", headers={"content-security-policy": PAGE})
 
     @app.get("/health")
-    def health() -> Any:
+    async def health() -> Any:  # needs no thread, so it never waits for one
         return {"status": "ok"}
 
     app.mount("/", api)
-    hosts = frozenset((*LOOPBACK, host.lower(), *(name.lower() for name in names)))
-    return Guard(app, Rules(hosts=hosts, token=token if guarded else None))
+    return Guard(app, Rules(hosts=frozenset((host, *names)), token=token))
 
 
 def _warm_up(seen: threading.Event, api: Later) -> None:
@@ -134,8 +150,8 @@ def _warm_up(seen: threading.Event, api: Later) -> None:
 class Later:
     """The API of `lmlab serve` over a shelf, which is made when it is first asked: what it needs is slow to import."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf, self._lock = shelf, threading.Lock()
+    def __init__(self, shelf: Shelf, workers: Workers) -> None:
+        self.shelf, self.workers, self._lock = shelf, workers, threading.Lock()
         self._app: FastAPI | None = None
         self._runs: Runs | None = None
 
@@ -150,7 +166,7 @@ class Later:
                 from lmlab.serve.served import Limits
                 from lmlab.studio.serving import ShelvedRuns
 
-                self._runs = ShelvedRuns(shelf=self.shelf, limits=Limits())
+                self._runs = ShelvedRuns(shelf=self.shelf, workers=self.workers, limits=Limits())
                 self._app = make_api(self._runs)
             return self._app
 

@@ -14,6 +14,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.analysis.attention import Attention
@@ -77,7 +78,7 @@ class Passes:
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router, passes = APIRouter(), Passes(shelf)
+    router, passes = APIRouter(route_class=HeavyRoute), Passes(shelf)
 
     @router.post("/attention")
     def attention(asked: Asked) -> Response:

@@ -13,6 +13,7 @@ from lmlab.studio.answers import RunNames, Text, answer
 from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 MOST = 4000
 """Sentences that one run is asked about."""
@@ -45,7 +46,7 @@ class Translations(Config):
 
 
 def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     def each(runs: list[str], look: Any) -> Response:
         found = []

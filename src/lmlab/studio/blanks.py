@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 MOST = 12
 """Blanks of one text."""
@@ -27,7 +28,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/blanks")
     def fill(asked: Asked) -> Response:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from fastapi import APIRouter
@@ -11,14 +10,14 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
+from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.analysis.cells import Read
 
-LETTERS = 12_000
-"""Of a run's held-out text that is searched."""
 Span = tuple[Annotated[int, Field(ge=0)], Annotated[int, Field(ge=0)]]
 
 
@@ -65,8 +64,8 @@ PATTERN_WITHIN = 10.0
 """Seconds that a regular expression may take."""
 
 
-def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/cells")
     def one_cell(asked: One) -> Response:
@@ -99,10 +98,9 @@ def make_router(shelf: Shelf) -> APIRouter:
         named = asked.property != "pattern"
         wanted = find_property(asked.property) if named else matches(asked.pattern, within=PATTERN_WITHIN)
         name = asked.property if named else asked.pattern
-        text = asked.text or held_out_text(shelf.find(asked.run))
-        with shelf.using(asked.run) as model:
-            pass
-        found = search_cells(model, text, wanted, name=name)  # it takes seconds, and others may use the model meanwhile
+        text = asked.text or held_out.text(asked.run)
+        model = shelf.open(asked.run)  # it takes seconds, and others may use the model meanwhile
+        found = search_cells(model, text, wanted, name=name)
         return answer({"cells": found.found, "shown": show(found)})
 
     return router
@@ -112,14 +110,6 @@ def _parts(find: Any, model: Any) -> list[Any]:
     from torch import nn
 
     return list(find(model)) if isinstance(model, nn.Module) else []
-
-
-def held_out_text(path: Path) -> str:
-    """The beginning of the text that a run did not learn from."""
-    from lmlab.run import held_out
-
-    found = [each for each in held_out(path) if isinstance(each, str)]
-    return "\n".join(found)[:LETTERS]
 
 
 def fire_in(read: Read, spans: list[Span], *, top: int) -> list[Firing]:

@@ -18,13 +18,16 @@ from starlette.responses import Response, StreamingResponse
 
 from lmlab.analysis.view import plain
 from lmlab.studio.answers import answer
-from lmlab.studio.shelf import Shelf, open_inside, parse_lines
+from lmlab.studio.run_files import is_number, open_inside, parse_lines
+from lmlab.studio.shelf import Shelf
 from lmlab.units import read_speed, training_seconds
 
 EVERY = 1.0
 """Seconds between two looks."""
 MOST = 1500
 """Points of one curve; of a longer one every other, every third … is sent."""
+MOST_READ = 2**26
+"""Bytes of a file of metrics that one look reads."""
 Names = Annotated[list[str], Query(max_length=24)]
 
 
@@ -44,7 +47,7 @@ class Tail:
                     self.place = 0
                 self.inode = stat.st_ino
                 file.seek(self.place)
-                raw = file.read()
+                raw = file.read(MOST_READ)
         except OSError:
             return [], False
         whole = raw[: raw.rfind(b"\n") + 1]
@@ -54,28 +57,33 @@ class Tail:
 
 def to_point(line: dict[str, Any]) -> dict[str, Any] | None:
     """What a line of metrics says of the curve: bits per byte where they are known, else the loss; None if nothing."""
-    train, valid = line.get("bits_per_byte"), line.get("valid_bits_per_byte")
+
+    def number(value: Any) -> Any:
+        return value if is_number(value) else None
+
+    train, valid = number(line.get("bits_per_byte")), number(line.get("valid_bits_per_byte"))
     unit = "bits per byte"
     if train is None and valid is None:
-        train, valid, unit = line.get("loss"), line.get("valid_loss"), "nats per prediction"
+        train, valid, unit = number(line.get("loss")), number(line.get("valid_loss")), "nats per prediction"
     if train is None and valid is None:
         return None
-    cost = line.get("cost") if isinstance(line.get("cost"), dict) else {}
-    counted = (read_speed(line) or ("tokens", 0.0))[0]
+    told = line.get("cost")
+    cost = {name: value for name, value in told.items() if is_number(value)} if isinstance(told, dict) else {}
+    counted = (read_speed({"cost": cost}) or ("tokens", 0.0))[0]
     try:
-        seconds: float | None = training_seconds(line)
-    except (KeyError, TypeError):
+        seconds: float | None = training_seconds({**line, "cost": cost})
+    except (KeyError, TypeError, ArithmeticError):
         seconds = None
     return {
-        "step": line.get("step"),
+        "step": number(line.get("step")),
         "train": train,
         "valid": valid,
         "unit": unit,
-        "tokens": line.get(counted),
+        "tokens": number(line.get(counted)),
         "counted": counted,
         "seconds": seconds,
-        "flops": line.get("flops"),
-        "joules": (cost or {}).get("training_joules", (cost or {}).get("joules")),
+        "flops": number(line.get("flops")),
+        "joules": cost.get("training_joules", cost.get("joules")),
     }
 
 

@@ -10,6 +10,7 @@ from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 MOST = 20
 """Texts that are tried at once: each is tried in four ways."""
@@ -26,7 +27,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/errors")
     def errors(asked: Asked) -> Response:

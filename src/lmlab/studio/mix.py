@@ -9,6 +9,7 @@ from lmlab.config import Config
 from lmlab.studio.answers import RunNames, answer
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 
 class Asked(Config):
@@ -18,14 +19,14 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/mix")
     def mix(asked: Asked) -> Response:
         from lmlab.analysis.task_layers import TaskLayers, describe_mix
         from lmlab.checkpoint import read_mix
 
-        found = [describe_mix(name, *read_mix(shelf.find(name), name=name)) for name in asked.runs]
+        found = [describe_mix(name, *read_mix(shelf.find_checked(name), name=name)) for name in asked.runs]
         return answer({"mixes": found, "shown": show(TaskLayers(found))})
 
     return router

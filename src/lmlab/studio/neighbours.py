@@ -12,6 +12,7 @@ from lmlab.config import Config
 from lmlab.studio.answers import RunNames, answer
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 
 class Asked(Config):
@@ -23,7 +24,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/neighbours")
     def neighbours(asked: Asked) -> Response:

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.decoding.writing import Writer
@@ -30,7 +31,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/next")
     def next_words(asked: Asked) -> Response:
@@ -45,10 +46,11 @@ def expect(writer: Writer, asked: Asked) -> dict[str, Any]:
 
     from lmlab.decoding.generate import Reader
     from lmlab.decoding.sampling import Sampler, Sampling
+    from lmlab.tokenizers.boundary import prompt_tokens
 
     tokenizer = writer.tokenizer
     ids = tokenizer.encode(asked.text)
-    row = torch.tensor([writer.frame.row(a=ids)["tokens"]], device=writer.model.device)
+    row = torch.tensor([prompt_tokens(writer.frame, ids)], device=writer.model.device)
     with torch.inference_mode():
         logits = Reader(writer.model, batch=1).read(row)
         shape = Sampler(Sampling(temperature=asked.temperature, top_p=asked.top_p)).shape

@@ -15,6 +15,7 @@ from lmlab.studio.answers import RunNames, Text, answer
 from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.data.reading.minimal_pairs import Pair, PairSet
@@ -36,7 +37,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/pairs")
     def judge_pairs(asked: Asked) -> Response:

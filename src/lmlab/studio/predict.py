@@ -10,7 +10,9 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
-from lmlab.studio.shelf import Shelf, read
+from lmlab.studio.run_files import read
+from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 
 class Asked(Config):
@@ -23,7 +25,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:

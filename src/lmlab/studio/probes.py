@@ -12,6 +12,7 @@ from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.analysis.probing_sets import Item
@@ -30,7 +31,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/probes")
     def probes(asked: Asked) -> Response:

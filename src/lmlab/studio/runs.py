@@ -9,7 +9,8 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from lmlab.studio.answers import answer
-from lmlab.studio.shelf import Shelf, describe, open_inside, read
+from lmlab.studio.run_files import open_inside, read
+from lmlab.studio.shelf import Shelf
 
 LONGEST_CARD = 60_000
 """Characters of a model card that are shown."""
@@ -25,7 +26,7 @@ def make_router(shelf: Shelf) -> APIRouter:
     @router.get("/run")
     def one_run(run: Annotated[str, Query(max_length=500)]) -> Response:
         path = shelf.find(run)
-        return answer({**describe(run, path), "card": _card(path), "settings": _settings(path)})
+        return answer({**shelf.describe(run, path), "card": _card(path), "settings": _settings(path)})
 
     return router
 

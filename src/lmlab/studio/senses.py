@@ -10,9 +10,10 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer
-from lmlab.studio.cells import held_out_text
+from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.data.reading.senses import Occurrence
@@ -31,8 +32,8 @@ class Asked(Config):
     projection: Literal["pca", "tsne"] = "pca"
 
 
-def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/senses")
     def senses(asked: Asked) -> Response:
@@ -40,7 +41,7 @@ def make_router(shelf: Shelf) -> APIRouter:
 
         found = []
         for name in asked.runs:
-            text = asked.lines if asked.lines.strip() else held_out_text(shelf.find(name))
+            text = asked.lines if asked.lines.strip() else held_out.text(name)
             given = parse_lines(text, asked.word)
             with shelf.using(name) as model:
                 read = read_senses_of(model, asked.word, given, layer=asked.layer, projection=asked.projection)

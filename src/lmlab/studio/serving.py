@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from lmlab.serve.errors import APIError
 from lmlab.serve.served import Runs, Served, serve_run
-from lmlab.studio.shelf import Shelf, describe, read
+from lmlab.studio.run_files import read
+from lmlab.studio.shelf import WEIGHTS, Shelf
+from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
@@ -27,6 +29,7 @@ class ShelvedRuns(Runs):
     """All runs on a shelf that have weights, by where they lie; `served` are those that have an engine by now."""
 
     shelf: Shelf
+    workers: Workers = field(default_factory=Workers)
     served: dict[str, Served] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -43,7 +46,7 @@ class ShelvedRuns(Runs):
             raise APIError(
                 f"{told}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
             )
-        model = self.shelf.open(name, known[name])
+        model = self.shelf.open(name)
         with self.lock:
             held = self.served.get(name)
             if held is None or held.lm is not model or held.engine.failed is not None:
@@ -55,7 +58,21 @@ class ShelvedRuns(Runs):
             return held
 
     async def open(self, name: str | None) -> Served:
-        return await asyncio.to_thread(self.find, name)
+        """The same for a route; what has to be loaded waits for its turn among all heavy requests."""
+        ready = await asyncio.to_thread(self._find_ready, name)
+        if ready is not None:
+            return ready
+        never_gone = asyncio.Event().wait()
+        return await self.workers.run(lambda: asyncio.to_thread(self.find, name), gone=never_gone)
+
+    def _find_ready(self, name: str | None) -> Served | None:
+        """The run of that name, where its model and its engine are there already."""
+        known = self._known()
+        name = next(iter(known), None) if name is None else name
+        held = self.served.get(name or "")
+        if held is None or held.name not in known or held.engine.failed is not None:
+            return None
+        return held if held.lm is self.shelf.held(held.name, known[held.name]) else None
 
     def end(self, name: str, model: LanguageModel) -> None:
         """Take nothing more for a model that has left the memory; texts in the writing are finished."""
@@ -66,27 +83,28 @@ class ShelvedRuns(Runs):
                 held.engine.stop(LEFT)
 
     def cards(self) -> list[dict[str, Any]]:
-        return [_card(name, path) for name, path in self._known().items()]
+        cards = (self._card(name, path) for name, path in self._known().items())
+        return [card for card in cards if card["kind"] is not None]  # the others are damaged
 
     def card(self, name: str) -> dict[str, Any]:
         """What is known of a run without loading it."""
         known = self._known()
         if name not in known:
             return self.find(name).card()  # an error that says which there are
-        return _card(name, known[name])
+        return self._card(name, known[name])
 
     def _known(self) -> dict[str, Path]:
-        return {name: path for name, path in self.shelf.paths().items() if (path / "model.safetensors").is_file()}
+        return {name: path for name, path in self.shelf.paths().items() if self.shelf.has_weights(path)}
 
-
-def _card(name: str, path: Path) -> dict[str, Any]:
-    told, config = describe(name, path), read(path / "config.json")
-    return {
-        "id": name,
-        "object": "model",
-        "created": int((path / "model.safetensors").stat().st_mtime),
-        "owned_by": "lmlab",
-        "kind": told["kind"],
-        "abilities": [*told["does"], *["task"] * (told["task"] is not None)],
-        "max_model_len": config.get("model", {}).get("window"),
-    }
+    def _card(self, name: str, path: Path) -> dict[str, Any]:
+        told, settings = self.shelf.describe(name, path), read(path / "config.json").get("model")
+        window = settings.get("window") if isinstance(settings, dict) else None
+        return {
+            "id": name,
+            "object": "model",
+            "created": int((path / WEIGHTS).stat().st_mtime),
+            "owned_by": "lmlab",
+            "kind": told["kind"],
+            "abilities": [*told["does"], *["task"] * (told["task"] is not None)],
+            "max_model_len": window if isinstance(window, int) else None,
+        }

@@ -9,14 +9,21 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastapi import APIRouter
 from starlette.responses import Response
 
 from lmlab.names import suggest
+from lmlab.progress import check_cancelled
 from lmlab.studio.answers import answer
 
+if TYPE_CHECKING:
+    from lmlab.data.reading.unpacking import Readable
+
 FOLDER = "sets"
+MOST_BYTES, MOST_LINES, BLOCK = 64 << 20, 1_000_000, 1 << 20
+"""Of a set, unpacked; BLiMP has 67,000 lines in 40 MB."""
 
 
 class Sets:
@@ -57,9 +64,41 @@ class Sets:
         """The set of that name; what is wrong with it is told without the place where it lies."""
         path = self.find(name)
         try:
+            check_size(path)
             yield path
         except ValueError as error:
             raise ValueError(str(error).replace(f"{path.parent}{os.sep}", "")) from None
+
+
+def check_size(path: Path) -> None:
+    """A ValueError where a set is too large for a view, or holds links, which may lead anywhere, or pipes."""
+    size = lines = 0
+    for file in [path] if path.is_file() else sorted(path.rglob("*")):
+        if file.is_dir() and not file.is_symlink():
+            continue
+        if file.is_symlink() or not file.is_file():
+            raise ValueError(f"{file} is a link or a pipe; put the file itself into the set")
+        for part in _parts(file):
+            while block := part.read(BLOCK):
+                check_cancelled()
+                size, lines = size + len(block), lines + block.count(b"\n")
+                if size > MOST_BYTES or lines > MOST_LINES:
+                    raise ValueError(
+                        f"{path} has more than {MOST_BYTES:,} bytes or {MOST_LINES:,} lines, too many for a view; use "
+                        "a part of it, or lmlab inspect in a terminal"
+                    )
+
+
+def _parts(file: Path) -> Iterator[Readable]:
+    """The content of a file; of a zip file, of each file in it."""
+    from lmlab.data.reading.unpacking import open_unpacked, open_zip
+
+    if file.suffix == ".zip":
+        with open_zip(file) as inner:
+            yield from (part for _, part in inner)
+    else:
+        with open_unpacked(file) as part:
+            yield part
 
 
 def make_router(sets: Sets) -> APIRouter:

@@ -7,21 +7,21 @@ opened.
 
 from __future__ import annotations
 
-import json
 import os
 import platform
-import stat
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from lmlab.models import LINEAGE
 from lmlab.names import suggest
 from lmlab.own_files import LOCK
-from lmlab.serve.errors import APIError
+from lmlab.progress import check_cancelled
+from lmlab.serve.errors import log_error
+from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
@@ -30,13 +30,11 @@ DEEPEST = 5
 """Folders between the studio's and a run's."""
 INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
 """What lies in a run and is none of its own."""
-LARGEST = 2**24
-"""Bytes of a JSON file; what is larger is no table."""
+WEIGHTS = "model.safetensors"
 MOST_OPEN = 12
 """Models that are kept in memory; the one that was not used for longest goes first."""
-
-MOST_VIEWS = 24
-"""Questions about models that are answered, or wait, at once: of the server's 40 threads, others must stay free."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks whether somebody still waits, while another view uses the same model."""
 
 
 class _Opened:
@@ -56,7 +54,6 @@ class Shelf:
         self._opened: OrderedDict[str, _Opened] = OrderedDict()
         self._loading: dict[str, threading.Lock] = {}
         self._lock = threading.Lock()
-        self._views = threading.BoundedSemaphore(MOST_VIEWS)
         self.let_go: Callable[[str, LanguageModel], None] = lambda name, model: None
         """Is told of a run and its model that leaves the memory, for others or for newer weights."""
 
@@ -90,50 +87,87 @@ class Shelf:
             raise ValueError(f"there is no run {shown!r} in {self.folder.name}{suggest(name[:200], paths)}")
         return paths[name]
 
+    def find_checked(self, name: str) -> Path:
+        """The same where all files that loading the run reads are regular files in the folder; else a ValueError."""
+        path = self.find(name)
+        try:
+            check_files(path, self.folder)
+        except UnreadableError as error:
+            raise UnreadableError(f"{name}: {error}") from None
+        return path
+
     def about(self) -> list[dict[str, Any]]:
         """What a list of runs shows of each."""
-        return [describe(name, path) for name, path in self.paths().items()]
+        return [self.describe(name, path) for name, path in self.paths().items()]
+
+    def describe(self, name: str, path: Path) -> dict[str, Any]:
+        """A run for a list; of one that is damaged, why it is unreadable."""
+        try:
+            return describe(name, path, weights=self.has_weights(path))
+        except UnreadableError as error:
+            empty = dict.fromkeys(("kind", "year", "paper", "summary", "task", "how", "parameters", "valid"))
+            return {"name": name, **empty, "does": [], "weights": False, "status": "unreadable", "why": str(error)}
+
+    def has_weights(self, path: Path) -> bool:
+        """Whether a run has weights, which lie in the folder."""
+        return is_inside(path / WEIGHTS, self.folder) and (path / WEIGHTS).is_file()
 
     @contextmanager
     def using(self, name: str) -> Iterator[LanguageModel]:
         """The model of a run, for this thread alone; it is read anew where the run was trained further."""
-        if not self._views.acquire(blocking=False):
-            raise APIError(
-                f"{MOST_VIEWS} questions are being answered already; ask again in a moment",
-                status=503,
-                code="overloaded",
-                headers={"Retry-After": "1"},
-            )
+        opened = self._open(name)
+        while not opened.lock.acquire(timeout=LOOK_EVERY):
+            check_cancelled()
         try:
-            opened = self._open(name)
-            with opened.lock:
-                yield opened.model
+            check_cancelled()
+            yield opened.model
         finally:
-            self._views.release()
+            opened.lock.release()
 
-    def open(self, name: str, path: Path | None = None) -> LanguageModel:
-        """The model of a run, for passes that go on beside those of others; `path` is that of `paths`, if known."""
-        return self._open(name, path).model
+    def open(self, name: str) -> LanguageModel:
+        """The model of a run, for passes that go on beside those of others."""
+        return self._open(name).model
 
-    def _open(self, name: str, path: Path | None = None) -> _Opened:
-        path = path or self.find(name)
-        weights = path / "model.safetensors"
-        if not weights.is_file():
+    def held(self, name: str, path: Path) -> LanguageModel | None:
+        """The model of a run where it is in memory and its file has not changed; `path` is that of `paths`."""
+        opened = self._opened.get(name)
+        return opened.model if opened is not None and opened.stamp == _stamp(path) else None
+
+    def _open(self, name: str) -> _Opened:
+        path = self.find_checked(name)
+        if not (path / WEIGHTS).is_file():
             raise ValueError(f"{name} has no weights yet: it is being trained, or was stopped before it saved any")
-        now = weights.stat()
-        stamp = now.st_mtime_ns, now.st_size
+        stamp = _stamp(path)
         with self._lock:
             loading = self._loading.setdefault(name, threading.Lock())
         with loading:  # others may go on with other runs meanwhile
             held = self._opened.get(name)
             if held is None or held.stamp != stamp:
-                from lmlab.language_model import load
-
-                held = _Opened(load(path), stamp)
+                held = _Opened(self._load(path), stamp)
             gone = self._keep(name, held)
         for other, left in gone:
             self.let_go(other, left.model)
         return held
+
+    def _load(self, path: Path) -> LanguageModel:
+        """The model in a run; an error names its files as they lie under the folder."""
+        from lmlab.language_model import load
+
+        try:
+            return load(path)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{self.folder}{os.sep}", "")) from None
+        except (
+            TypeError,
+            AttributeError,
+            LookupError,
+            RuntimeError,
+            ArithmeticError,
+        ) as error:  # what odd files lead to
+            log_error(error, f"loading {path.name}")
+            raise UnreadableError(
+                f"{path.name} cannot be loaded: its files are damaged ({type(error).__name__})"
+            ) from None
 
     def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
         """Keep a model as the one used last; which leave for it."""
@@ -147,36 +181,28 @@ class Shelf:
         return gone
 
 
+def _stamp(path: Path) -> tuple[int, int]:
+    """What tells new weights of a run from old ones."""
+    now = (path / WEIGHTS).stat()
+    return now.st_mtime_ns, now.st_size
+
+
 def _is_run(path: Path) -> bool:
-    return isinstance(read(path / "config.json").get("kind"), str)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """A JSON file that is a table; an empty one where it is none."""
     try:
-        with open_inside(path) as file:
-            found = json.loads(file.read(LARGEST))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return isinstance(read_strictly(path / "config.json").get("kind"), str)
+    except UnreadableError:
+        return any((path / name).is_file() for name in ("recipe.json", "metrics.jsonl", WEIGHTS))
 
 
-def open_inside(path: Path) -> BinaryIO:
-    """A file of a run; an OSError where it is a link, which may lead out of the folder, or a pipe, which may hang."""
-    number = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0))
-    if not stat.S_ISREG(os.fstat(number).st_mode):
-        os.close(number)
-        raise OSError(f"{path} is no regular file")
-    return os.fdopen(number, "rb")
-
-
-def describe(name: str, path: Path) -> dict[str, Any]:
+def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
     """A run for a list: what it is, what can be done with it, how far it is; without reading its weights."""
-    kind = str(read(path / "config.json").get("kind"))
-    system = LINEAGE.get(kind)
-    told = read(path / "task.json")
-    task = told.get("kind")
-    last = _last_line(path)
+    read_strictly(path / "recipe.json")
+    kind, told = read_strictly(path / "config.json").get("kind"), read_strictly(path / "task.json")
+    if not all(isinstance(value, str) for value in (kind, told.get("kind", ""), told.get("how") or "")):
+        raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
+    system, task = LINEAGE.get(str(kind)), told.get("kind")
+    parameters = _last_line(path).get("parameters")
+    total = parameters.get("total") if isinstance(parameters, dict) else None
     return {
         "name": name,
         "kind": kind,
@@ -187,8 +213,8 @@ def describe(name: str, path: Path) -> dict[str, Any]:
         "task": task,
         "how": told.get("how"),
         "status": status(path),
-        "weights": (path / "model.safetensors").is_file(),
-        "parameters": (last.get("parameters") or {}).get("total"),
+        "weights": weights,
+        "parameters": total if is_number(total) else None,
         "valid": _best(path),
     }
 
@@ -198,7 +224,7 @@ def status(path: Path) -> str:
     holder = read(path / LOCK)
     if holder.get("host") == platform.node() and _alive(holder.get("pid")):
         return "training"
-    return "ready" if (path / "model.safetensors").is_file() else "begun"
+    return "ready" if (path / WEIGHTS).is_file() else "begun"
 
 
 def _alive(pid: Any) -> bool:
@@ -215,33 +241,10 @@ def _alive(pid: Any) -> bool:
 
 def _last_line(path: Path) -> dict[str, Any]:
     """The last whole line of the metrics, from the end of the file."""
-    lines = _tail(path / "metrics.jsonl")
+    lines = read_tail(path / "metrics.jsonl")
     return lines[-1] if lines else {}
 
 
 def _best(path: Path) -> float | None:
-    values = [line["valid_bits_per_byte"] for line in _tail(path / "metrics.jsonl") if "valid_bits_per_byte" in line]
-    return min((value for value in values if isinstance(value, (int, float))), default=None)
-
-
-def _tail(path: Path, size: int = 65536) -> list[dict[str, Any]]:
-    try:
-        with open_inside(path) as file:
-            file.seek(0, os.SEEK_END)
-            start = max(0, file.tell() - size)
-            file.seek(start)
-            raw = file.read().split(b"\n")
-    except OSError:
-        return []
-    return list(parse_lines(raw[1 if start else 0 : -1]))
-
-
-def parse_lines(raw: list[bytes]) -> Iterator[dict[str, Any]]:
-    """Lines of JSON that are tables; others are passed over."""
-    for line in raw:
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
+    values: list[Any] = [line.get("valid_bits_per_byte") for line in read_tail(path / "metrics.jsonl")]
+    return min((float(value) for value in values if is_number(value)), default=None)

@@ -11,6 +11,7 @@ from lmlab.bits import bits_per_byte
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer_for_each
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 
 class Asked(Config):
@@ -21,7 +22,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/surprise")
     def surprise(asked: Asked) -> Response:
@@ -35,6 +36,7 @@ def colour(model: Any, text: str) -> dict[str, Any]:
     import math
 
     from lmlab.analysis.surprisal import read_surprisals
+    from lmlab.tokenizers.inspecting import loses_text
 
     found = read_surprisals(model, text)
     (one,) = found.texts
@@ -45,5 +47,5 @@ def colour(model: Any, text: str) -> dict[str, Any]:
         "bits": found.bits,
         "bits_per_byte": bits_per_byte(found.bits * math.log(2), len(text.encode())),
         "pseudo": found.pseudo,
-        "lossy": tokenizer.lossy,
+        "lossy": loses_text(tokenizer, [text]),
     }

@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 
 class Asked(Config):
@@ -26,7 +27,7 @@ class Asked(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/translate")
     def translate(asked: Asked) -> Response:

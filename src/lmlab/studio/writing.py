@@ -11,6 +11,7 @@ from starlette.responses import Response
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, TokenIds, answer
 from lmlab.studio.shelf import Shelf
+from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
     from lmlab.decoding.writing import Writer
@@ -36,7 +37,7 @@ class Cut(Config):
 
 
 def make_router(shelf: Shelf) -> APIRouter:
-    router = APIRouter()
+    router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/search")
     def search(asked: Search) -> Response:
@@ -58,17 +59,19 @@ def make_router(shelf: Shelf) -> APIRouter:
 
 def search_from(writer: Writer, asked: Search, pin: list[int]) -> dict[str, Any]:
     """The tree of a search that begins with the prompt and the tokens of a pin, which are scored too."""
+    import numpy as np
     import torch
 
-    from lmlab.decoding.scoring import score_tokens
+    from lmlab.decoding.scorer import ChainRule
     from lmlab.decoding.search import beam_search
     from lmlab.decoding.tracing import Recorder
+    from lmlab.tokenizers.boundary import prompt_tokens
 
     tokenizer, model = writer.tokenizer, writer.model
     if pin and max(pin) >= model.vocabulary:
         raise ValueError(f"token {max(pin)} is outside the vocabulary of {model.vocabulary}")
     ids = [*tokenizer.encode(asked.text), *pin]
-    frame = writer.frame.row(a=ids)["tokens"]
+    frame = prompt_tokens(writer.frame, ids)
     recorder = Recorder()
     (found,) = beam_search(
         model,
@@ -90,8 +93,7 @@ def search_from(writer: Writer, asked: Search, pin: list[int]) -> dict[str, Any]
     )
     nats: list[float] = []
     if pin:
-        (start,) = writer.frame.row()["tokens"]
-        nats = score_tokens(model, [ids], boundary=int(start))[0].tolist()[-len(pin) :]
+        nats = ChainRule(model, writer.frame).nats([np.array(ids)])[0].tolist()[-len(pin) :]
     forced = [
         {"token": token, "piece": tokenizer.show(token), "log_probability": -each}
         for token, each in zip(pin, nats, strict=True)

@@ -17,8 +17,9 @@ Floats = NDArray[np.float64]
 class Predictions(NamedTuple):
     """A label for each example, and how sure the baseline is of it.
 
-    Labels are as an `Example` has them: the name of a class, a score, the number of a choice, the tags of the words; of
-    a question the text of one answer, empty where it is said to have none.
+    Labels are as an `Example` has them: the name of a class, a score, the number of a choice (of guessing, the
+    probability of each), the tags of the words; of a question the text of one answer, empty where it is said to have
+    none.
     """
 
     labels: list[Any]
@@ -39,6 +40,7 @@ class Baseline(Protocol):
 
 
 BASELINES: dict[str, dict[str, str]] = {
+    "chance": {"choice": "lmlab.tasks.majority:ChanceChoice"},
     "majority": {
         "classification": "lmlab.tasks.majority:MajorityLabel",
         "regression": "lmlab.tasks.majority:MeanScore",

@@ -41,6 +41,11 @@ class Choice(PooledTask):
             label != IGNORE for label in labels
         )
 
+    def scored(self, batch: Batch) -> int:
+        """One for each choice; of vectors that were computed before, as many for each item as any has."""
+        choices = batch.labels["choices"]
+        return int(choices.sum() if self.config.trains_model else len(choices) * choices.max())
+
     def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
         """[N, most choices], minus infinity where an item has fewer."""
         choices = batch.labels["choices"]

@@ -76,6 +76,9 @@ class PooledTask(Task):
         )
         return {"label": head}
 
+    def scored(self, batch: Batch) -> int:
+        return len(batch.labels["label"])
+
     def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
         """[N, outputs], from the sum of an item's vectors where it was read in both orders."""
         items = len(batch.labels["label"])

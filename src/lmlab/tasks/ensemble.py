@@ -47,12 +47,12 @@ class Ensemble:
 
 def average(predictions: Sequence[Prediction]) -> Prediction:
     """The mean of several predictions for one example: of the probabilities of classes, or of scores."""
-    first = predictions[0]
+    first, left_out = predictions[0], max(each.left_out or 0 for each in predictions) or None
     if not first.scores:
-        return Prediction(fmean(float(each.value) for each in predictions))
+        return Prediction(fmean(float(each.value) for each in predictions), left_out=left_out)
     scores = {label: fmean(each.scores[label] for each in predictions) for label in first.scores}
     best = max(scores, key=lambda label: scores[label])
-    return Prediction(best, scores[best], scores)
+    return Prediction(best, scores[best], scores, left_out=left_out)
 
 
 def _describe(task: Task) -> str:

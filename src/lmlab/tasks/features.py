@@ -19,11 +19,13 @@ import torch
 from numpy.typing import NDArray
 
 from lmlab.checkpoint import model_tensors
+from lmlab.data.batches.bucketing import in_batches
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.storage import write_folder, write_json
-from lmlab.tasks.task import Item, Task, in_batches
+from lmlab.tasks.flops import frozen_flops
+from lmlab.tasks.task import Item, Task
 
 BATCH_TOKENS = 4096
 LIMIT = 8 * 2**30
@@ -46,6 +48,12 @@ def with_vectors(
     vectors = np.memmap(folder / "vectors.f32", np.float32, "r", shape=tuple(index["shape"]))
     starts = np.load(folder / "starts.npy")
     return [replace(item, vectors=vectors[starts[i] : starts[i + 1]]) for i, item in enumerate(items)]
+
+
+def vectors_flops(task: Task, model: Model, items: Sequence[Item]) -> float:
+    """Floating-point operations of `with_vectors`, where nothing is in the cache."""
+    groups = in_batches([task.tokens_of(item) for item in items], tokens=BATCH_TOKENS)
+    return frozen_flops(task, model, ([items[number] for number in group] for group in groups))
 
 
 def hash_weights(model: Model) -> str:

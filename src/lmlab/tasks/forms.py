@@ -84,6 +84,8 @@ def describe(example: Example, prediction: Prediction) -> dict[str, Any]:
         found["scores"] = dict(prediction.scores)
     if prediction.span is not None:
         found["span"] = prediction.span
+    if prediction.left_out is not None:
+        found["left_out"] = prediction.left_out
     return found
 
 

@@ -23,6 +23,7 @@ import torch
 from numpy.typing import NDArray
 
 from lmlab.checkpoint import load_frame, load_model
+from lmlab.data.batches.bucketing import in_batches
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.layers.mix import side_by_side
 from lmlab.models.abilities import PredictsNext
@@ -30,15 +31,17 @@ from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.storage import MODEL, digest_weights, write_folder, write_json
 from lmlab.tasks.features import make_room
-from lmlab.tasks.task import Item, in_batches
+from lmlab.tasks.task import Item
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import Frame, collate
-from lmlab.tokenizers.words import read_words
+from lmlab.tokenizers.frames import Frame, Row, collate
+from lmlab.tokenizers.words import Text, read_words
 
 STATES = "states"
 """The folder of a run that keeps the language models which it needs."""
-KEPT = ("config.json", "tokenizer.json", "frame.json", MODEL)
+KEPT = ("config.json", "tokenizer.json", "tokenizer_options.json", "frame.json", MODEL)
 BATCH_TOKENS = 4096
+PART = 256
+"""Sentences whose states are computed before they are written."""
 
 Vectors = NDArray[np.float32]
 
@@ -65,9 +68,7 @@ class Reader:
     @torch.inference_mode()
     def read(self, sentences: Sequence[Sequence[str]]) -> list[NDArray[np.float32]]:
         """[K, L, F] for each sentence, L being 1 where only the last layer is read."""
-        parts = [part for words in sentences for part in self._parts(words)]
-        pieces = [read_words(words, self.tokenizer) for words in parts]
-        rows = self.frame.rows([{"a": text.pieces} for text in pieces])
+        parts, pieces, rows = self._rows(sentences)
         inputs = collate(rows, device=self.model.device)
         found = self.model.layers(**inputs) if self.layers == "mix" else [self.model.vectors(**inputs)]
         vectors = side_by_side(found).float().cpu().numpy()  # [B, T, L, F]
@@ -81,6 +82,17 @@ class Reader:
         empty = np.zeros((0, *vectors.shape[2:]), np.float32)
         groups = np.split(np.arange(len(by_part)), ends)
         return [np.concatenate([empty, *(by_part[number] for number in group)]) for group in groups]
+
+    def flops(self, sentences: Sequence[Sequence[str]]) -> float:
+        """Floating-point operations of `read`: one forward pass."""
+        inputs = collate(self._rows(sentences)[2])
+        return self.model.embedding_flops_of(inputs) + self.model.reading_flops(inputs)
+
+    def _rows(self, sentences: Sequence[Sequence[str]]) -> tuple[list[Sequence[str]], list[Text], list[Row]]:
+        """The parts of all sentences that fit into the window, their pieces, and these as rows."""
+        parts = [part for words in sentences for part in self._parts(words)]
+        pieces = [read_words(words, self.tokenizer) for words in parts]
+        return parts, pieces, self.frame.rows([{"a": text.pieces} for text in pieces])
 
     def _places_of_words(self, words: Sequence[int | None], places: Mapping[int, int]) -> dict[int, int]:
         """The place in the row at which each word has been read, by the places of pieces; a word may have none."""
@@ -133,12 +145,22 @@ class LanguageStates:
     def read(self, sentences: Sequence[Sequence[str]]) -> list[Vectors]:
         """[K, L·F] for each sentence."""
         found: list[Any] = [None] * len(sentences)
-        for group in in_batches([sum(map(len, words)) for words in sentences], tokens=BATCH_TOKENS):
+        for group in self._groups(sentences):
             read = [reader.read([sentences[number] for number in group]) for reader in self.readers]
             for place, number in enumerate(group):
                 beside = np.concatenate([each[place] for each in read], axis=-1)
                 found[number] = beside.reshape(len(beside), math.prod(beside.shape[1:]))
         return found
+
+    def flops(self, sentences: Sequence[Sequence[str]]) -> float:
+        """Floating-point operations of `read`, PART sentences at a time."""
+        parts = (sentences[first : first + PART] for first in range(0, len(sentences), PART))
+        groups = ([part[number] for number in group] for part in parts for group in self._groups(part))
+        return sum(reader.flops(group) for group in groups for reader in self.readers)
+
+    def _groups(self, sentences: Sequence[Sequence[str]]) -> Iterator[list[int]]:
+        """The numbers of the sentences that are read together."""
+        return in_batches([sum(map(len, words)) for words in sentences], tokens=BATCH_TOKENS)
 
     def keep(self, folder: Path) -> None:
         """Copy what is needed of the language models into a run, which then needs nothing from outside."""
@@ -191,8 +213,8 @@ def _compute(
     ends = np.cumsum([0, *map(len, words)])
     shape = (max(1, int(ends[-1])), layers * width)
     states = np.memmap(folder / "states.f32", np.float32, "w+", shape=shape)
-    for first in range(0, len(words), 256):
-        part = words[first : first + 256]
+    for first in range(0, len(words), PART):
+        part = words[first : first + PART]
         states[ends[first] : ends[first + len(part)]] = np.concatenate(language.read(part))
         if progress is not None:
             progress(first + len(part), len(words))

@@ -38,6 +38,20 @@ class MeanScore:
         return Predictions([self._mean] * len(examples), np.full(len(examples), np.nan))
 
 
+class ChanceChoice:
+    """Guessing: every choice of a question has the same probability, which is the expected accuracy."""
+
+    name = "chance"
+
+    def fit(self, train: Sequence[Example], *, valid: Sequence[Example] | None = None) -> None:
+        check_examples(train)
+
+    def predict(self, examples: Sequence[Example]) -> Predictions:
+        even = [1 / len(each.choices) for each in examples]
+        labels = [[share] * len(each.choices) for share, each in zip(even, examples, strict=True)]
+        return Predictions(labels, np.array(even, dtype=np.float64))
+
+
 class MajorityChoice:
     """The place, among the choices, that is right most often; of those places that a question has."""
 

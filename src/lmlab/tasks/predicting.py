@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import warnings
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -10,13 +12,14 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
+from lmlab.data.batches.bucketing import in_batches
 from lmlab.data.reading.examples import Example
 from lmlab.layers.mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress
 from lmlab.tasks.forms import check_examples, make_example, split_words, truth_of
-from lmlab.tasks.task import Item, Prediction, Task, in_batches
+from lmlab.tasks.task import Item, Prediction, Task
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
 
@@ -47,11 +50,20 @@ class Predictor:
         return found if isinstance(found, Mix) else None
 
     def predict(self, examples: Sequence[Example]) -> list[Prediction]:
-        """What the task says of each example; labels are not looked at. A ValueError names one of another form."""
+        """What the task says of each example; labels are not looked at. A ValueError names one of another form.
+
+        Of a text that is longer than the window only what fits is read; `left_out` says how much is not.
+        """
         check_examples(self.task, examples)
         items = self.task.items([example._replace(label=None) for example in examples])
+        left_out: Counter[int] = Counter()
+        for item in items:
+            left_out[item.number] += self.task.left_out(item)
         with torch.inference_mode():
-            return self._run(examples, items, loss=False)[0]
+            found = self._run(examples, items, loss=False)[0]
+        return [
+            each._replace(left_out=left_out[number]) if left_out[number] else each for number, each in enumerate(found)
+        ]
 
     def classify(self, text: Any, second: Any = None) -> Any:
         """The prediction for a text, or for two; a list of them for lists of texts."""
@@ -68,6 +80,8 @@ class Predictor:
             if not isinstance(each, str):
                 raise ValueError(f"text = {each!r}: give a str, or a list of them")
         found = self.predict([Example(a, b) for a, b in zip(texts, others, strict=True)])
+        if note := describe_left_out(self.task, found):
+            warnings.warn(note, stacklevel=2)
         return found if several else found[0]
 
     def tag(self, words: str | Sequence[str]) -> Prediction:
@@ -82,7 +96,10 @@ class Predictor:
         """Which of several choices goes best with a question, by its number from 0."""
         if isinstance(choices, str) or len(choices) < 2:
             raise ValueError(f"choices = {choices!r}: give two or more")
-        return self.predict([Example(question, choices=tuple(choices))])[0]
+        found = self.predict([Example(question, choices=tuple(choices))])
+        if note := describe_left_out(self.task, found):
+            warnings.warn(note, stacklevel=2)
+        return found[0]
 
     def score_classes(self, texts: Sequence[str]) -> tuple[Tensor, Batch]:
         """The scores of the classes of a text, or of a pair [C], through which gradients flow, and what was read."""
@@ -109,6 +126,20 @@ class Predictor:
             if self.progress is not None:
                 self.progress(done, len(items))
         return self.task.predictions(examples, items, decoded), total, count
+
+
+def describe_left_out(task: Task, predictions: Sequence[Prediction]) -> str | None:
+    """What to tell of texts that were not read to their end; None where all were."""
+    cut = [each.left_out for each in predictions if each.left_out]
+    if not cut:
+        return None
+    window = f"the {task.frame.window:,} tokens that this run reads"
+    if len(predictions) == 1:
+        return f"the text was truncated: it is longer than {window}, and {cut[0]:,} tokens were not read"
+    return (
+        f"{len(cut):,} of {len(predictions):,} texts were truncated: they are longer than {window}, and "
+        f"{sum(cut):,} tokens were not read"
+    )
 
 
 class TaskValidator:

@@ -57,16 +57,26 @@ class Tagging(Task):
     def open(self, run: Path) -> None:
         self.language = self.language.kept_in(run / STATES)
 
+    def outside(self, run: Path) -> list[str]:
+        return [folder for folder in self.language.folders if not Path(folder).is_relative_to(run)]
+
     def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
         if not self.config.states:
             return items
         self.language.keep(run / STATES)
         return with_states(self.language, items, progress=progress)
 
-    def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
-        batch = super().batch(raw, generator)
+    def completion_flops(self, items: Sequence[Item]) -> float:
+        return self.language.flops([item.words or () for item in items]) if self.config.states else 0.0
+
+    def outline(self, raw: Sequence[Item]) -> Batch:
+        batch = super().batch(raw)
         if raw[0].vectors is None and self.config.spelling is not None:
             batch.inputs["spellings"] = spell_rows([item.words or () for item in raw], longest=self.config.spelling)
+        return batch
+
+    def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
+        batch = self.outline(raw)
         if raw[0].vectors is None and self.config.states:
             states = [item.states for item in raw]
             if any(each is None for each in states):

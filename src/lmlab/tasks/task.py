@@ -8,7 +8,7 @@ Shapes: B rows, T places, K places that are read, L layers, D width, C classes.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast
@@ -33,6 +33,7 @@ from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.progress import ReportProgress
+from lmlab.tasks.flops import step_flops
 from lmlab.tasks.heads import pool
 from lmlab.tasks.long_texts import read_in_segments
 from lmlab.tokenizers import Tokenizer
@@ -125,6 +126,7 @@ class Prediction(NamedTuple):
     probability: float | None = None  # of that value
     scores: Mapping[str, float] = {}  # by class, or by answer: the n best
     span: tuple[int, int] | None = None  # of an answer: its characters in the context
+    left_out: int | None = None  # tokens that were not read, where the text is longer than the window
 
 
 class Task:
@@ -185,9 +187,17 @@ class Task:
     def open(self, run: Path) -> None:
         """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""
 
+    def outside(self, run: Path) -> list[str]:
+        """The folders outside of its run that the task reads from after `open`: none, mostly."""
+        return []
+
     def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
         """Items with all that is computed once for training; what is needed for it later is kept in the run."""
         return items
+
+    def completion_flops(self, items: Sequence[Item]) -> float:
+        """Floating-point operations of `complete`, where nothing of it is in the cache."""
+        return 0.0
 
     # Examples to batches
 
@@ -220,11 +230,23 @@ class Task:
             counts["language"] = int((inputs["lengths"] - 1).sum())
         return Batch(inputs, labels, counts, units)
 
+    def outline(self, raw: Sequence[Item]) -> Batch:
+        """A batch as far as it tells what is computed: without what only other models could say."""
+        return self.batch(raw)
+
     def tokens_of(self, item: Item) -> int:
         """How many tokens of an item are read, in all its rows, special tokens left out."""
         window = self.frame.window
         lengths = [sum(map(len, parts.values())) for parts in self.parts_of(item)]
         return self.orders * sum(length if window is None else min(length, window) for length in lengths)
+
+    def left_out(self, item: Item) -> int:
+        """How many tokens of an item are not read, because they do not fit into the window."""
+        frame = self.frame
+        if frame.window is None or frame.stride is not None or item.vectors is not None:
+            return 0
+        rows = [(sum(map(len, parts.values())), "".join(parts)) for parts in self.parts_of(item)]
+        return sum(max(0, length + frame.overhead(frame.reads, letters) - frame.window) for length, letters in rows)
 
     def rows_of(self, item: Item) -> int:
         """In how many rows an item is read: one for each of its parts, in each order."""
@@ -375,19 +397,10 @@ class Task:
         total: Tensor = model.total_nll(hidden[:, :-1][inside], tokens[:, 1:][inside])
         return total
 
-    def flops(self, model: Model, loader: Any) -> float:
-        if not self.config.trains_model:
-            return 0.0
-        return model.flops(int(loader.mean_length)) * float(loader.units_per_step["tokens"])
+    def scored(self, batch: Batch) -> int:
+        """How many vectors of a batch the head scores, padding too."""
+        vectors = batch.inputs.get("vectors")
+        return batch.labels["at"].numel() if vectors is None else vectors.shape[0] * vectors.shape[1]
 
-
-def in_batches(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
-    """The numbers of items that are read together, the longest first, so that little is padding."""
-    group: list[int] = []
-    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
-        if group and (len(group) + 1) * (lengths[group[0]] + 4) > tokens:
-            yield group
-            group = []
-        group.append(number)
-    if group:
-        yield group
+    def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Any) -> float:
+        return step_flops(self, model, heads, loader)

@@ -15,3 +15,5 @@ BYTE_OF: dict[str, int] = {
 }
 CHARACTER_OF: list[str] = sorted(BYTE_OF, key=BYTE_OF.__getitem__)
 """The character of byte b at place b."""
+BYTE_PIECES: dict[str, bytes] = {f"<0x{byte:02X}>": bytes((byte,)) for byte in range(256)}
+"""How SentencePiece spells the bytes of characters that a vocabulary does not have."""

@@ -93,3 +93,16 @@ def wordpiece_engine(model: Any, *, cased: bool) -> hf.Tokenizer:
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     engine.decoder = decoders.WordPiece(prefix="##", cleanup=False)
     return engine
+
+
+def list_steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
+    """A pre-tokenizer or decoder, as its file has it, as the list of its steps."""
+    if part is None:
+        return []
+    steps = part.get("pretokenizers") or part.get("decoders")
+    return [part] if steps is None else [inner for step in steps for inner in list_steps(step)]
+
+
+def has_step(part: dict[str, Any] | None, name: str) -> bool:
+    """Whether a pre-tokenizer or decoder has a step of this type."""
+    return any(step["type"] == name for step in list_steps(part))

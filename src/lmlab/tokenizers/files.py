@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import tokenizers as hf
 from tokenizers import models
@@ -30,6 +31,8 @@ def load(path: str | Path) -> Tokenizer:
         return _load_folder(path)
     if not path.exists():
         raise ValueError(f"{path} does not exist; a tokenizer is {ACCEPTED}")
+    if not path.is_file():
+        raise ValueError(f"{path} is a pipe or a device, not a regular file; a tokenizer is {ACCEPTED}")
     for vocabulary, merges in _PAIRS:
         if path.name in (vocabulary, merges):
             return _load_pair(path.with_name(vocabulary), path.with_name(merges))
@@ -37,11 +40,64 @@ def load(path: str | Path) -> Tokenizer:
         return Tokenizer(load_sentencepiece(path))
     if path.suffix == ".txt":
         return _load_wordpiece(path)
+    return Tokenizer(read_engine(path), boundary=_read_beside(path).get("boundary"))
+
+
+def read_engine(path: Path) -> hf.Tokenizer:
+    """The content of a `tokenizer.json`, with no token added to it."""
     try:
-        engine = hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
+        return hf.Tokenizer.from_str(path.read_text(encoding="utf-8"))
     except Exception as error:  # the library raises bare Exception
         raise ValueError(f"{path} is not a tokenizer ({error}); accepted: {ACCEPTED}") from None
-    return Tokenizer(engine)
+
+
+def load_imported(path: Path) -> Tokenizer:
+    """The tokenizer of a run, which reads special tokens as the library does that the run was imported from.
+
+    `load` splits them instead: it is for text that is learnt from.
+    """
+    if (path / "tokenizer.json").is_file():
+        path = path / "tokenizer.json"
+    tokenizer, beside = load(path), _read_beside(path)
+    if beside.get("split_special_tokens", True):
+        return tokenizer
+    return Tokenizer(tokenizer.engine, boundary=tokenizer.named_boundary, split_special_tokens=False)
+
+
+def save(tokenizer: Tokenizer, path: str | Path) -> None:
+    """Write `tokenizer.json`, and `tokenizer_options.json` where its boundary is named or it reads special tokens."""
+    path = Path(path)
+    target = path / "tokenizer.json" if path.is_dir() else path
+    target.write_text(tokenizer.engine.to_str(pretty=True), encoding="utf-8")
+    if tokenizer.options:
+        content = json.dumps(tokenizer.options, indent=2, ensure_ascii=False)
+        _beside(target).write_text(content + "\n", encoding="utf-8")
+    else:
+        _beside(target).unlink(missing_ok=True)
+
+
+def _beside(path: Path) -> Path:
+    return path.with_name(f"{path.stem}_options.json")
+
+
+def _read_beside(path: Path) -> dict[str, Any]:
+    """What `save` wrote beside a `tokenizer.json`; nothing where there is no such file."""
+    file = _beside(path)
+    if not file.is_file():
+        return {}
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError:
+        found = None
+    return check_options(found, where=str(file))
+
+
+def check_options(found: Any, *, where: str) -> dict[str, Any]:
+    """The options of a tokenizer that a file holds; a ValueError where they are others."""
+    kinds = {"boundary": str, "split_special_tokens": bool}
+    if not isinstance(found, dict) or any(type(value) is not kinds.get(key) for key, value in found.items()):
+        raise ValueError(f"{where} is damaged: it may say boundary (a text) and split_special_tokens (true or false)")
+    return found
 
 
 def _load_folder(folder: Path) -> Tokenizer:

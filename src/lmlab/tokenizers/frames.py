@@ -27,6 +27,8 @@ from lmlab.tokenizers.tokenizer import ROLES, Tokenizer
 
 NEXT_TOKEN: Mapping[str, str] = {"tokens": "boundary a"}
 """The frame of what reads from left to right, and of whatever says nothing else."""
+NO_BOUNDARY: Mapping[str, str] = {"tokens": "a"}
+"""The frame of an imported model whose tokenizer puts nothing before a text; its boundary begins an empty one."""
 FILE = "frame.json"
 """What a run directory keeps its frame in."""
 
@@ -184,10 +186,14 @@ class Frame:
         path = Path(path)
         source = path / FILE if path.is_dir() else path
         try:
-            content = json.loads(source.read_text(encoding="utf-8"))
-            return cls(**{**content, **{key: tuple(content.get(key, ())) for key in ("orders", "backwards")}})
+            return cls.from_content(json.loads(source.read_text(encoding="utf-8")))
         except (TypeError, AttributeError, ValueError, OSError) as error:
             raise ValueError(f"{source} is damaged: {error}") from None
+
+    @classmethod
+    def from_content(cls, content: dict[str, Any]) -> Frame:
+        """The frame with the content of a `frame.json`."""
+        return cls(**{**content, **{key: tuple(content.get(key, ())) for key in ("orders", "backwards")}})
 
     def _slots(self) -> dict[str, tuple[Slot, ...]]:
         return {name: parse_template(template) for name, template in self.templates.items()}

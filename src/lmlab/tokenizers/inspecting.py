@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -20,6 +21,31 @@ class Token(NamedTuple):
     end: int
 
 
+def loses_text(tokenizer: Tokenizer, texts: Iterable[str]) -> bool:
+    """Whether any of these texts cannot be told from its ids, so that its bits per byte are too low.
+
+    Only tokenizers that may lose something are tried: each text must come back from its ids, special tokens included.
+    A space that a byte-level tokenizer adds before a text is no loss, unless the text begins with one of its own.
+    """
+    if not (tokenizer.lossy or tokenizer.may_drop_bytes) or tokenizer.kind == "characters":
+        return False
+    return any(not _comes_back(tokenizer, text) for text in texts)
+
+
+def _comes_back(tokenizer: Tokenizer, text: str) -> bool:
+    ids = tokenizer.encode(text)
+    if text.startswith(" "):
+        return restore(tokenizer, ids) == text and tokenizer.encode(text[1:]) != ids
+    return restore(tokenizer, ids) in (text, f" {text}")
+
+
+def restore(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
+    """The text that comes back from its ids, with the special tokens that were read in it."""
+    if tokenizer.split_special_tokens:
+        return tokenizer.decode(ids)
+    return str(tokenizer.engine.decode(list(ids), skip_special_tokens=False))
+
+
 class Cutting:
     """A text and its tokens; the boundary and other special tokens around it are left out."""
 
@@ -34,7 +60,7 @@ class Cutting:
         assert ids == self.ids, "the fast ways of encoding give what the library gives"
         tokens, before = [], 0
         for number, (start, end) in zip(self.ids, offsets, strict=True):
-            if not self.tokenizer.lossy and start > before:
+            if not self.tokenizer.lossy and self.lossless and start > before:
                 start = before  # the files of some tokenizers trim a leading space off the place
             before = max(before, end)
             tokens.append(Token(number, self.tokenizer.show(number), self.text[start:end], start, end))
@@ -68,7 +94,7 @@ class Cutting:
     @cached_property
     def decoded(self) -> str:
         """The text that comes back from the ids."""
-        return self.tokenizer.decode(self.ids)
+        return restore(self.tokenizer, self.ids)
 
     @property
     def lossless(self) -> bool:

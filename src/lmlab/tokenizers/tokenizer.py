@@ -6,7 +6,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Iterable, Sequence
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import models
 
-from lmlab.tokenizers.byte_alphabet import BYTE_OF, CHARACTER_OF
+from lmlab.tokenizers.byte_alphabet import BYTE_OF, BYTE_PIECES, CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BOUNDARY,
     END_OF_LINE,
@@ -24,10 +24,12 @@ from lmlab.tokenizers.engines import (
     byte_engine,
     byte_level_engine,
     character_engine,
+    has_step,
+    list_steps,
     word_engine,
     wordpiece_engine,
 )
-from lmlab.tokenizers.remembering import WordMemory
+from lmlab.tokenizers.remembering import WordMemory, find_added
 from lmlab.tokenizers.spellings import NEW_WORDS
 
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
@@ -54,23 +56,26 @@ class TokenizerWarning(UserWarning):
 class Tokenizer:
     """Text to token ids and back; everything it knows is derived from one Hugging Face tokenizer.
 
-    `boundary` stands between documents and before every text that a model reads. Plain text never becomes a special
-    token: a document that happens to hold the characters `<|endoftext|>` is encoded as those characters. The one
-    exception is `words`, where `<eos>` and `<unk>` standing alone as words are what the published corpora mean by them.
-    A tokenizer of `spelled` words is open: a word that its file does not have gets a number of this process.
+    `boundary` stands between documents: the token of that name, or the first of BOUNDARIES in the vocabulary, or a new
+    one. Special tokens that are written in a text are split like other text (`split_special_tokens`), so a document
+    with the characters `<|endoftext|>` is encoded as those characters; the tokenizer of an imported model reads them as
+    the special token, as `transformers` does. In `words`, `<eos>` and `<unk>` standing alone are what the published
+    corpora mean by them. A tokenizer of `spelled` words is open: new words get a number of this process.
     """
 
-    def __init__(self, engine: hf.Tokenizer) -> None:
+    def __init__(self, engine: hf.Tokenizer, *, boundary: str | None = None, split_special_tokens: bool = True) -> None:
         engine.no_truncation()
         engine.no_padding()
-        engine.encode_special_tokens = True
+        engine.encode_special_tokens = split_special_tokens
         vocabulary = engine.get_vocab()
-        boundary = next((name for name in BOUNDARIES if name in vocabulary), None)
-        if boundary is None:
+        name = next((each for each in (boundary, *BOUNDARIES) if each in vocabulary), None)
+        self.has_new_boundary = name is None
+        if name is None:
             engine.add_special_tokens([BOUNDARY])
-            boundary, vocabulary = BOUNDARY, engine.get_vocab()
-        self.engine = engine
-        self.boundary: int = vocabulary[boundary]
+            name, vocabulary = BOUNDARY, engine.get_vocab()
+        self.engine, self.split_special_tokens = engine, split_special_tokens
+        self.named_boundary = boundary if boundary == name else None
+        self.boundary: int = vocabulary[name]
         self.vocabulary: int = max(vocabulary.values()) + 1
         self._vocabulary = vocabulary
         self._settings: dict[str, Any] = json.loads(engine.to_str())
@@ -85,9 +90,15 @@ class Tokenizer:
             if self._cuts_as(character_engine("")):
                 return "characters"
             return "spelled" if LETTERS in self._vocabulary and self._cuts_as(word_engine("")) else "words"
-        if kind == "bpe" and self._cuts_as(byte_engine()) and not self._merges and not self.lossy:
+        if kind == "bpe" and self._cuts_as(byte_engine()) and not self._merges and not self.may_drop_bytes:
             return "bytes"
         return kind
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What a `tokenizer.json` cannot say; nothing where it is as usual."""
+        named = {} if self.named_boundary is None else {"boundary": self.named_boundary}
+        return named if self.split_special_tokens else {**named, "split_special_tokens": False}
 
     @property
     def spec(self) -> str:
@@ -116,12 +127,18 @@ class Tokenizer:
 
     @cached_property
     def lossy(self) -> bool:
-        """Whether different texts may get the same ids, so that bits per byte would flatter a model.
+        """Whether case, spaces or rare words may be lost, so that different texts get the same ids.
 
-        `characters` loses only characters that its training text never showed: those are `unknown` in the ids.
+        `characters` and byte-level tokenizers lose only characters or bytes that they lack. Whether a given text loses
+        anything says `inspecting.loses_text`.
         """
         characters = self._settings["model"]["type"] == "WordLevel" and self._cuts_as(character_engine(""))
-        return not (characters or (self._byte_level and set(CHARACTER_OF) <= self._vocabulary.keys()))
+        return not (characters or self._byte_level)
+
+    @cached_property
+    def may_drop_bytes(self) -> bool:
+        """Whether the vocabulary lacks some of the 256 bytes in the alphabet of byte-level tokenizers."""
+        return not set(CHARACTER_OF) <= self._vocabulary.keys()
 
     @cached_property
     def newline_is_boundary(self) -> bool:
@@ -161,33 +178,25 @@ class Tokenizer:
         missing = [ROLES[name][0] for name in names if not self.has_role(name)]
         if not missing:
             return self
-        engine = hf.Tokenizer.from_str(self.engine.to_str())
-        engine.add_special_tokens(missing)
-        return Tokenizer(engine)
+        changed = self.changed(self.engine.to_str())
+        changed.engine.add_special_tokens(missing)
+        return changed.changed(changed.engine.to_str())
 
-    def without_last(self, count: int) -> Tokenizer:
-        """This tokenizer without the last special tokens that were added to it, as `with_roles` adds them."""
-        settings = json.loads(self.engine.to_str())
-        last = sorted(settings["added_tokens"], key=lambda token: token["id"])[-count:] if count else []
-        if not last or any(token["content"] in settings["model"]["vocab"] for token in last):
-            return self
-        settings["added_tokens"] = [token for token in settings["added_tokens"] if token not in last]
-        return _from_string(json.dumps(settings))
+    def changed(self, content: str) -> Tokenizer:
+        """The tokenizer of other content of a `tokenizer.json`, with the boundary and the reading of this one."""
+        return _from_string(content, self.named_boundary, self.split_special_tokens)
 
-    def with_words(self, words: Iterable[str]) -> Tokenizer:
-        """This tokenizer of `spelled` words with more that are only read; the ids of all others stay."""
-        new = [word for word in words if word not in self._vocabulary]
-        if not new:
+    @cached_property
+    def splitting_specials(self) -> Tokenizer:
+        """The same tokenizer for text that is learnt from, where special tokens are split like other text."""
+        if self.split_special_tokens:
             return self
-        settings = json.loads(self.engine.to_str())
-        first = self.vocabulary
-        settings["model"]["vocab"] |= {word: first + number for number, word in enumerate(new)}
-        return _from_string(json.dumps(settings))
+        return _from_string(self.engine.to_str(), self.named_boundary, True)
 
     @cached_property
     def fingerprint(self) -> str:
-        """The SHA-256 of the tokenizer's file."""
-        return hashlib.sha256(self.engine.to_str().encode()).hexdigest()
+        """The SHA-256 of the tokenizer's file, and of its boundary where it has been named."""
+        return hashlib.sha256((self.engine.to_str() + (self.named_boundary or "")).encode()).hexdigest()
 
     def encode(self, text: str) -> list[int]:
         """The ids of a text; no boundary is added."""
@@ -197,6 +206,8 @@ class Tokenizer:
     def encode_batch(self, texts: Sequence[str]) -> list[Ids]:
         """The ids of several texts, computed side by side."""
         try:
+            if self._added is not None and any(map(self._added.search, texts)):
+                return [np.array(ids, np.uint32) for ids in self._encode_afresh(texts)]
             if self.kind == "bytes":
                 return [self._id_of_byte[np.frombuffer(text.encode(), np.uint8)] for text in texts]
             if self.kind == "characters":
@@ -220,16 +231,15 @@ class Tokenizer:
         """The ids of a text, each with the characters of the text that it is, from and to."""
         if self.is_open:
             found = list(re.finditer(r"\S+|\n", text))
-            return [self._number_of(each[0].replace("\n", END_OF_LINE)) for each in found], [
-                each.span() for each in found
-            ]
+            ids = [self._number_of(each[0].replace("\n", END_OF_LINE)) for each in found]
+            return ids, [each.span() for each in found]
         encoding = self.engine.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
     def encode_closed(self, texts: Sequence[str]) -> list[Ids]:
-        """As `encode_batch`, with the unknown token for words that the file does not have: ids that can be stored."""
+        """The ids to store for training: special tokens are split, and words that the file lacks are unknown."""
         if not self.is_open:
-            return self.encode_batch(texts)
+            return self.splitting_specials.encode_batch(texts)
         get, unknown = self._plain.get, self.unknown
         return [_collect(_split(text), lambda word: get(word, unknown)) for text in texts]
 
@@ -253,19 +263,14 @@ class Tokenizer:
         piece = self._word(token) if self.is_open else self.engine.id_to_token(token)
         if piece is None:
             return f"[{token}]"
-        if self._byte_level and token not in self._specials:
-            piece = self._bytes(token).decode(errors="backslashreplace")
+        if (raw := self.bytes_of(token)) is not None:
+            piece = raw.decode(errors="backslashreplace")
         return re.sub(r"[\x00-\x1f\x7f-\xa0]", lambda match: repr(match[0])[1:-1], piece)
 
-    def text_of(self, token: int) -> str | None:
-        """The text that a token adds whatever stands before it; None where that depends on it, or cannot be said."""
-        if token not in self._texts:
-            self._texts[token] = self._find_text(token)
-        return self._texts[token]
-
     @cached_property
-    def _texts(self) -> dict[int, str | None]:
-        return {}
+    def text_of(self) -> Callable[[int], str | None]:
+        """Gives the text that a token adds whatever stands before it; None where that depends on it."""
+        return cache(self._find_text)
 
     def _find_text(self, token: int) -> str | None:
         raw, piece = self.bytes_of(token), self.engine.id_to_token(token) or ""
@@ -277,14 +282,17 @@ class Tokenizer:
             return None
 
     def bytes_of(self, token: int) -> bytes | None:
-        """The bytes that a token of a byte-level tokenizer stands for; None for others, and for special tokens."""
-        return self._bytes(token) if self._byte_level and token not in self._specials else None
+        """The bytes that a token stands for; None where it stands for characters, and for special tokens."""
+        if not self._byte_level or token in self._specials:
+            return self._fallback_bytes.get(token)
+        piece = self.engine.id_to_token(token) or ""
+        return bytes(map(BYTE_OF.__getitem__, piece)) if set(piece) <= BYTE_OF.keys() else piece.encode()
 
     def save(self, path: str | Path) -> None:
-        """Write `tokenizer.json`, to a file or into a folder."""
-        path = Path(path)
-        target = path / "tokenizer.json" if path.is_dir() else path
-        target.write_text(self.engine.to_str(pretty=True), encoding="utf-8")
+        """Write `tokenizer.json`, to a file or into a folder, and beside it what that file cannot say."""
+        from lmlab.tokenizers.files import save
+
+        save(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> Tokenizer:
@@ -294,7 +302,7 @@ class Tokenizer:
         return load(path)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _from_string, (self.engine.to_str(),)
+        return _from_string, (self.engine.to_str(), self.named_boundary, self.split_special_tokens)
 
     def __repr__(self) -> str:
         return f"Tokenizer({self.spec!r})"
@@ -304,10 +312,10 @@ class Tokenizer:
         """Whether the pieces are bytes in GPT-2's alphabet and nothing is changed or added before them."""
         layers = self._settings["pre_tokenizer"]
         return (
-            _has(layers, "ByteLevel")
-            and not any(layer.get("add_prefix_space") for layer in _flat(layers))
+            has_step(layers, "ByteLevel")
+            and not any(layer.get("add_prefix_space") for layer in list_steps(layers))
             and self._settings["normalizer"] is None
-            and _has(self._settings["decoder"], "ByteLevel")
+            and has_step(self._settings["decoder"], "ByteLevel")
         )
 
     def _cuts_as(self, engine: hf.Tokenizer) -> bool:
@@ -319,11 +327,11 @@ class Tokenizer:
     def _specials(self) -> set[int]:
         return {token["id"] for token in self._settings["added_tokens"] if token["special"]}
 
-    def _bytes(self, token: int) -> bytes:
-        """The bytes of a token of a byte-level tokenizer."""
-        if token in self._specials:
-            return b""
-        return bytes(BYTE_OF[character] for character in self.engine.id_to_token(token) or "" if character in BYTE_OF)
+    @cached_property
+    def _fallback_bytes(self) -> dict[int, bytes]:
+        """The tokens for bytes of characters that the vocabulary does not have: <0xE2>."""
+        found = BYTE_PIECES if has_step(self._settings["decoder"], "ByteFallback") else {}
+        return {self._vocabulary[piece]: raw for piece, raw in found.items() if piece in self._vocabulary}
 
     @cached_property
     def _id_of_byte(self) -> Ids:
@@ -336,6 +344,11 @@ class Tokenizer:
             if len(piece) == 1:
                 table[ord(piece)] = index
         return table
+
+    @cached_property
+    def _added(self) -> re.Pattern[str] | None:
+        """Finds texts with tokens that were added to the vocabulary, which are left to the library."""
+        return find_added(self._settings, split_special_tokens=self.split_special_tokens)
 
     @cached_property
     def _memory(self) -> WordMemory | None:
@@ -382,17 +395,6 @@ def _collect(words: list[str], number: Callable[[str], int | None]) -> Ids:
     return np.fromiter(map(number, words), np.uint32, len(words))
 
 
-def _from_string(text: str) -> Tokenizer:
-    return Tokenizer(hf.Tokenizer.from_str(text))
-
-
-def _flat(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """A pre-tokenizer or decoder as the list of its steps."""
-    if part is None:
-        return []
-    steps = part.get("pretokenizers") or part.get("decoders")
-    return [part] if steps is None else [inner for step in steps for inner in _flat(step)]
-
-
-def _has(part: dict[str, Any] | None, name: str) -> bool:
-    return any(step["type"] == name for step in _flat(part))
+def _from_string(content: str, boundary: str | None = None, split_special_tokens: bool = True) -> Tokenizer:
+    engine = hf.Tokenizer.from_str(content)
+    return Tokenizer(engine, boundary=boundary, split_special_tokens=split_special_tokens)

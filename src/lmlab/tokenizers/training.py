@@ -97,9 +97,9 @@ _FORMS = {
 
 
 def resolve(given: str | Path | Tokenizer, texts: Callable[[], Iterable[str]]) -> Tokenizer:
-    """The tokenizer that is meant: itself, one read from its files, or one trained on `texts()` by a spec."""
+    """The tokenizer for training: the given one, one read from its files, or one trained on `texts()` by a spec."""
     if isinstance(given, Tokenizer):
-        return given
+        return given.splitting_specials
     if is_path(given):
         return load(given)
     return train(str(given), texts())

@@ -28,7 +28,10 @@ from lmlab.storage import (
 )
 from lmlab.training.resume import kept_checkpoints, kept_heads
 
-COPIED = ("config.json", "tokenizer.json", "source_tokenizer.json", "frame.json", "recipe.json", "task.json")
+COPIED = (
+    *("config.json", "tokenizer.json", "tokenizer_options.json", "source_tokenizer.json"),
+    *("source_tokenizer_options.json", "frame.json", "recipe.json", "task.json"),
+)
 
 
 def average(run: str | Path, *, last: int, output: str | Path) -> list[int]:

@@ -65,12 +65,14 @@ def model_card(
     cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
     settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
     ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
-    quality = describe_quality(progress, bits)
+    quality = (
+        describe_quality(progress, bits) if recipe.data.kind != "examples" else describe_selection(corpus, progress)
+    )
     verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
     use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
     tokenizer = corpus.tokenizer
     on_text = recipe.data.kind != "examples"
-    lossy = f" ({LOSSY})" if tokenizer is not None and tokenizer.lossy and on_text and progress.best is not None else ""
+    lossy = f" ({LOSSY})" if on_text and progress.best is not None and corpus.loses(corpus.valid) else ""
     named = ", ".join(recipe.data.named)
     unit = main_unit(progress.units) if on_text else "training examples"
     learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
@@ -122,6 +124,16 @@ def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
     labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
     begun = f" from `{origin}`" if origin and task["how"] != "scratch" else " from scratch" if origin else ""
     return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['how']}`)."
+
+
+def describe_selection(corpus: Corpus, progress: Progress) -> str:
+    """Of a task, the result on the examples that chose the checkpoint; where there are none, that nothing chose it."""
+    if corpus.valid is None:
+        return "none: the last checkpoint is kept; its score on held-out examples is in scores.json"
+    return (
+        f"{describe_quality(progress, None)}, on the {corpus.valid.size:,} examples that chose the checkpoint; the "
+        "score on others is in scores.json"
+    )
 
 
 def describe_quality(progress: Progress, bits: float | None) -> str:

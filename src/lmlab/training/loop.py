@@ -301,11 +301,9 @@ class Planned(NamedTuple):
 
 
 def plan_steps(learner: Learner, loader: Loader, config: TrainConfig) -> Planned:
-    """The steps that the budget pays for, of which the loader is told.
-
-    The backward pass is counted as twice the forward pass.
-    """
-    flops_per_step = 3 * learner.objective.flops(learner.model, loader) * config.accumulate
+    """The steps that the budget pays for, of which the loader is told."""
+    heads = dict(learner.heads.items())
+    flops_per_step = learner.objective.step_flops(learner.model, heads, loader) * config.accumulate
     steps = parse_budget(config.budget).steps(
         units_per_step={name: count * config.accumulate for name, count in loader.units_per_step.items()},
         steps_per_epoch=loader.steps_per_epoch / config.accumulate,

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from lmlab.costs.design import Design
-from lmlab.costs.paper import BACKWARD, Speed, needed_memory
+from lmlab.costs.paper import Speed, needed_memory
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.corpora.made_up import made_up_pairs, made_up_text, made_up_tokenizer
 from lmlab.models.model import Model
@@ -116,7 +116,7 @@ def affordable_rows(design: Design, *, wanted: int, peak: float, memory: float, 
     """The most rows, up to those wanted, that this machine can hold and work through in a few seconds."""
     rows = wanted
     while True:
-        seconds = BACKWARD * design.forward_flops * rows * design.window / (0.5 * peak)
+        seconds = design.training_flops * rows * design.window / (0.5 * peak)
         needed = needed_memory(design, batch=rows, devices=1, moments=moments, half=False)["single"].total
         if needed <= ROOM * memory and (seconds <= LONGEST_STEP or rows == 1):
             return rows

@@ -19,7 +19,7 @@ import tokenizers as hf
 from tokenizers import normalizers
 
 from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.reading.examples import Labelled
 from lmlab.models import BODIES, load_class
 from lmlab.recipe import Recipe, make_recipe
@@ -30,7 +30,7 @@ from lmlab.tokenizers.engines import word_engine
 from lmlab.tokenizers.word_bytes import SYMBOLS
 from lmlab.tokenizers.word_vectors import WordVectors, read_word_vectors
 from lmlab.training.budget import check_epochs
-from lmlab.transfer.planning import describe_task, measures_of
+from lmlab.transfer.planning import describe_task, watch_setting
 
 EPOCHS = 15
 LEAST_STEPS = 600
@@ -88,7 +88,7 @@ def plan_body(
     settings = {
         **{"batch": batch, "seed": seed, "budget": f"{max(epochs, 1 / steps_per_epoch)!r}epochs"},
         **{"evaluations": max(1, min(15, round(epochs))), "log_every": max(1, min(10, steps_per_epoch))},
-        "watch": next(iter(measures_of(objective))),
+        **watch_setting(labelled, objective),
         **(train or {}),
     }
     values = {
@@ -161,7 +161,7 @@ def tell_coverage(labelled: Labelled, path: str | Path) -> str:
 
 def words_of(labelled: Labelled) -> set[str]:
     """All words of all examples: of those that are held out only which have a vector is looked at."""
-    parts = chain(labelled.train, labelled.valid or (), labelled.test or ())
+    parts = chain.from_iterable(part or () for part in parts_of(labelled))
     return {word for example in parts for word in example.a}
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lmlab.data.corpora.examples import ExamplesConfig, read, texts_of
 from lmlab.data.reading.examples import Example, Labelled, TaskName
 from lmlab.data.reading.folders import find_parts, find_split
-from lmlab.data.reading.labelled import check_known, find_labels, read_examples
+from lmlab.data.reading.labelled import find_labels, read_examples
 from lmlab.data.reading.roles import Columns
 from lmlab.data.reading.values import are_classes, are_mostly_numbers
 from lmlab.recipe import read_record
@@ -67,7 +67,7 @@ def evaluate_file(
         raise ValueError(f"{path} has no labelled examples: there is nothing to evaluate")
     notes = _compare_labels(task, examples, path, columns)
     if task.config.labels:
-        check_known(examples, task.config.labels, split=str(path))
+        check_names(examples, task.config.labels, path=path)
     predictions = predictor.predict(examples)
     values = score_predictions(task.measures, predictions, examples)
     return Evaluated(values, predictions, examples, chosen.split, notes)
@@ -185,6 +185,22 @@ def choose_split(path: Path, found: Labelled) -> Chosen:
         return Chosen(found.valid, "valid")
     train = find_parts(path).paths["train"]
     return Chosen(found.train, None if train == path else find_split(train.name))
+
+
+def check_names(examples: Sequence[Example], known: Sequence[str], *, path: str | Path) -> None:
+    """A ValueError names the classes or tags on both sides, where a file has others than a run predicts."""
+    found = find_labels(examples)
+    if strange := [name for name in found if name not in known]:
+        what = "tags" if isinstance(examples[0].label, tuple) else "classes"
+        where = next(each.where for each in examples if strange[0] in find_labels([each]))
+        raise ValueError(
+            f"{where}: {strange[0]!r} is not one of the {what} that this run predicts: {_some(known)}; {path} has "
+            f"{_some(found)}. Rename them in the file, or for an imported run in id2label of its config.json"
+        )
+
+
+def _some(names: Sequence[str]) -> str:
+    return ", ".join(names[:10]) + ", …" * (len(names) > 10)
 
 
 def find_trained_on(run: Path, examples: Sequence[Example]) -> set[int]:

@@ -12,7 +12,7 @@ from typing import Any
 from lmlab.metrics.answers import ExactMatch
 from lmlab.metrics.calibration import expected_calibration_error, reliability_curve
 from lmlab.metrics.tagging import scores_by_type
-from lmlab.transfer.results import Result, Row, rows_of
+from lmlab.transfer.results import Result, Row, key_of
 from lmlab.transfer.study import Study
 from lmlab.transfer.trials import PREDICTIONS, Trial
 
@@ -41,13 +41,8 @@ def find_shown(study: Study) -> Result | None:
         value = -math.inf if found.value is None else found.value if found.better == "higher" else -found.value
         return row.examples, value
 
-    best = key_of(max(rows_of(learnt), key=rank))
+    best = key_of(max((row for row in study.table if row.how != "baseline"), key=rank))
     return next(result for result in learnt if key_of(result) == best)
-
-
-def key_of(result: Result | Row) -> list[Any]:
-    """What the seeds of a way of learning have in common."""
-    return [result.name, result.how, result.examples, result.layers]
 
 
 def find_predictions(study: Study, result: Result, folder: Path) -> Path | None:

@@ -12,6 +12,7 @@ from lmlab.checkpoint import load_tokenizer
 from lmlab.config import build
 from lmlab.data import make_config
 from lmlab.data.corpora.checking import Check, check
+from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.text import is_pipe
@@ -22,10 +23,19 @@ from lmlab.training.budget import check_epochs
 from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
-from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, measure_baselines
+from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, keep_baselines, measure_baselines
 from lmlab.transfer.study_settings import SavesCommand, make_command
 from lmlab.transfer.target_text import check_tuned, tuned_for
-from lmlab.transfer.trials import TaskData, Trial, carry_out, carry_out_all, find_changes, plan, plan_language
+from lmlab.transfer.trials import (
+    PREDICTIONS,
+    TaskData,
+    Trial,
+    carry_out,
+    carry_out_all,
+    find_changes,
+    plan,
+    plan_language,
+)
 
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
@@ -54,22 +64,21 @@ def open_data(
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
     split: Sequence[float] | None = None,
+    select: float = SELECTED,
     leaks: str | None = None,
     drop_bad_labels: bool | None = None,
 ) -> tuple[TaskData, Labelled]:
-    """Read labelled examples and split them; and the same to be looked at."""
-    given: dict[str, Any] = {
-        "valid": valid,
-        "test": test,
-        "task": task,
-        "columns": dict(columns or {}) or None,
-        "split": split,
-    }
+    """Read labelled examples and split them; and the same to be looked at.
+
+    With `valid` and no `test`, a fraction `select` of the training examples chooses the checkpoint.
+    """
+    given: dict[str, Any] = {"valid": valid, "test": test, "task": task, "split": split}
+    given["columns"] = dict(columns or {}) or None
     given |= {"leaks": leaks, "drop_bad_labels": drop_bad_labels}
     for path in (examples, valid, test):
         if path is not None and is_pipe(path):
             raise ValueError(f"{path}: examples are read more than once; save them to a file, and give the file")
-    values: dict[str, Any] = {"kind": "examples", "examples": [str(examples)]}
+    values: dict[str, Any] = {"kind": "examples", "examples": [str(examples)], "select": select}
     for name, value in given.items():
         if value is not None:
             values[name] = [str(value)] if name in ("valid", "test") else value
@@ -77,6 +86,21 @@ def open_data(
     assert isinstance(config, ExamplesConfig)
     labelled, found = read(config)
     return TaskData(config=config, labelled=labelled), found
+
+
+def describe_selection(data: TaskData) -> list[str]:
+    """In a line, what chooses the checkpoint where the validation examples are only scored; else nothing."""
+    labelled = data.labelled
+    if labelled.selection is None:
+        return []
+    if chosen := len(labelled.selection):
+        total = chosen + len(labelled.train)
+        return [
+            f"selection: {chosen:,} of the {total:,} training examples are held out and choose the checkpoint; valid "
+            "is only scored"
+        ]
+    why = f"fewer than {FEWEST_TO_SELECT} different training texts" if data.config.select else "--select 0"
+    return [f"selection: none ({why}), the last checkpoint is kept; valid is only scored"]
 
 
 def check_data(run: Path, found: Labelled) -> Check:
@@ -125,6 +149,7 @@ def finetune(
     seeds: int = 1,
     seed: int = 0,
     epochs: float | None = None,
+    select: float = SELECTED,
     alone: bool = False,
     settings: Mapping[str, Any] | None = None,
     train: Mapping[str, Any] | None = None,
@@ -139,7 +164,8 @@ def finetune(
     (rate, batch …), `model` of a body, `language` of training the language model which how='ulmfit' tunes first.
     `seeds` runs are made,
     of which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
-    words, the frozen model and the same net from scratch.
+    words, the frozen model and the same net from scratch. With `valid` and no `test`, a fraction `select` of the
+    training examples is held out to choose the checkpoint, so that `valid` is only scored.
 
     A file of `valid` or `test` is scored whole; with leaks='train', training examples that occur in it are removed,
     with leaks='test' its own. `drop_bad_labels` leaves out rows whose score is not a number.
@@ -153,7 +179,14 @@ def finetune(
         if not isinstance(value, (str, Path)):
             raise ValueError(f"{name} = {value!r}: give a path as a str or a Path")
     data, found = open_data(
-        examples, valid=valid, test=test, task=task, columns=columns, leaks=leaks, drop_bad_labels=drop_bad_labels
+        examples,
+        valid=valid,
+        test=test,
+        task=task,
+        columns=columns,
+        select=select,
+        leaks=leaks,
+        drop_bad_labels=drop_bad_labels,
     )
     told = check_data(Path(run), found)
     told.require_held_out()
@@ -176,7 +209,14 @@ def finetune(
         language=dict(language or {}),
     )
     done = finetune_trial(
-        trial, data, Path(output), seeds=seeds, alone=alone, check=told.lines(), overwrite=overwrite, resume=resume
+        trial,
+        data,
+        Path(output),
+        seeds=seeds,
+        alone=alone,
+        check=[*told.lines(), *describe_selection(data)],
+        overwrite=overwrite,
+        resume=resume,
     )
     assert done is not None, "nobody interrupts"
     return done
@@ -212,11 +252,10 @@ def finetune_trial(
     others += [] if alone else beside(trial, data, seeds=seeds)
     for each in others:
         plan(each, data)
-    results = []
-    measures = measures_of(first.objective)
-    for result in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
-        results.append(result)
-        told(result)
+    measures, baselines = measures_of(first.objective), []
+    for baseline in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
+        baselines.append(baseline)
+        told(baseline.result)
         if interrupted():
             return None
     command = make_command("run", [trial], data, seeds=seeds, alone=alone)
@@ -225,13 +264,13 @@ def finetune_trial(
     if main is None:
         return None
     told(main)
-    results.append(main)
+    kept = [*keep_baselines(baselines, data, path / BESIDE), (main, path / PREDICTIONS)]
     done = 0
-    for _, result in carry_out_all(others, data, path / BESIDE, reporter=reporter, interrupted=interrupted):
+    for other, result in carry_out_all(others, data, path / BESIDE, reporter=reporter, interrupted=interrupted):
         told(result)
-        results.append(result)
+        kept.append((result, path / BESIDE / other.name / PREDICTIONS))
         done += 1
-    study = describe("run", data, results, check=check)
+    study = describe("run", data, kept, measures, check=check)
     study.write(path)
     return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
 

@@ -12,7 +12,7 @@ from typing import Any
 from torch import nn
 
 from lmlab.config import build, suggest_near
-from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.reading.examples import Labelled
 from lmlab.data.reading.labelled import find_labels
 from lmlab.metrics.measure import Measure
@@ -87,7 +87,7 @@ def plan_finetuning(
         "floor": 0.0,
         "warmup": math.ceil(0.1 * epochs * steps_per_epoch),
         "evaluations": max(1, min(10, round(epochs))),
-        "watch": next(iter(measures_of({"kind": labelled.task, **objective}))),
+        **watch_setting(labelled, {"kind": labelled.task, **objective}),
         "log_every": max(1, min(10, steps_per_epoch)),
         **(cls.TASK_TUNING if how in ("full", "gradual") else {}),
         **_gradual(description, how, epochs * steps_per_epoch),
@@ -164,6 +164,11 @@ def measures_of(objective: Mapping[str, Any]) -> dict[str, Measure]:
     return found
 
 
+def watch_setting(labelled: Labelled, objective: Mapping[str, Any]) -> dict[str, str]:
+    """The setting that chooses the checkpoint by the main measure, where there are examples to choose by."""
+    return {"watch": next(iter(measures_of(objective)))} if parts_of(labelled)[1] else {}
+
+
 def labels_of(labelled: Labelled) -> tuple[str, ...]:
     """The names of the classes or tags, of all splits: a rare tag may be in one alone; none where there are no classes.
 
@@ -171,7 +176,7 @@ def labels_of(labelled: Labelled) -> tuple[str, ...]:
     """
     if labelled.task not in ("classification", "tagging"):
         return ()
-    parts = chain(labelled.train, labelled.valid or (), labelled.test or ())
+    parts = chain.from_iterable(part or () for part in parts_of(labelled))
     return find_labels([example for example in parts if example.label is not None], scheme=scheme_of(labelled))
 
 

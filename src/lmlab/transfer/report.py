@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import math
-import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lmlab.pages.scores import within
 from lmlab.pages.transfer import make_page
 from lmlab.storage import write_bytes
-from lmlab.transfer.evidence import find_shown, gather_evidence, key_of
-from lmlab.transfer.results import Result, Row, rows_of
+from lmlab.transfer.commands import use_commands
+from lmlab.transfer.differences import ahead_of, find_reference
+from lmlab.transfer.evidence import find_shown, gather_evidence
+from lmlab.transfer.results import Result, key_of, label_of
 from lmlab.transfer.study import Study
 
 REPORT = "report.html"
@@ -21,8 +21,13 @@ Facts = dict[str, Any]
 
 def write_report(study: Study, folder: Path) -> Path:
     """Write `report.html` into a folder."""
+    return write_page(gather_facts(study, folder), folder)
+
+
+def write_page(facts: Facts, folder: Path) -> Path:
+    """Write `report.html` from what `gather_facts` found."""
     path = folder / REPORT
-    write_bytes(path, make_page(gather_facts(study, folder)).encode())
+    write_bytes(path, make_page(facts).encode())
     return path
 
 
@@ -42,8 +47,9 @@ def gather_facts(study: Study, folder: Path) -> Facts:
         "split": first.split if first else "test",
         "count": first.count if first else 0,
         "check": study.check,
-        "rows": _rows(study.results),
-        "leads": [lead.model_dump() for lead in study.leads],
+        "rows": _rows(study, shown),
+        "tests": len(study.differences),
+        "untested": [row.label for row in study.table] if not study.rows else study.untested,
         "shown": None if shown is None else key_of(shown),
         "pretraining": {
             name: study.pretraining.get(run)
@@ -55,35 +61,28 @@ def gather_facts(study: Study, folder: Path) -> Facts:
     }
 
 
-def _rows(results: Sequence[Result]) -> list[Facts]:
+def _rows(study: Study, shown: Result | None) -> list[Facts]:
     """One for each way of learning, over its seeds, with what a seed costs on average."""
+    about = label_of(study.table, shown)
     rows = []
-    for row in rows_of(results):
-        group = [result for result in results if key_of(result) == key_of(row)]
+    for row in study.table:
+        group = [result for result in study.results if key_of(result) == key_of(row)]
+        reference = find_reference(study.kind, study.table, row, about=about)
+        found = ahead_of(study.differences, reference, row.label)
         rows.append(
             {
                 **row.model_dump(),
                 "values": {
-                    name: within(found.model_dump(exclude={"better"}), name) for name, found in row.values.items()
+                    name: within(value.model_dump(exclude={"better"}), name) for name, value in row.values.items()
                 },
                 "better": group[0].values[group[0].main].better,
-                "reach": _reach(row, group),
                 "key": key_of(row),
-                "seeds": [None if math.isnan(value) else value for value in row.seeds],
                 "joules": sum(each.joules for each in group) / len(group),
                 "flops": sum(each.flops for each in group) / len(group),
-                "steps": round(sum(each.steps for each in group) / len(group)),
+                "difference": found and found._asdict(),
             }
         )
     return rows
-
-
-def _reach(row: Row, group: Sequence[Result]) -> list[float] | None:
-    """The widest that the main score may be apart: over seeds, and over draws of the held-out examples."""
-    main = group[0].main
-    intervals = [row.values[main], *(each.values[main] for each in group)]
-    ends = [(each.low, each.high) for each in intervals if each.low is not None and each.high is not None]
-    return [min(low for low, _ in ends), max(high for _, high in ends)] if ends else None
 
 
 def _mixes(results: Sequence[Result]) -> list[Facts]:
@@ -110,26 +109,12 @@ def _mixes(results: Sequence[Result]) -> list[Facts]:
     return found
 
 
-EXAMPLES: Mapping[str, str] = {
-    "tagging": '"words of a sentence"',
-    "spans": '--context page.txt "a question?"',
-    "choice": '"a question?" "first choice" "second choice"',
-}
-
-
 def _commands(study: Study, folder: Path, shown: Result | None) -> list[tuple[str, str]]:
     """What to type next, each with what it does."""
-    path = shlex.quote(str(folder))
     if study.kind == "run":
-        suffix = Path(study.data.split(", ")[0]).suffix or ".tsv"
-        given = EXAMPLES.get(study.task, '"a text"')
-        return [
-            (f"lmlab predict {path} {given}", "what it says of something new"),
-            (f"lmlab evaluate {path} more{suffix}", "its score on other examples, with an interval"),
-        ]
-    if shown is None or shown.run is None:
+        return use_commands(folder, task=study.task, data=study.data)
+    if shown is None or not shown.command:
         return []
-    data = " ".join(shlex.quote(each) for each in study.data.split(", "))
-    layers = f" --layers {shlex.quote(shown.layers)}" if shown.how == "frozen" and shown.layers != "last" else ""
-    command = f"lmlab finetune {shlex.quote(shown.run)} {data} --how {shown.how}{layers} -o runs/best"
-    return [(command, "the best of these again, as a run that can be used")]
+    fewer = shown.examples < study.counts.get("train", 0)
+    what = "the best of these again, " + "with all examples, " * fewer + "as a run that can be used"
+    return [(shown.command, what)]

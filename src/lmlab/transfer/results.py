@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from pydantic import Field
 
 from lmlab.config import Config
-from lmlab.data.reading.examples import Example
-from lmlab.metrics.intervals import Estimate, estimate, mean_interval
+from lmlab.data.reading.examples import Answer, Example
 from lmlab.metrics.measure import Measure
+from lmlab.metrics.statistics import Estimate, estimate, mean_interval
 from lmlab.tasks.predicting import answers
 from lmlab.tasks.task import Prediction
 
 
 class Interval(Config):
-    """A value with its 95% interval over draws of the test examples, or over seeds; none where there are too few."""
+    """A value with its 95% interval: other test examples, and of several seeds other seeds; None where there are too
+    few."""
 
     value: float | None
     low: float | None = None
@@ -41,9 +42,11 @@ class Result(Config):
     joules: float = 0.0
     flops: float = 0.0
     steps: int = 0
+    rate: float | None = Field(None, description="the peak learning rate")
     mix: list[float] | None = Field(None, description="what each layer weighs, the embeddings first")
     gamma: float | None = None
     note: str = ""
+    command: str = Field("", description="the command that trains it again, as a run of its own")
 
     @property
     def main(self) -> str:
@@ -51,77 +54,114 @@ class Result(Config):
         return next(iter(self.values))
 
 
-def score_predictions(
-    measures: Mapping[str, Measure], predictions: Sequence[Prediction], examples: Sequence[Example]
-) -> dict[str, Interval]:
-    """The measures of predictions, by name, each with its bootstrap interval."""
-    predicted, true = answers(predictions, examples)
-    found = {}
-    for name, measure in measures.items():
-        found[name] = _interval(estimate(measure, predicted, true), measure.better)
-    return found
-
-
-def _interval(found: Estimate, better: Literal["higher", "lower"]) -> Interval:
-    """An estimate as it is written; what is no number is none."""
-    value = found.value if math.isfinite(found.value) else None
-    return Interval(value=value, low=found.low, high=found.high, better=better)
-
-
 class Row(Config):
     """One line of a table: a way of learning, over all its seeds."""
 
+    label: str = Field(description="what `differences` call it")
     name: str
     how: str
     examples: int
     layers: str
-    seeds: list[float] = Field(description="the main measure of each seed, in their order")
+    seeds: list[float | None] = Field(description="the main measure of each seed, in their order")
     values: dict[str, Interval]
     seconds: float
+    steps: int = Field(0, description="training steps, the mean over seeds")
+    rate: float | None = None
     note: str = ""
 
 
-def rows_of(results: Iterable[Result]) -> list[Row]:
-    """Results gathered over seeds: the mean with its interval; of one seed, that of the test examples."""
+def key_of(result: Result | Row) -> list[Any]:
+    """What the seeds of a way of learning have in common."""
+    return [result.name, result.how, result.examples, result.layers]
+
+
+def label_of(rows: Iterable[Row], result: Result | None) -> str:
+    """The label of the row that a result belongs to; empty where there is none."""
+    return next((row.label for row in rows if result is not None and key_of(row) == key_of(result)), "")
+
+
+def score_predictions(
+    measures: Mapping[str, Measure], predictions: Sequence[Prediction], examples: Sequence[Example]
+) -> dict[str, Interval]:
+    """The measures of predictions, by name, each with its interval over test examples (of questions, over contexts)."""
+    predicted, true = answers(predictions, examples)
+    groups = contexts_of([example for example in examples if example.label is not None])
+    return {
+        name: to_interval(estimate(measure, predicted, true, groups=groups), measure)
+        for name, measure in measures.items()
+    }
+
+
+def contexts_of(examples: Sequence[Example]) -> list[Hashable] | None:
+    """The context of each question, as one is hard or easy for all its questions; None for other tasks."""
+    questions = [
+        example.b is not None
+        and isinstance(label := example.label, tuple)
+        and all(isinstance(a, Answer) for a in label)
+        for example in examples
+    ]
+    return [example.b for example in examples] if examples and all(questions) else None
+
+
+def to_interval(found: Estimate, measure: Measure) -> Interval:
+    """An estimate as it is written: None for what is no number, and for an interval of no width, which says nothing."""
+    value = found.value if math.isfinite(found.value) else None
+    low, high = (None, None) if found.low == found.high else (found.low, found.high)
+    return Interval(value=value, low=low, high=high, better=measure.better)
+
+
+def group_results(results: Iterable[Result]) -> dict[str, list[Result]]:
+    """The results of each way of learning by its label: `bert full`, `bag of words`, `bert frozen sum:all`.
+
+    The number of examples is added where a study has several.
+    """
     groups: dict[tuple[Any, ...], list[Result]] = {}
     for result in results:
-        groups.setdefault((result.name, result.how, result.examples, result.layers), []).append(result)
-    return [_row(group) for group in groups.values()]
+        groups.setdefault(tuple(key_of(result)), []).append(result)
+    several = len({examples for _, _, examples, _ in groups}) > 1
+    found = {}
+    for (name, how, examples, layers), group in groups.items():
+        words = [name] if how == "baseline" else [name, how]
+        words += [layers] if layers != "last" else []
+        words += [f"with {examples:,} examples"] if several else []
+        found[" ".join(words)] = group
+    return found
 
 
-def _number(result: Result, name: str) -> float:
-    value = result.values[name].value
-    return math.nan if value is None else value
-
-
-def over_seeds(values: Sequence[Interval]) -> Interval:
-    """The mean over seeds, with an interval for what both other seeds and other test examples would change.
-
-    The two are independent, so their squares add up: Student's interval over the seeds, and the mean of the
-    bootstrap intervals over the examples. Seeds that happen to agree do not make a small test set large.
-    """
-    mean, low, high = mean_interval([math.nan if each.value is None else each.value for each in values])
-    reaches = [(each.high - each.low) / 2 for each in values if each.low is not None and each.high is not None]
-    if not math.isfinite(mean) or low is None or high is None or len(reaches) < len(values):
-        return _interval(Estimate(mean, low, high), values[0].better)
-    reach = math.hypot((high - low) / 2, math.fsum(reaches) / len(reaches))
-    return Interval(value=mean, low=mean - reach, high=mean + reach, better=values[0].better)
-
-
-def _row(group: Sequence[Result]) -> Row:
+def make_row(label: str, group: Sequence[Result], values: Mapping[str, Interval]) -> Row:
+    """A row from the results of all seeds of a way of learning, with its scores over them."""
     first, main = group[0], group[0].main
-    values = first.values
-    if len(group) > 1:
-        values = {}
-        for name in first.values:
-            values[name] = over_seeds([each.values[name] for each in group])
     return Row(
+        label=label,
         name=first.name,
         how=first.how,
         examples=first.examples,
         layers=first.layers,
-        seeds=[_number(each, main) for each in group],
-        values=values,
+        seeds=[each.values[main].value for each in group],
+        values=dict(values),
         seconds=sum(each.seconds for each in group) / len(group),
+        steps=round(sum(each.steps for each in group) / len(group)),
+        rate=first.rate,
         note=first.note,
     )
+
+
+def rows_of(results: Iterable[Result]) -> list[Row]:
+    """Results gathered over seeds where no predictions are kept, as in folders of versions before 0.6.0."""
+    rows = []
+    for label, group in group_results(results).items():
+        values = {name: over_seeds([each.values[name] for each in group]) for name in group[0].values}
+        rows.append(make_row(label, group, values))
+    return rows
+
+
+def over_seeds(values: Sequence[Interval]) -> Interval:
+    """The mean over seeds, its interval from those of the seeds: half-widths over seeds and examples add as squares."""
+    if len(values) == 1:
+        return values[0]
+    mean, low, high = mean_interval([math.nan if each.value is None else each.value for each in values])
+    halves = [(each.high - each.low) / 2 for each in values if each.low is not None and each.high is not None]
+    if low is None or high is None or len(halves) < len(values):
+        return Interval(value=mean if math.isfinite(mean) else None, better=values[0].better)
+    half = math.hypot((high - low) / 2, math.fsum(halves) / len(halves))
+    return Interval(value=mean, low=mean - half, high=mean + half, better=values[0].better)

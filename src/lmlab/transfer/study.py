@@ -7,42 +7,48 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from statistics import fmean
-from typing import Any, Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
+from lmlab.data.reading.examples import Example
 from lmlab.jobs import Reporter
-from lmlab.metrics.intervals import compare
 from lmlab.metrics.measure import Measure
+from lmlab.own_files import BASELINES as OWN_BASELINES
 from lmlab.own_files import TRIALS
 from lmlab.storage import write_json
+from lmlab.tasks.baseline import BASELINES as ALL_BASELINES
 from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
+from lmlab.transfer.commands import format_command
+from lmlab.transfer.differences import Difference, compare_results
 from lmlab.transfer.planning import labels_of, measures_of
-from lmlab.transfer.results import Result, rows_of, score_predictions
+from lmlab.transfer.results import Result, Row, rows_of, score_predictions
 from lmlab.transfer.study_settings import check_same_study, keeping_settings
-from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan
+from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan, write_predictions
 
 Kind = Literal["run", "curve", "layers", "comparison"]
 SCORES = "scores.json"
 DECK_LAYERS = ("first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:")
 """The choices of layers that BERT's authors compare (Devlin et al. 2019, table 7)."""
-BASELINES = {"majority": "majority", "bag of words": "bag_of_words"}
-"""Baselines that stand beside every score, as people and as the table of baselines call them."""
+BASELINES = {"chance": "chance", "majority": "majority", "bag of words": "bag_of_words"}
+"""Baselines that stand beside every score, as people and as the table of baselines call them; not all do all tasks."""
 
 
 class Lead(Config):
-    """How far the best way of learning is ahead of another, on the same draws of the held-out examples."""
+    """How far the best way of learning is ahead of another, as folders of versions before 0.6.0 have it.
+
+    Its p-value covers neither seeds nor the number of pairs, so it is not shown.
+    """
 
     first: str
     second: str
     ahead: float
     low: float | None
     high: float | None
-    p: float = Field(description="how likely chance alone makes them differ so much, either way")
+    p: float
 
 
 class Study(Config):
@@ -54,16 +60,24 @@ class Study(Config):
     scored: str = Field("", description="the file of the examples that scores are of, where it is another")
     format: str = Field(description="how they were understood")
     labels: list[str]
-    counts: dict[str, int] = Field(description="examples for training, validation and test")
+    counts: dict[str, int] = Field(description="examples for training, selection, validation and test")
     metric: str = Field(description="the measure that counts most")
     check: list[str] = Field([], description="what the data look like, line by line")
     results: list[Result]
-    leads: list[Lead] = Field([], description="of a comparison: the best against each of the others")
+    rows: list[Row] = Field([], description="each way of learning over its seeds; none in folders before 0.6.0")
+    differences: list[Difference] = Field([], description="the pairs of rows that were tested")
+    untested: list[str] = Field([], description="rows whose predictions are missing, so that nothing of them is tested")
+    leads: list[Lead] = Field([], description="of a comparison before 0.6.0; not shown any more")
     pretraining: dict[str, dict[str, float]] = Field({}, description="the price of each run that was begun with")
 
     def write(self, folder: Path) -> None:
         """Write `scores.json`."""
         write_json(folder / SCORES, self.model_dump())
+
+    @property
+    def table(self) -> list[Row]:
+        """Each way of learning over its seeds."""
+        return self.rows or rows_of(self.results)
 
     def _repr_html_(self) -> str:
         """In a notebook: the scores, with the baselines beside them."""
@@ -71,7 +85,7 @@ class Study(Config):
         from lmlab.pages.scores import tell_measure, tell_range, tell_score, tell_way
 
         told = []
-        for row in (each.model_dump() for each in rows_of(self.results)):
+        for row in (each.model_dump() for each in self.table):
             score = row["values"][self.metric]
             told.append((tell_way(row), row["examples"], tell_score(score["value"]), tell_range(score) or "–"))
         columns = ("way", "examples", f"{tell_measure(self.metric)} (times 100)", "95% interval")
@@ -80,34 +94,67 @@ class Study(Config):
         return f"<div class='lmlab-view'><b>{escape(title)}</b>{table}</div>"
 
 
+class BaselineResult(NamedTuple):
+    """The result of a baseline, with its predictions."""
+
+    result: Result
+    predictions: list[Prediction]
+    file: str  # the name of the file that holds them
+
+
 def measure_baselines(
     data: TaskData,
     measures: Mapping[str, Measure],
     *,
     sizes: Sequence[int | None] = (None,),
     seeds: Sequence[int] = (0,),
-) -> Iterator[Result]:
-    """Majority class and bag of words, learnt from the same examples as the models, by the measures of the task."""
+) -> Iterator[BaselineResult]:
+    """The baselines of a task, learnt from the same examples as the models, by the measures of the task."""
     labelled = data.labelled
-    split, held_out = data.held_out
+    names = {name: key for name, key in BASELINES.items() if labelled.task in ALL_BASELINES[key]}
     for size in sizes:
         for seed in seeds if size is not None else seeds[:1]:
             train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
-            for name, key in BASELINES.items():
-                began = time.perf_counter()
-                baseline = make_baseline(key, task=labelled.task)
-                baseline.fit(train, valid=labelled.valid if split == "test" else None)  # what is scored chooses nothing
-                predictions = [Prediction(label) for label in baseline.predict(held_out).labels]
-                yield Result(
-                    name=name,
-                    how="baseline",
-                    examples=len(train),
-                    seed=seed,
-                    split=split,
-                    count=len(held_out),
-                    values=score_predictions(measures, predictions, held_out),
-                    seconds=time.perf_counter() - began,
-                )
+            for name, key in names.items():
+                file = f"{key}-{'all' if size is None else size}-seed-{seed}.jsonl"
+                yield measure_baseline(name, data, train, measures, seed=seed)._replace(file=file)
+
+
+def measure_baseline(
+    name: str, data: TaskData, train: Sequence[Example], measures: Mapping[str, Measure], *, seed: int = 0
+) -> BaselineResult:
+    """One baseline, learnt from training examples and scored on those that are held out."""
+    split, held_out = data.held_out
+    began = time.perf_counter()
+    baseline = make_baseline(BASELINES[name], task=data.labelled.task)
+    baseline.fit(train, valid=data.selecting or None)  # what is scored chooses nothing
+    predictions = [Prediction(label) for label in baseline.predict(held_out).labels]
+    values = score_predictions(measures, predictions, held_out)
+    if name == "chance":  # it is known, not estimated
+        values = {key: found.model_copy(update={"low": None, "high": None}) for key, found in values.items()}
+    result = Result(
+        name=name,
+        how="baseline",
+        examples=len(train),
+        seed=seed,
+        split=split,
+        count=len(held_out),
+        values=values,
+        seconds=time.perf_counter() - began,
+    )
+    return BaselineResult(result, predictions, "")
+
+
+def keep_baselines(found: Sequence[BaselineResult], data: TaskData, folder: Path) -> list[tuple[Result, Path]]:
+    """Write the predictions of baselines beside those of the trials; each result with its file."""
+    _, held_out = data.held_out
+    kept = []
+    for result, predictions, file in found:
+        path = folder / OWN_BASELINES / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_predictions(path, predictions, held_out)
+        kept.append((result, path))
+    return kept
 
 
 def carry_out_study(
@@ -125,54 +172,46 @@ def carry_out_study(
     sizes = list(dict.fromkeys(trial.take for trial in trials))
     seeds = sorted({trial.seed for trial in trials})
     planned = [plan(trial, data) for trial in trials]
+    measures = measures_of(planned[0].objective)
     check_same_study(kind, trials, data, folder)
-    results = []
-    for result in measure_baselines(data, measures_of(planned[0].objective), sizes=sizes, seeds=seeds):
-        results.append(result)
-        told(result)
+    baselines = []
+    for each in measure_baselines(data, measures, sizes=sizes, seeds=seeds):
+        baselines.append(each)
+        told(each.result)
         if interrupted():
             return None
     learnt = []
     with keeping_settings(kind, trials, data, folder):
         for trial, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
+            result = result.model_copy(update={"command": format_command(trial, data)})
             learnt.append((result, folder / TRIALS / trial.name / PREDICTIONS))
             told(result)
     if len(learnt) < len(trials):
         return None
-    study = describe(kind, data, [*results, *(result for result, _ in learnt)], check=check)
-    if kind == "comparison":
-        measure = measures_of(planned[0].objective)[study.metric]
-        study = study.model_copy(update={"leads": find_leads(learnt, measure)})
+    kept = [*keep_baselines(baselines, data, folder / TRIALS), *learnt]
+    study = describe(kind, data, kept, measures, check=check)
     study.write(folder)
     return study
 
 
-def find_leads(learnt: Sequence[tuple[Result, Path]], measure: Measure) -> list[Lead]:
-    """The way of learning with the best mean against each of the others, by the predictions that were kept of each."""
-    ways: dict[str, list[Any]] = {}
-    true: list[Any] = []
-    for result, path in learnt:
-        if not path.is_file():
-            return []
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").split("\n") if line]
-        known = [line for line in lines if line["true"] is not None]
-        true = [line["true"] for line in known]
-        ways.setdefault(f"{result.name} {result.how}", []).append([line["predicted"] for line in known])
-    if len(ways) < 2 or len({len(seeds) for seeds in ways.values()}) > 1:
-        return []
-    sign = 1 if measure.better == "higher" else -1
-    means = {way: sign * fmean(measure.score(each, true) for each in seeds) for way, seeds in ways.items()}
-    best = max(means, key=lambda way: means[way])
-    found = []
-    for way in sorted(ways.keys() - {best}, key=lambda way: -means[way]):
-        ahead, low, high, _, p = compare(measure, ways[best], ways[way], true)
-        found.append(Lead(first=best, second=way, ahead=ahead, low=low, high=high, p=p))
-    return found
-
-
-def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Sequence[str] = ()) -> Study:
-    """A study from its results."""
+def describe(
+    kind: Kind,
+    data: TaskData,
+    kept: Sequence[tuple[Result, Path]],
+    measures: Mapping[str, Measure],
+    *,
+    check: Sequence[str] = (),
+) -> Study:
+    """A study from its results and the files of their predictions."""
     labelled = data.labelled
+    results = [result for result, _ in kept]
+    compared = compare_results(kind, kept, measures, task=labelled.task)
+    parts = {
+        "train": labelled.train,
+        "selection": labelled.selection,
+        "valid": labelled.valid,
+        "test": labelled.test,
+    }
     return Study(
         kind=kind,
         task=labelled.task,
@@ -180,13 +219,13 @@ def describe(kind: Kind, data: TaskData, results: Sequence[Result], *, check: Se
         scored=", ".join((data.config.test if labelled.test else data.config.valid) or ()),
         format=labelled.format,
         labels=list(labels_of(labelled)),
-        counts={
-            name: len(part or ())
-            for name, part in (("train", labelled.train), ("valid", labelled.valid), ("test", labelled.test))
-        },
-        metric=results[0].main if results else "",
+        counts={name: len(part or ()) for name, part in parts.items() if name != "selection" or part is not None},
+        metric=next(iter(measures)),
         check=list(check),
-        results=list(results),
+        results=results,
+        rows=compared.rows,
+        differences=compared.differences,
+        untested=compared.untested,
         pretraining=prices({result.run for result in results if result.run is not None}),
     )
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmlab import run as runs
 from lmlab.config import build
-from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint
+from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, parts_of
 from lmlab.data.reading.examples import Example, Labelled
 from lmlab.jobs import Reporter
 from lmlab.language_model import load
@@ -76,6 +76,16 @@ class TaskData:
         if self.labelled.test:
             return "test", self.labelled.test
         return "valid", self.labelled.valid or ()
+
+    @property
+    def selecting(self) -> Sequence[Example]:
+        """What chooses between checkpoints, and between settings of a baseline; none where all else is scored."""
+        return parts_of(self.labelled)[1] or () if self.chosen_apart else ()
+
+    @property
+    def chosen_apart(self) -> bool:
+        """Whether what is scored chooses nothing."""
+        return bool(self.labelled.test) or self.labelled.selection is not None
 
     def taken(self, trial: Trial) -> TaskData:
         """The same with as many training examples as a trial has."""
@@ -178,7 +188,8 @@ def find_changes(path: Path, recipe: Recipe, data: TaskData) -> list[str]:
 def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> Result:
     """The result of a finished trial; its predictions are written beside it."""
     split, examples = data.held_out
-    device = choose_device(read_record(path).recipe.train.device)
+    recipe = read_record(path).recipe
+    device = choose_device(recipe.train.device)
     predictor = load(path, device=device).predictor
     predictions = predictor.predict(examples)
     write_predictions(path / PREDICTIONS, predictions, examples)
@@ -198,6 +209,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> R
         joules=cost.joules,
         flops=progress.flops,
         steps=progress.step,
+        rate=recipe.train.rate,
         mix=None if mix is None else mix.shares().tolist(),
         gamma=None if mix is None else mix.gamma.item(),
         note=trial.note,
@@ -277,4 +289,4 @@ def _key(trial: Trial, data: TaskData, *, said: str | None = None) -> str:
 
 def fingerprint_of(labelled: Labelled) -> str:
     """The fingerprint of all examples."""
-    return fingerprint((labelled.train, labelled.valid, labelled.test))
+    return fingerprint(parts_of(labelled))

@@ -54,9 +54,10 @@ def show(view: Viewed, *, output: Path | None, json_: bool, about: str = "") -> 
         print(to_json(view))
         return
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
+
+    from lmlab.cli.console import Console
 
     found, console = view.table(), Console(highlight=False)
     console.print(Text(view.lead(), style="bold"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,3 +52,15 @@ class Buckets:
                 cuts.append(place)
                 begin, longest = place, length
         return [*cuts, len(longest_of)]
+
+
+def in_batches(lengths: Sequence[int], *, tokens: int) -> Iterator[list[int]]:
+    """The numbers of items that are read together, the longest first, so that little is padding."""
+    group: list[int] = []
+    for number in sorted(range(len(lengths)), key=lambda number: -lengths[number]):
+        if group and (len(group) + 1) * (lengths[group[0]] + 4) > tokens:
+            yield group
+            group = []
+        group.append(number)
+    if group:
+        yield group

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.corpora.shards import Shard
 from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.inspecting import loses_text
 
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
@@ -149,6 +150,14 @@ class Corpus:
         if self.tokenizer is None:
             raise ValueError("these data have no text and so no tokenizer; give text to what needs one")
         return self.tokenizer
+
+    def loses(self, split: Dataset | None) -> bool:
+        """Whether the tokenizer loses part of the text of valid or test; of no text, whether it may."""
+        tokenizer = self.tokenizer
+        if tokenizer is None or split is None:
+            return tokenizer is not None and tokenizer.lossy
+        texts = (each if isinstance(each, str) else str(each[-1]) for each in split.texts())
+        return loses_text(tokenizer, texts)
 
     @property
     def encoder(self) -> Tokenizer | None:

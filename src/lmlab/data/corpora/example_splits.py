@@ -14,6 +14,10 @@ from lmlab.data.reading.examples import Example, Labelled
 SHARES = (0.8, 0.1, 0.1)
 FEWEST = 3
 """Different texts that a split needs."""
+SELECTED = 0.1
+"""Fraction of the training examples that chooses the checkpoint, where what came as valid is only scored."""
+FEWEST_TO_SELECT = 100
+"""Different training texts below which none are held out to choose a checkpoint: too few would be left to choose by."""
 
 
 class Split(NamedTuple):
@@ -84,8 +88,8 @@ def complete_splits(
 ) -> Labelled:
     """The same examples with a valid and, where nothing was held out, a test taken from train.
 
-    Where a valid came along it chooses the model and is scored, and no test is made up: what would test is better
-    trained on. Where only a test came along, valid is taken from train.
+    Where a valid came along, no test is made up: what would test is better trained on (see `hold_out_selection`).
+    Where only a test came along, valid is taken from train.
     """
     if labelled.valid is not None:
         return labelled
@@ -96,6 +100,21 @@ def complete_splits(
         return replace(labelled, train=split.train, valid=split.valid)
     split = split_examples(labelled.train, shares=shares, seed=seed, stratify=stratify)
     return replace(labelled, train=split.train, valid=split.valid or None, test=split.test or None)
+
+
+def hold_out_selection(labelled: Labelled, *, fraction: float, seed: int = 0) -> Labelled:
+    """The same examples with a fraction of train that chooses the checkpoint, where there is a valid and no test.
+
+    The best of several checkpoints looks better than it is on the examples that chose it, so valid is only scored.
+    Where there are too few training texts, or the fraction is 0, nothing is held out and no checkpoint is chosen.
+    """
+    if labelled.test is not None or labelled.valid is None:
+        return labelled
+    texts = {name_group(example) for example in labelled.train}
+    if not fraction or len(texts) < FEWEST_TO_SELECT:
+        return replace(labelled, selection=())
+    split = split_examples(labelled.train, shares=(1 - fraction, fraction), seed=seed)
+    return replace(labelled, train=split.train, selection=split.valid)
 
 
 def _hash(name: str, seed: int) -> bytes:

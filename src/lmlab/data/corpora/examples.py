@@ -19,7 +19,7 @@ from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.checking import remove_leaks, remove_trained
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.example_splits import complete_splits
+from lmlab.data.corpora.example_splits import complete_splits, hold_out_selection
 from lmlab.data.corpora.preparing import ReportProgress
 from lmlab.data.reading.examples import Example, Labelled, TaskName
 from lmlab.data.reading.labelled import check_labels, read_labelled
@@ -39,6 +39,13 @@ class ExamplesConfig(DataConfig):
         None, description="test examples; by default a part of `examples`, if valid is not given"
     )
     split: list[float] = Field([0.8, 0.1, 0.1], description="fractions for training, validation and test")
+    select: float | None = Field(
+        None,
+        ge=0,
+        lt=1,
+        description="with validation and no test examples: fraction of `examples` that chooses the checkpoint, so that "
+        "validation is only scored; 0: the last checkpoint; by default validation chooses",
+    )
     task: TaskName | None = Field(None, description="what is learnt; by default told from the file")
     columns: dict[str, str] = Field({}, description="which column is what: a (text), b, label; names or numbers")
     leaks: Literal["keep", "train", "test"] = Field(
@@ -114,6 +121,8 @@ def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
         drop_bad_labels=config.drop_bad_labels,
     )
     labelled = _settle_leaks(found, config)
+    if config.select is not None:
+        labelled = hold_out_selection(labelled, fraction=config.select)
     if config.take is not None and config.take < len(labelled.train):
         return replace(labelled, train=draw(labelled.train, config.take, seed=config.draw)), labelled
     return labelled, labelled
@@ -147,8 +156,11 @@ def _note_removed(labelled: Labelled, counts: Mapping[str, int], why: str) -> La
 
 
 def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:
-    """So many examples at random, each class in its share and at least once if there is room."""
-    generator = random.Random(f"{seed} {count}")
+    """The first `count` examples of a random order in which each class has its share and comes early at least once.
+
+    The order depends on the seed alone, so the examples of a smaller number are among those of a larger one.
+    """
+    generator = random.Random(f"examples {seed}")
     shuffled = generator.sample(list(examples), len(examples))
     if not isinstance(examples[0].label, str):
         return shuffled[:count]
@@ -158,11 +170,10 @@ def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]
     ranked = [
         ((number + 0.5) / len(own), example) for own in by_label.values() for number, example in enumerate(own)
     ]  # the n-th of its class, as a share: so each class is drawn evenly
+    ranked.sort(key=lambda pair: pair[0])
     firsts = [own[0] for own in by_label.values()]
-    rest = [
-        example for _, example in sorted(ranked, key=lambda pair: pair[0]) if not any(example is one for one in firsts)
-    ]
-    return [*firsts, *rest][:count]
+    known = set(map(id, firsts))
+    return [*firsts, *(example for _, example in ranked if id(example) not in known)][:count]
 
 
 def prepare(
@@ -173,9 +184,9 @@ def prepare(
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's examples."""
-    own = tokenizer if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
+    own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     labelled, _ = read(config)
-    parts = (labelled.train, labelled.valid, labelled.test)
+    parts = parts_of(labelled)
     text_fingerprint = fingerprint(parts)
     folder = cache_folder() / "examples" / own.fingerprint[:32]
     if not (folder / "tokenizer.json").is_file():
@@ -186,6 +197,13 @@ def prepare(
         raise ValueError(f"{', '.join(config.named)} has no training examples")
     key = hashlib.sha256(f"{text_fingerprint} {own.fingerprint}".encode()).hexdigest()
     return Corpus(own, train, valid, test, key, text_fingerprint, folder)
+
+
+def parts_of(labelled: Labelled) -> tuple[Sequence[Example], Sequence[Example] | None, Sequence[Example] | None]:
+    """The examples that are trained on, that choose the checkpoint, and that are only scored."""
+    if labelled.selection is None:
+        return labelled.train, labelled.valid, labelled.test
+    return labelled.train, labelled.selection or None, labelled.valid
 
 
 def fingerprint(parts: Sequence[Sequence[Example] | None]) -> str:

@@ -22,10 +22,12 @@ from lmlab.data.batches.mixed import Mixed
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.reading.labels import by_language
 from lmlab.tokenizers import Tokenizer, resolve
+from lmlab.tokenizers.extending import with_words
 from lmlab.tokenizers.training import MOST_COUNTED, is_path
 
 PIECE = 1 << 16
@@ -195,7 +197,7 @@ def prepare_languages(
     shared = tokenizer if isinstance(tokenizer, Tokenizer) else _shared_tokenizer(tokenizer, corpora, alpha, cache)
     parts = corpora(shared)
     if new := _new_words(shared, parts):  # which each language has numbered by itself
-        shared = shared.with_words(new)
+        shared = with_words(shared, new)
         parts = corpora(shared)
 
     def joined(which: str) -> Any:
@@ -203,6 +205,8 @@ def prepare_languages(
         return LanguageSplit(found, alpha) if all(part is not None for part in found.values()) else None
 
     fingerprint = digest("\n".join(_text_fingerprints(parts)))
+    each = [corpus.text_fingerprint for corpus in parts.values()]
+    remember_text(cache or cache_folder(), fingerprint, texts=each)
     return Corpus(
         tokenizer=shared,
         train=joined("train"),

@@ -13,6 +13,7 @@ from lmlab.config import suggest
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import (
     SAMPLE,
     Counter,
@@ -36,6 +37,7 @@ from lmlab.data.reading.builtin import builtin_documents
 from lmlab.data.reading.documents import SEPARATORS, gather
 from lmlab.data.reading.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, resolve
+from lmlab.tokenizers.extending import with_words
 from lmlab.tokenizers.training import different_words
 
 DocumentsAre = Literal["file", "lines", "blank", "endoftext"]
@@ -115,6 +117,7 @@ def prepare_text(
             assert index is not None, "a corpus that was just written can be read"
         else:
             repeat_warnings(index["warnings"])
+        remember_text(home.parent, text_fingerprint, keys=[key])
         return _open(folder, index, text_fingerprint)
 
 
@@ -183,7 +186,7 @@ def _build(
         trained = resolve(tokenizer, lambda: train.sample(train.size if learns_from_all(tokenizer) else SAMPLE))
         if trained.is_open:
             texts = (text for part in parts.values() for text in part.sample(part.size))
-            trained = trained.with_words(different_words(texts))
+            trained = with_words(trained, different_words(texts))
         report("training the tokenizer", 1, 1)
     for warning in caught:
         warnings.warn(warning.message, warning.category, stacklevel=4)

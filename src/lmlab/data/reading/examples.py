@@ -45,6 +45,9 @@ class Labelled:
     valid: Sequence[Example] | None = None
     """Held-out examples that came along: another file, or a folder's own."""
     test: Sequence[Example] | None = None
+    selection: Sequence[Example] | None = None
+    """Examples taken from train that choose the checkpoint, so that valid is only scored; empty: none is chosen, the
+    last checkpoint is kept; None: valid chooses."""
     format: str = ""
     """In words: `TSV with a header`, `CoNLL columns (word, …, tag), IOB1`, `SQuAD 1.1`, `GLUE: MRPC`."""
     columns: Mapping[str, str] = field(default_factory=dict)

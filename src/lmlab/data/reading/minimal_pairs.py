@@ -6,8 +6,6 @@ agreement items of Gulordava et al. 2018 and Linzen et al. 2016 (`.text` with `.
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmlab.data.reading.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.reading.unpacking import open_zip
 from lmlab.data.reading.whole import check_exists, list_folder, read_whole, shorten
 
 Span = tuple[int, int]
@@ -160,16 +159,16 @@ def _read_folder(folder: Path) -> PairSet:
 
 
 def _read_zip(path: Path) -> Iterator[Pair]:
-    try:
-        with zipfile.ZipFile(path) as packed:
-            names = sorted(name for name in packed.namelist() if name.endswith(".jsonl") and "__MACOSX" not in name)
-            for name in names:
-                table = parse_json(f"{path}/{name}", io.TextIOWrapper(packed.open(name), "utf-8").read())
-                for row, line in zip(_records(table), table.lines, strict=True):
-                    yield _pair_of(row, line, path / name)
-    except zipfile.BadZipFile as error:
-        raise ValueError(f"{path} is a damaged zip file ({error}); fetch it again") from None
-    if not names:
+    empty = True
+    with open_zip(path) as files:
+        for name, file in files:
+            if not name.endswith(".jsonl") or "__MACOSX" in name:
+                continue
+            empty = False
+            table = parse_json(f"{path}/{name}", file.read().decode().replace("\r\n", "\n"))
+            for row, line in zip(_records(table), table.lines, strict=True):
+                yield _pair_of(row, line, path / name)
+    if empty:
         raise ValueError(f"{path} has no .jsonl file in it")
 
 

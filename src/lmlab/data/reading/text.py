@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import codecs
 import glob
-import gzip
 import os
 import re
 import shutil
 import stat
 import sys
 import warnings
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
 from lmlab.data.reading.binaries import find_binary_kind
+from lmlab.data.reading.unpacking import Readable, open_unpacked
 
 BUILTIN = "builtin"
 STANDARD_INPUT = "-"
@@ -204,19 +203,11 @@ def _warn(message: str) -> None:
 
 
 @contextmanager
-def _unpacked(path: Path) -> Iterator[IO[bytes]]:
+def _unpacked(path: Path) -> Iterator[Readable]:
     """A file as bytes, unpacked if it is gzip; errors while it is read are ValueErrors that name it."""
     try:
-        with path.open("rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-            file.seek(0)
-            if packed:
-                with gzip.open(file) as unpacked:
-                    yield unpacked  # type: ignore[misc]
-            else:
-                yield file
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is a damaged gzip file ({error}); pack it again") from None
+        with open_unpacked(path) as file:
+            yield file
     except OSError as error:
         raise ValueError(_why(str(path), error)) from None
 

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import codecs
 import difflib
-import gzip
 import os
-import zlib
 from pathlib import Path
 
 from lmlab.data.reading.binaries import find_binary_kind
+from lmlab.data.reading.unpacking import open_unpacked
 
 SHOWN = 60
 """Characters of a text that a message shows."""
@@ -76,10 +75,8 @@ def check_exists(path: Path) -> None:
 def _unpack(path: Path) -> bytes:
     check_exists(path)
     try:
-        data = path.read_bytes()
-        return gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data
-    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
-        raise ValueError(f"{path} is a damaged gzip file ({error}); pack it again") from None
+        with open_unpacked(path) as file:
+            return file.read()
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
 

@@ -68,6 +68,7 @@ XLNET = Family(
     parts=(Part("head", ("lm_loss.bias", "lm_loss.weight")),),
     copies={"lm_loss.weight": "transformer.word_embedding.weight"},
     assumed={"attention_dropout": None, "initial": "published"},
+    boundary="<eod>",  # <s> and </s> are in the vocabulary, but no text that it was trained on has them
     specials=("<unk>", "<s>", "</s>", "<cls>", "<sep>", "<pad>", "<mask>", "<eod>", "<eop>"),
     template=("$A sep cls:2", "$A sep $B:1 sep:1 cls:2"),
     sentencepiece={"lowercase": False, "strip_accents": True, "quotes": True},

@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,10 +18,10 @@ from starlette.types import Receive, Scope, Send
 from lmlab.serve.beams import search
 from lmlab.serve.choices import Choice, Given, best, tell_prompt
 from lmlab.serve.continuations import Continuation, Piece
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, internal_error, log_error
 from lmlab.serve.planning import Plan, plan
 from lmlab.serve.post import Post
-from lmlab.serve.requests import Completion, LenientCompletion
+from lmlab.serve.requests import Completion, LenientCompletion, StreamOptions
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call, refusing, unless_gone
 
@@ -33,35 +34,65 @@ def completions(runs: Runs) -> APIRouter:
 
     async def complete(request: Request, body: Completion) -> Any:
         served = await runs.open(body.model)
-        pieces: Pieces = asyncio.Queue()
-        with refusing(served), served.engine.place():
-            prepare = partial(_prepare, body, served, pieces, asyncio.get_running_loop())
-            todo, texts, choices = prepare() if _is_short(body) else await asyncio.to_thread(prepare)
-            served.engine.submit(texts, kept=1)
-        head = {
-            "id": f"cmpl-{secrets.token_hex(12)}",
-            "object": "text_completion",
-            "created": int(time.time()),
-            "model": served.name,
-            "system_fingerprint": served.fingerprint,
-        }
-        if todo.beams is not None:
-            found, usage = await call(served, request, lambda pause: search(todo, pause))
-            return await asyncio.to_thread(JSONResponse, {**head, "choices": found, "usage": usage, **_warnings(todo)})
-        if body.stream:
-            usage_too = body.stream_options is not None and body.stream_options.include_usage
-            events = _stream(todo, choices, pieces, head, usage_too=usage_too)
-            return Events(events, texts)
-        try:
-            told = await unless_gone(request, _whole(todo, choices, pieces))
-            return await asyncio.to_thread(JSONResponse, {**head, **told, **_warnings(todo)})
-        finally:
-            _cancel(texts)
+        asked = Asked(plan=partial(plan, body, served), stream=bool(body.stream), options=body.stream_options)
+        return await answer(request, served, replace(asked, short=_is_short(body)), TEXTS)
 
     if runs.limits.lenient:
         complete.__annotations__["body"] = LenientCompletion
     router.add_api_route(PATH, complete, methods=["POST"], summary="Continue texts")
     return router
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """How texts are told: what objects are called, and how a choice is written as a whole and in a stream."""
+
+    prefix: str
+    whole: str
+    chunk: str
+    choice: Callable[[dict[str, Any]], dict[str, Any]] = lambda choice: choice
+    delta: Callable[[dict[str, Any], bool], dict[str, Any]] = lambda delta, first: delta
+
+
+TEXTS = Form(prefix="cmpl", whole="text_completion", chunk="text_completion")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A request for texts: how to plan it, and how it is answered."""
+
+    plan: Callable[[], Plan]
+    stream: bool
+    options: StreamOptions | None
+    short: bool = False
+    """Whether it is planned in less time than it takes to hand it to another thread."""
+
+
+async def answer(request: Request, served: Served, asked: Asked, form: Form) -> Any:
+    """The response to a request for texts: whole, or a stream of events."""
+    pieces: Pieces = asyncio.Queue()
+    with refusing(served), served.engine.place():
+        prepare = partial(_prepare, asked.plan, served, pieces, asyncio.get_running_loop())
+        todo, texts, choices = prepare() if asked.short else await asyncio.to_thread(prepare)
+        served.engine.submit(texts, kept=1)
+    head = {
+        "id": f"{form.prefix}-{secrets.token_hex(12)}",
+        "object": form.chunk if asked.stream else form.whole,
+        "created": int(time.time()),
+        "model": served.name,
+        "system_fingerprint": served.fingerprint,
+    }
+    if todo.beams is not None:
+        found, usage = await call(served, request, lambda pause: search(todo, pause))
+        return await asyncio.to_thread(JSONResponse, {**head, "choices": found, "usage": usage, **_warnings(todo)})
+    if asked.stream:
+        usage_too = asked.options is not None and asked.options.include_usage
+        return Events(_stream(todo, choices, pieces, head, form, usage_too=usage_too), texts)
+    try:
+        told = await unless_gone(request, _whole(todo, choices, pieces, form))
+        return await asyncio.to_thread(JSONResponse, {**head, **told, **_warnings(todo)})
+    finally:
+        _cancel(texts)
 
 
 Pieces = asyncio.Queue[tuple[int, Piece]]
@@ -71,7 +102,7 @@ BACKLOG = 2**15
 
 TOGETHER = 64
 """Pieces, at most, that are sent to a client at once."""
-ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"))
 
 
 class Events(StreamingResponse):
@@ -102,10 +133,10 @@ def _is_short(body: Completion) -> bool:
 
 
 def _prepare(
-    body: Completion, served: Served, pieces: Pieces, loop: asyncio.AbstractEventLoop
+    make_plan: Callable[[], Plan], served: Served, pieces: Pieces, loop: asyncio.AbstractEventLoop
 ) -> tuple[Plan, list[Continuation], list[Choice]]:
     """A request as texts for the engine, which tell their pieces in the queue; none where they are searched for."""
-    todo, texts = plan(body, served), list[Continuation]()
+    todo, texts = make_plan(), list[Continuation]()
     if todo.beams is not None:
         return todo, texts, []
     texts += todo.continuations(_telling(loop, served.engine.post, pieces, texts))
@@ -172,7 +203,7 @@ async def _in_order(todo: Plan, left: int, pieces: Pieces) -> AsyncIterator[list
             yield ready
 
 
-async def _whole(todo: Plan, choices: list[Choice], pieces: Pieces) -> dict[str, Any]:
+async def _whole(todo: Plan, choices: list[Choice], pieces: Pieces, form: Form) -> dict[str, Any]:
     async for ready in _in_order(todo, len(choices), pieces):
         for number, piece, given in ready:
             choices[number].given = given
@@ -180,17 +211,18 @@ async def _whole(todo: Plan, choices: list[Choice], pieces: Pieces) -> dict[str,
     answers, written = [], sum(len(choice.ids) for choice in choices)
     for place in range(len(todo.prompts)):
         group = best(choices[place * todo.best_of : (place + 1) * todo.best_of], todo.n)
-        answers += [choice.whole(place * todo.n + number) for number, choice in enumerate(group)]
+        answers += [form.choice(choice.whole(place * todo.n + number)) for number, choice in enumerate(group)]
     return {"choices": answers, "usage": _usage(todo, written)}
 
 
 async def _stream(
-    todo: Plan, choices: list[Choice], pieces: Pieces, head: dict[str, Any], *, usage_too: bool
+    todo: Plan, choices: list[Choice], pieces: Pieces, head: dict[str, Any], form: Form, *, usage_too: bool
 ) -> AsyncIterator[str]:
     """Server-sent events: one for each token, those that are there together; the usage if asked for, and [DONE]; or an
     error."""
     start = ENCODER.encode(head)[:-1]
     rest, once = _more({"usage": None} if usage_too else {}), _more(_warnings(todo))
+    begun: set[int] = set()
     try:
         async for ready in _in_order(todo, len(choices), pieces):
             events = []
@@ -199,7 +231,8 @@ async def _stream(
                 delta = choices[number].take(piece)
                 if piece.prompt is not None and todo.prompt_logprobs is not None:
                     delta["prompt_logprobs"] = choices[number].prompt_logprobs()
-                choice = ENCODER.encode({"index": number, **delta})
+                choice = ENCODER.encode({"index": number, **form.delta(delta, number not in begun)})
+                begun.add(number)
                 events.append(f'data: {start},"choices":[{choice}]{rest}{once}}}\n\n')
                 once = ""
             yield "".join(events)
@@ -209,6 +242,9 @@ async def _stream(
         yield "data: [DONE]\n\n"
     except APIError as error:
         yield _event(error.body())
+    except Exception as error:
+        log_error(error, f"a stream of {todo.served.name}")
+        yield _event(internal_error(error).body())
 
 
 def _more(fields: dict[str, Any]) -> str:

@@ -6,14 +6,14 @@ import asyncio
 import base64
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from lmlab.analysis.embedding import Vectors
 from lmlab.models.abilities import GivesVectors, ability
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, NotANumberError, checking
 from lmlab.serve.planning import PromptText, read_prompts
 from lmlab.serve.requests import Embeddings
 from lmlab.serve.served import Runs, Served
@@ -25,12 +25,16 @@ def embeddings(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/embeddings", summary="Vectors of texts")
-    async def embed(request: Request, body: Embeddings) -> dict[str, Any]:
+    async def embed(request: Request, body: Embeddings) -> JSONResponse:
         served = await runs.open(body.model)
+        if not body.input and not isinstance(body.input, str):
+            raise APIError("input: the list is empty; give a text, several, or token ids", param="input")
         if ability(served.lm.model, GivesVectors) is None:
             raise APIError(f"{served.name} has no vectors; what it does: {', '.join(served.abilities)}", param="model")
         texts = await asyncio.to_thread(read_prompts, body.input, served, "input")
         vectors = await call(served, request, lambda pause: _read(served, texts, body, pause))
+        if not np.isfinite(vectors).all():
+            raise NotANumberError(served.name, "vectors")
         if body.dimensions is not None:
             if body.dimensions > vectors.shape[1]:
                 raise APIError(
@@ -41,15 +45,12 @@ def embeddings(runs: Runs) -> APIRouter:
         tokens = sum(len(text.ids) for text in texts)
         # The client asks for base64 by itself, but its strict mode, in which its tests run, takes only numbers.
         form = "float" if served.limits.lenient else body.encoding_format
-        return {
-            "object": "list",
-            "model": served.name,
-            "data": [
-                {"object": "embedding", "index": number, "embedding": _encode(vector, form)}
-                for number, vector in enumerate(vectors)
-            ],
-            "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
-        }
+        data = [
+            {"object": "embedding", "index": number, "embedding": _encode(vector, form)}
+            for number, vector in enumerate(vectors)
+        ]
+        usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+        return JSONResponse({"object": "list", "model": served.name, "data": data, "usage": usage})
 
     return router
 
@@ -57,7 +58,11 @@ def embeddings(runs: Runs) -> APIRouter:
 def _read(served: Served, texts: list[PromptText], body: Embeddings, pause: Callable[[], None]) -> Vectors:
     embedder = replace(served.lm.embedder, layers=body.layers, batch_tokens=1024, progress=lambda done, total: pause())
     if body.pool == "cls" and not embedder.frame.has("cls"):
-        raise ValueError(f"pool = cls: {served.name} has no [CLS] token; pool by mean or max")
+        raise APIError(f"pool = cls: {served.name} has no [CLS] token; pool by mean or max", param="pool")
+    with checking("layers"):
+        embedder.check_layers()
+    with checking("input"):
+        embedder.check_lengths([text.ids for text in texts])
     full = [number for number, text in enumerate(texts) if text.ids]
     found = embedder.read([texts[number].ids for number in full] or [[]], body.pool)
     vectors = np.zeros((len(texts), found[0].shape[0]), np.float32)

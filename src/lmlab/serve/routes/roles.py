@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import asdict, replace
 from typing import Any
 
 from fastapi import APIRouter, Request
+from fastapi.responses import JSONResponse
 
 from lmlab.data.reading.examples import Example
-from lmlab.serve.errors import APIError
+from lmlab.decoding.translation import LONGEST, Translator
+from lmlab.serve.errors import APIError, NotANumberError, checking
 from lmlab.serve.requests import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
-from lmlab.tasks.forms import as_task_reads
+from lmlab.tasks.forms import as_task_reads, check_examples
+from lmlab.tasks.predicting import describe_left_out
+from lmlab.tasks.task import Task
 
 
 def roles(runs: Runs) -> APIRouter:
@@ -20,9 +25,11 @@ def roles(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     @router.post("/v1/fill", summary="Fill the blanks of a text")
-    async def fill(request: Request, body: Fill) -> dict[str, Any]:
+    async def fill(request: Request, body: Fill) -> JSONResponse:
         served = await runs.open(body.model)
         filler = _role(served, "filler")
+        with checking("text"):
+            await asyncio.to_thread(filler.encode, body.text)
         found = await call(
             served,
             request,
@@ -30,10 +37,12 @@ def roles(runs: Runs) -> APIRouter:
                 body.text, top=body.top, jointly=body.jointly, order=body.order, beams=body.beams
             ),
         )
-        return {"object": "filled", "model": served.name, **asdict(found), "blanks": _blanks(found.blanks)}
+        return JSONResponse(
+            {"object": "filled", "model": served.name, **asdict(found), "blanks": _blanks(found.blanks)}
+        )
 
     @router.post("/v1/predict", summary="Labels, tags, scores or answers of a fine-tuned run")
-    async def predict(request: Request, body: Predict) -> dict[str, Any]:
+    async def predict(request: Request, body: Predict) -> JSONResponse:
         served = await runs.open(body.model)
         predictor = _role(served, "predictor")
         given = body.input if isinstance(body.input, list) else [body.input]
@@ -42,6 +51,8 @@ def roles(runs: Runs) -> APIRouter:
             Example(as_task_reads(predictor.task, each.text), each.second, choices=tuple(each.choices or ()))
             for each in items
         ]
+        with checking("input"):
+            await asyncio.to_thread(_check_examples, predictor.task, examples)
         found = await call(
             served,
             request,
@@ -51,13 +62,17 @@ def roles(runs: Runs) -> APIRouter:
             {"index": number, **({} if isinstance(example.a, str) else {"words": example.a}), **_prediction(each)}
             for number, (example, each) in enumerate(zip(examples, found, strict=True))
         ]
-        return {"object": "list", "model": served.name, "task": predictor.task.name, "data": data}
+        note = describe_left_out(predictor.task, found)
+        warnings = {} if note is None else {"warnings": [note]}
+        answer = {"object": "list", "model": served.name, "task": predictor.task.name, "data": data, **warnings}
+        return JSONResponse(answer)
 
     @router.post("/v1/translate", summary="Translate texts")
-    async def translate(request: Request, body: Translate) -> dict[str, Any]:
+    async def translate(request: Request, body: Translate) -> JSONResponse:
         served = await runs.open(body.model)
         translator = _role(served, "translator")
         texts = [body.input] if isinstance(body.input, str) else body.input
+        sources = await asyncio.to_thread(_read_sources, translator, texts, body)
         found = await call(
             served,
             request,
@@ -70,6 +85,9 @@ def roles(runs: Runs) -> APIRouter:
                 progress=lambda done, total: pause(),
             ),
         )
+        nothing = translator.frame.overhead("source", "a")
+        if any(not each and len(row) > nothing for each, row in zip(found, sources, strict=True)):
+            raise NotANumberError(served.name)
         data = [
             {
                 "index": number,
@@ -80,7 +98,7 @@ def roles(runs: Runs) -> APIRouter:
             }
             for number, each in enumerate(found)
         ]
-        return {"object": "list", "model": served.name, "data": data}
+        return JSONResponse({"object": "list", "model": served.name, "data": data})
 
     return router
 
@@ -92,6 +110,24 @@ def _role(served: Served, name: str) -> Any:
     except ValueError:
         can = ", ".join(served.abilities) or "nothing"
         raise APIError(f"{served.name} is no {name}; what it does: {can}", param="model", code="unsupported") from None
+
+
+def _check_examples(task: Task, examples: list[Example]) -> None:
+    """A ValueError where an example has not the form that the task reads."""
+    check_examples(task, examples)
+    task.items(examples)
+
+
+def _read_sources(translator: Translator, texts: list[str], body: Translate) -> list[list[int]]:
+    """The tokens of each text; an `APIError` where one, or what is to be written, is too long for the model."""
+    with checking("input"):
+        rows = translator.source_rows(texts, longest=LONGEST)
+    window, begun = translator.model.window, len(translator.frame.row()["tokens"])
+    if body.max_tokens is not None and window is not None and body.max_tokens > window - begun + 1:
+        raise APIError(
+            f"max_tokens = {body.max_tokens}: this model writes at most {window - begun + 1} tokens", param="max_tokens"
+        )
+    return rows
 
 
 def _blanks(blanks: list[list[Any]]) -> list[list[dict[str, Any]]]:

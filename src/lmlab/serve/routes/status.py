@@ -1,11 +1,12 @@
-"""Whether the server is well, and its figures."""
+"""Whether the server is well, and its metrics."""
 
 from __future__ import annotations
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse
+from prometheus_client import CONTENT_TYPE_PLAIN_0_0_4
 
-from lmlab.serve.figures import prometheus
+from lmlab.serve.metrics import prometheus
 from lmlab.serve.served import Runs
 
 
@@ -21,9 +22,9 @@ def status(runs: Runs) -> APIRouter:
         good = ready and not failed
         return JSONResponse({"status": "ok" if good else "failed" if failed else "starting"}, 200 if good else 503)
 
-    @router.get("/metrics", summary="Figures for Prometheus", response_class=PlainTextResponse)
+    @router.get("/metrics", summary="Metrics for Prometheus", response_class=PlainTextResponse)
     async def metrics() -> PlainTextResponse:
-        figures = {name: (served.engine.figures, served.engine.rows) for name, served in tuple(runs.served.items())}
-        return PlainTextResponse(prometheus(figures), media_type="text/plain; version=0.0.4; charset=utf-8")
+        engines = [served.engine.metrics for served in tuple(runs.served.values())]
+        return PlainTextResponse(prometheus(engines), media_type=CONTENT_TYPE_PLAIN_0_0_4)
 
     return router

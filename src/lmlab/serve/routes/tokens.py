@@ -20,7 +20,8 @@ def tokens(runs: Runs) -> APIRouter:
         served = runs.find(body.model)
         ids = _encode(served, body.prompt)
         if body.add_special_tokens:
-            ids = [served.lm.text_tokenizer.boundary, *ids]
+            before = [served.opening] if served.writing is None else served.writing.frame.row()["tokens"]
+            ids = [*before, *ids]
         return {"tokens": served.tell(ids), "count": len(ids), "max_model_len": served.card()["max_model_len"]}
 
     @router.post("/detokenize", summary="The text of tokens")
@@ -36,13 +37,13 @@ def tokens(runs: Runs) -> APIRouter:
             "tokenizer_class": tokenizer.spec,
             "vocab_size": tokenizer.vocabulary,
             "eos_token": served.boundary_name,
-            "bos_token": served.boundary_name,
+            "bos_token": str(tokenizer.engine.id_to_token(served.opening)),
             "pad_token": served.boundary_name,
             "eos_token_id": tokenizer.boundary,
-            "bos_token_id": tokenizer.boundary,
+            "bos_token_id": served.opening,
             "model_max_length": served.card()["max_model_len"],
-            "add_bos_token": False,
-            "chat_template": None,
+            "add_bos_token": False,  # completions put it there themselves, where the run has it
+            "chat_template": None if served.lm.chat_template is None else served.lm.chat_template.text,
         }
 
     return router
@@ -50,6 +51,8 @@ def tokens(runs: Runs) -> APIRouter:
 
 def _encode(served: Served, text: str) -> list[int]:
     """The ids of a text in which the boundary's own name is the boundary."""
+    if not served.lm.text_tokenizer.split_special_tokens:
+        return encode(text, served, "prompt")
     ids: list[int] = []
     for number, part in enumerate(text.split(served.boundary_name)):
         ids += [served.lm.text_tokenizer.boundary] * bool(number) + encode(part, served, "prompt")

@@ -1,14 +1,4 @@
-// Questions to the server. The token, which starting a run needs, is taken from the address once and kept for this tab.
-
-const KEY = "lmlab-token";
-const given = /^#token=([\w-]+)/.exec(location.hash);
-if (given) {
-  sessionStorage.setItem(KEY, given[1]);
-  history.replaceState(null, "", location.pathname + "#/");
-}
-export const token = () => sessionStorage.getItem(KEY);
-
-const headers = () => (token() ? { authorization: `Bearer ${token()}` } : {});
+// Requests to the server. The printed link has signed the browser in, which sends its cookie with each of them.
 
 const check = async response => {
   if (response.ok) return response;
@@ -24,10 +14,10 @@ const path = (name, query) => {
   return `/studio/api/${name}${tail ? "?" + tail : ""}`;
 };
 
-export const get = async (name, query, signal) => (await check(await fetch(path(name, query), { headers: headers(), signal }))).json();
+export const get = async (name, query, signal) => (await check(await fetch(path(name, query), { signal }))).json();
 export const post = async (name, body, signal) => (await check(await ask(name, body, signal))).json();
 export const bytes = async (name, body, signal) => (await check(await ask(name, body, signal))).arrayBuffer();
-const ask = (name, body, signal) => fetch(path(name), { method: "POST", headers: { "content-type": "application/json", ...headers() }, body: JSON.stringify(body), signal });
+const ask = (name, body, signal) => fetch(path(name), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
 
 /** The blocks of a stream of server-sent events: {event, data}, as text. */
 async function* blocks(response) {
@@ -44,7 +34,7 @@ async function* blocks(response) {
 
 /** The chunks of a completion, as they come, from the API of `lmlab serve`. */
 export async function* complete(body, signal) {
-  const response = await check(await fetch("/v1/completions", { method: "POST", headers: { "content-type": "application/json", ...headers() }, body: JSON.stringify({ ...body, stream: true }), signal }));
+  const response = await check(await fetch("/v1/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ...body, stream: true }), signal }));
   for await (const { data } of blocks(response)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
@@ -54,13 +44,13 @@ export async function* complete(body, signal) {
   throw new Error("the server ended before the text did");
 }
 
-/** Server-sent events: `on` maps names of events to functions of their data. Off this machine they need the token, which EventSource cannot send, so it is read by fetch. */
+/** Server-sent events: `on` maps names of events to functions of their data. Read by fetch, which says why a request is refused. */
 const listen = (name, query, on) => {
   const stop = new AbortController();
   (async () => {
     while (!stop.signal.aborted) {
       try {
-        const response = await check(await fetch(path(name, query), { headers: headers(), signal: stop.signal }));
+        const response = await check(await fetch(path(name, query), { signal: stop.signal }));
         for await (const { event, data } of blocks(response)) if (event && data) on[event]?.(JSON.parse(data));
       } catch (error) {
         if (stop.signal.aborted) return;

@@ -1,7 +1,7 @@
 // The shell: which view the address names, the list of runs, and the lecture at the foot of the page.
 
 import { h } from "./dom.js";
-import { get, hear, token, watch } from "./api.js";
+import { get, hear, watch } from "./api.js";
 import { onScheme } from "./colours.js";
 import { Page } from "./page.js";
 import { parse, read } from "./state.js";
@@ -63,7 +63,6 @@ const know = found => {
 
 addEventListener("hashchange", open);
 onScheme(() => page?.draw());
-document.documentElement.dataset.token = token() ? "yes" : "no";
 const known = get("runs").then(found => know(found.runs)).catch(error => { main.replaceChildren(h("p", { class: "wrong", role: "alert" }, error.message)) });
 await known;
 hear("runs", found => { if (JSON.stringify(found.runs) !== JSON.stringify(runs)) know(found.runs) });

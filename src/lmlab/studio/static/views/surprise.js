@@ -37,7 +37,7 @@ export default {
         tables: [table("Bits of each word", ["word", a.run, b.run, "difference"], words.map(({ piece, first, second, by }) => [piece, first, second, by])), ...tables],
       };
     }
-    const figures = data.runs.map(run => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }), run.run, h("small", {}, `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits · ${number(run.bits_per_byte)} per byte${run.lossy ? " · lossy tokenizer" : ""}${run.pseudo ? " · each token guessed from all others" : ""}`)), colouredText(run.tokens.map(each => ({ piece: each.token, share: strength(each.bits), says: `${run.run}: “${visible(each.token)}”, ${number(each.bits, 2)} bits` })), width)));
+    const figures = data.runs.map(run => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }), run.run, h("small", {}, `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits · ${number(run.bits_per_byte)} per byte${run.lossy ? " · lossy: part of the text is lost" : ""}${run.pseudo ? " · each token guessed from all others" : ""}`)), colouredText(run.tokens.map(each => ({ piece: each.token, share: strength(each.bits), says: `${run.run}: “${visible(each.token)}”, ${number(each.bits, 2)} bits` })), width)));
     return { pictures: [legend("bits", [0.5, 2, 4, 7, 10, 12], strength), ...figures], tables };
   },
 };

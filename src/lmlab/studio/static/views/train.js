@@ -1,12 +1,15 @@
 // Train: a run or a comparison from the browser, with the command line that it stands for.
 
 import { h } from "../dom.js";
-import { get, post, token } from "../api.js";
+import { get, post } from "../api.js";
 import { choice, field, numberField, table } from "../parts.js";
 
 const input = (page, label, name, attributes = {}) => field(page, label, h("input", { type: "text", name, ...attributes }), { name, wait: 200 });
 
 const wanted = state => ({ what: state.what, name: state.name, models: state.model, text: state.text, budget: state.budget, size: state.size, tokenizer: state.tokenizer, seed: state.seed });
+
+/** How a work ended; of one that an earlier studio started, nobody knows. */
+const ended = work => work.status === 0 ? "done" : work.status === null ? "ended" : `ended with ${work.status}`;
 
 export default {
   name: "train",
@@ -51,10 +54,10 @@ export default {
     const copy = h("button", { type: "button", onclick: event => { navigator.clipboard?.writeText(data.command).catch(() => {}); event.currentTarget.textContent = "Copied" } }, "Copy");
     return {
       pictures: [
-        data.command ? [h("pre", { class: "command" }, data.command), h("div", { class: "choices" }, copy, h("button", { type: "button", class: "main", "data-do": "start", disabled: !token(), onclick: act("works", { ...wanted(state), models }) }, "Start"), !token() && h("span", { class: "said" }, "To start it from here, open the address with the token that lmlab studio printed."))] : h("p", { class: "empty" }, data.why),
-        data.works.map(work => h("section", { class: "work" }, h("h2", {}, work.name, " ", h("span", { class: `pill ${work.running ? "training" : ""}` }, work.running ? "running" : work.status === 0 ? "done" : `ended with ${work.status}`)), h("p", {}, h("code", {}, work.command)), h("div", { class: "choices" }, work.running && h("button", { type: "button", "data-do": "stop", disabled: !token(), onclick: act("works/stop", { number: work.number }) }, "Stop"), h("a", { href: work.what === "train" ? `#/runs?run=${encodeURIComponent(work.name)}` : "#/runs" }, "Its curve")), h("pre", {}, work.said || "…"))),
+        data.command ? [h("pre", { class: "command" }, data.command), h("div", { class: "choices" }, copy, h("button", { type: "button", class: "main", "data-do": "start", onclick: act("works", { ...wanted(state), models }) }, "Start"))] : h("p", { class: "empty" }, data.why),
+        data.works.map(work => h("section", { class: "work" }, h("h2", {}, work.name, " ", h("span", { class: `pill ${work.running ? "training" : ""}` }, work.running ? "running" : ended(work))), h("p", {}, h("code", {}, work.command)), h("div", { class: "choices" }, work.running && h("button", { type: "button", "data-do": "stop", onclick: act("works/stop", { number: work.number }) }, "Stop"), h("a", { href: work.what === "train" ? `#/runs?run=${encodeURIComponent(work.name)}` : "#/runs" }, "Its curve")), h("pre", {}, work.said || "…"))),
       ].flat(Infinity).filter(Boolean),
-      tables: data.works.length ? [table("Works", ["name", "command", "state"], data.works.map(work => [work.name, work.command, work.running ? "running" : `ended with ${work.status}`]))] : [],
+      tables: data.works.length ? [table("Works", ["name", "command", "state"], data.works.map(work => [work.name, work.command, work.running ? "running" : ended(work)]))] : [],
     };
   },
 };

@@ -1,0 +1,70 @@
+"""Held-out text in the cache, found by the SHA-256 of the text that a run was trained on, without its files.
+
+A run keeps that hash in its `recipe.json`. Preparing a text notes under it which prepared corpora have its validation
+and test documents. So what a run did not learn from can be read again after its files have moved, and a reader who
+must not open files that a run names (the studio) need not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.shards import Shard
+from lmlab.data.corpora.store import read_index
+
+FOLDER = "texts"
+"""The folder of the cache that holds one small file for each text."""
+
+
+def remember_text(cache: Path, fingerprint: str, *, keys: Sequence[str] = (), texts: Sequence[str] = ()) -> None:
+    """Note the `keys` of the corpora that hold a text, or the fingerprints of the `texts` that it consists of."""
+    path, content = cache / FOLDER / f"{fingerprint}.json", json.dumps({"keys": list(keys), "texts": list(texts)})
+    try:
+        if path.is_file() and path.read_text() == content:
+            return
+        path.parent.mkdir(exist_ok=True)
+        handle, new = tempfile.mkstemp(dir=path.parent)
+        with os.fdopen(handle, "w") as file:
+            file.write(content)
+        os.replace(new, path)
+    except OSError:  # a note that can be made again, so a full disk does not end a run for it
+        return
+
+
+def read_cached(fingerprint: str, *, cache: Path | None = None) -> Iterator[str] | None:
+    """The test documents of a text (its validation documents where it has no test part); None if none are cached."""
+    cache = cache or cache_folder()
+    folders = _find(cache, fingerprint)
+    for name in ("test", "valid"):
+        splits = [_open(folder, name, key) for folder, key in folders]
+        found = [split for split in splits if split is not None]
+        if found and len(found) == len(splits):
+            return (text for split in found for text in split.texts())
+    return None
+
+
+def _find(cache: Path, fingerprint: str) -> list[tuple[Path, str]]:
+    """The folders of the corpora that hold a text, with their keys."""
+    if not re.fullmatch(r"[0-9a-f]{64}", fingerprint):
+        return []
+    try:
+        note = json.loads((cache / FOLDER / f"{fingerprint}.json").read_text())
+        found = [(cache / "corpora" / str(key)[:32], str(key)) for key in note["keys"]]
+        return found + [each for text in note["texts"] for each in _find(cache, str(text))]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return []
+
+
+def _open(folder: Path, name: str, key: str) -> Split | None:
+    index = read_index(folder, key)
+    if index is None or name not in index["splits"]:
+        return None
+    shard = Shard(**index["splits"][name])
+    return Split.open(folder / name, shard) if shard.text else None

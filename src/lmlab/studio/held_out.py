@@ -1,0 +1,115 @@
+"""The held-out text of runs, which comes from the cache or from folders that the owner of the studio allowed.
+
+A run may be copied from anywhere, and its `recipe.json` may name any file. So a file that it names is read only if it
+lies in an allowed folder, and its text is shown only if its SHA-256 is the one of the text that the run was trained on.
+Errors say neither where a file lies nor whether it exists.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import warnings
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from lmlab.progress import check_cancelled
+from lmlab.studio.run_files import is_inside
+from lmlab.studio.shelf import Shelf
+
+LETTERS = 12_000
+"""Characters of a run's held-out text that are used."""
+
+
+class HeldOutReader:
+    """Reads what the runs of a shelf did not learn from."""
+
+    def __init__(self, shelf: Shelf, allowed: Sequence[Path] = ()) -> None:
+        for path in allowed:
+            if not path.exists():
+                raise ValueError(f"--allow-data {path} does not exist; name a file or a folder that is there")
+        self.shelf = shelf
+        self.allowed = [shelf.folder, *(path.resolve() for path in allowed)]
+
+    def text(self, name: str) -> str:
+        """The beginning of the text that a run did not learn from; a ValueError where it may not be read."""
+        found, size = list[str](), 0
+        for text in self._documents(name):
+            check_cancelled()
+            found.append(text)
+            size += len(text) + 1
+            if size > LETTERS:
+                break
+        if not found:
+            raise ValueError(f"{name} has no plain text that was held out; type or paste a text")
+        return "\n".join(found)[:LETTERS]
+
+    def _documents(self, name: str) -> Iterator[str]:
+        from lmlab.data.corpora.held_out import read_cached
+        from lmlab.recipe import read_record
+
+        run = self.shelf.find_checked(name)
+        try:
+            record = read_record(run)
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise ValueError(
+                f"the recipe.json of {name} is missing or damaged, so its held-out text is not known"
+            ) from None
+        if not isinstance(record.text_sha256, str):
+            raise ValueError(f"{name} does not say which text it learnt from (text_sha256), so its text is not read")
+        cached = read_cached(record.text_sha256)
+        return self._read_files(name, run, record) if cached is None else cached
+
+    def _read_files(self, name: str, run: Path, record: Any) -> Iterator[str]:
+        from lmlab.jobs import Silent
+        from lmlab.run import reopen_corpus
+
+        data = record.recipe.data
+        if data.parallel:
+            return iter(())
+        if not all(map(self._may_read, data.on_disk())):
+            raise ValueError(
+                f"the held-out text of {name} is not in the cache, and the studio may not read its data; start the "
+                "studio with --allow-data and the folder of the data"
+            )
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                corpus = reopen_corpus(record, run, Silent())
+            split = corpus.test or corpus.valid
+        except (ValueError, OSError):
+            raise ValueError(
+                f"the held-out text of {name} cannot be read: its data is missing, or is not the text that the run was "
+                "trained on (another SHA-256)"
+            ) from None
+        return (text for text in (split.texts() if split else ()) if isinstance(text, str))
+
+    def _may_read(self, named: str) -> bool:
+        """Whether all that a path or a glob names, and all that lies in such a folder, are regular files in allowed
+        folders; links between folders are refused."""
+        from lmlab.data.config import expand
+
+        if not self._is_allowed(_without_wildcards(named)):
+            return False
+        for path in expand(named):
+            if not self._is_allowed(path):
+                return False
+            for where, folders, files in os.walk(path):
+                check_cancelled()
+                if any(os.path.islink(os.path.join(where, each)) for each in folders):
+                    return False
+                if not all(self._is_allowed(os.path.join(where, each)) for each in files):
+                    return False
+        return True
+
+    def _is_allowed(self, path: str) -> bool:
+        return any(is_inside(Path(path), folder) for folder in self.allowed)
+
+
+def _without_wildcards(named: str) -> str:
+    """A path; of a glob, the folder that it searches."""
+    path = os.path.expanduser(named)
+    while glob.has_magic(path) and not os.path.exists(path):
+        path = os.path.dirname(path)
+    return path

@@ -1,0 +1,89 @@
+"""What to type after a study: the command that makes its best run again, and what can be done with a run."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from lmlab.config import apply_settings
+from lmlab.data.corpora.example_splits import SELECTED
+from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.transfer.study_settings import GROUPS
+from lmlab.transfer.trials import TaskData, Trial
+
+BEST = "runs/best"
+"""The run directory that the command makes."""
+OPTIONS = {"objective.crf": "--crf", "objective.pool": "--pool", "objective.vectors": "--vectors"}
+"""Settings that have an option of their own."""
+
+
+def format_command(trial: Trial, data: TaskData) -> str:
+    """The `lmlab finetune` command that trains what a trial did, on all examples, as a run that is kept."""
+    words = ["lmlab", "finetune", str(trial.origin), *data.config.named, *_data_options(data.config)]
+    words += ["--how", trial.how]
+    if trial.how == "frozen" and trial.layers != "last":
+        words += ["--layers", trial.layers]
+    if trial.epochs is not None:
+        words += ["--epochs", f"{trial.epochs:.15g}"]
+    if trial.seed:
+        words += ["--seed", str(trial.seed)]
+    for table, group in GROUPS.items():
+        for name, value in getattr(trial, table).items():
+            words += _setting(f"{group}.{name}", value)
+    return shlex.join([*words, "--alone", "-o", BEST])
+
+
+def _data_options(config: ExamplesConfig) -> list[str]:
+    words = []
+    for option, paths in (("--valid", config.valid), ("--test", config.test)):
+        words += [option, *paths] if paths else []
+    if config.select not in (None, SELECTED):
+        words += ["--select", f"{config.select:.15g}"]
+    if config.task is not None:
+        words += ["--task", config.task]
+    if config.columns:
+        words += ["--columns", ",".join(f"{role}={column}" for role, column in config.columns.items())]
+    return words
+
+
+def _setting(name: str, value: Any) -> list[str]:
+    """A setting as an option; nothing for those that are as by default."""
+    if name == "train.device":
+        return [] if value == "auto" else ["--device", str(value)]
+    if name == "objective.states":
+        return [word for run in value for word in ("--states", str(run))]
+    if name == "objective.crf" and value is True:
+        return ["--crf"]
+    if name in OPTIONS and isinstance(value, str):
+        return [OPTIONS[name], value]
+    return ["--set", f"{name}={_literal(value)}"]
+
+
+def _literal(value: Any) -> str:
+    """A value as `--set` reads it: a text without quotes where that is understood as one."""
+    if value is None:
+        return "none"
+    if isinstance(value, str) and apply_settings({}, [f"x.y={value}"])["x"]["y"] == value:
+        return value
+    return json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False)
+
+
+EXAMPLES: Mapping[str, str] = {
+    "tagging": '"words of a sentence"',
+    "spans": '--context page.txt "a question?"',
+    "choice": '"a question?" "first choice" "second choice"',
+}
+
+
+def use_commands(folder: Path, *, task: str, data: str) -> list[tuple[str, str]]:
+    """What can be done with a fine-tuned run: commands, each with what it does."""
+    path = shlex.quote(str(folder))
+    suffix = Path(data.split(", ")[0]).suffix or ".tsv"
+    given = EXAMPLES.get(task, '"a text"')
+    return [
+        (f"lmlab predict {path} {given}", "predicts something new"),
+        (f"lmlab evaluate {path} more{suffix}", "its score on other examples, with an interval"),
+    ]
