@@ -149,7 +149,7 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
     assert "not a comparison" in lmlab("compare", "--resume", "elsewhere").err
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "scores.json").write_text('{"kind": "comparison", "results": []}')
-    assert "the same command again" in lmlab("compare", "--resume", "study").err
+    assert "give the same command again" in lmlab("compare", "--resume", "study").err
 
 
 def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:

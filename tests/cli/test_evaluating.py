@@ -38,10 +38,8 @@ def choice(number: int) -> str:
 def write_files(folder: Path, task: str) -> tuple[Path, Path, int]:
     """Examples to train on and to test with, the first of which are in both; and how many the test has."""
     if task == "spans":
-        train, whole = (
-            write_squad(folder / "train.json"),
-            json.loads(write_squad(folder / "all.json", count=16).read_text()),
-        )
+        train = write_squad(folder / "train.json")
+        whole = json.loads(write_squad(folder / "all.json", count=16).read_text())
         paragraphs = whole["data"][0]["paragraphs"]
         whole["data"][0]["paragraphs"] = [*paragraphs[:2], *paragraphs[12:]]
         (folder / "test.json").write_text(json.dumps(whole))

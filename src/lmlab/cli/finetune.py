@@ -247,8 +247,7 @@ def resume_folder(folder: Path, *, json_: bool) -> None:
     data, trials = command.open_data(), command.make_trials()
     check = check_data(trials[0].origin, data.labelled).lines()
     if command.kind == "run":
-        options: dict[str, Any] = {"seeds": command.seeds, "alone": command.alone, "resume": True}
-        done = _run(trials[0], data, folder, check=check, **options)
+        done = _run(trials[0], data, folder, check=check, seeds=command.seeds, alone=command.alone, resume=True)
         tell_study(done.study, folder, json_=json_, next_step=_next_step(done))
         return
     study = carry_out(trials, data, folder, kind=command.kind, check=check, overwrite=False, resume=True)
@@ -314,9 +313,8 @@ def run_study(
     """A learning curve over numbers of examples, or a comparison of layers, in a folder of its own."""
     from lmlab.transfer.finetune import plan_curve, plan_layers
 
-    if sizes is None:
-        trials = plan_layers(trial, seeds=seeds)
-    else:
+    trials = plan_layers(trial, seeds=seeds) if sizes is None else []
+    if sizes is not None:
         most = len(data.labelled.train)
         if beyond := [str(size) for size in sizes if size is not None and size > most]:
             print(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are taken", file=sys.stderr)

@@ -72,7 +72,7 @@ def read_command(folder: Path) -> Command:
     if not isinstance(saved, dict) or COMMAND not in saved:
         raise ValueError(
             f"{folder} does not say with which command it was begun (no {STUDY}, or one of an older version): give the "
-            f"whole command, lmlab finetune RUN DATA -o {folder} … --resume"
+            "same command again with all its options, and --resume; what is done there is not done again"
         )
     return build(Command, saved[COMMAND], where=str(folder / STUDY))
 
