@@ -194,3 +194,17 @@ def test_no_other_process_is_ever_taken_for_a_work(tmp_path: Path, lie: str) -> 
                 assert process.running
         finally:
             innocent.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
+@pytest.mark.parametrize("studio_is_there", [True, False])
+def test_what_is_left_of_an_ended_work_is_removed_with_its_studio(tmp_path: Path, studio_is_there: bool) -> None:
+    here = Process.find(os.getpid())
+    assert here is not None
+    studio = [here.pid, here.started] if studio_is_there else [here.pid, "before"]
+    told = {"wanted": {"name": "mine"}, "command": [], "pid": here.pid, "started": "long ago", "studio": studio}
+    (tmp_path / ".studio").mkdir()
+    (tmp_path / ".studio" / "mine.1.json").write_text(json.dumps(told))
+    (tmp_path / ".studio" / "mine.1.log").write_text("what it has printed")
+    assert Works(tmp_path).about() == []
+    assert (tmp_path / ".studio" / "mine.1.log").exists() == studio_is_there
