@@ -207,7 +207,8 @@ def _resume_study(folder: Path, given: Mapping[str, Any]) -> None:
 
 def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
-    from lmlab.cli.finetune import carry_out, tell_study
+    from lmlab.cli.finetune import carry_out
+    from lmlab.cli.scores import tell_study
     from lmlab.data.reading.roles import parse_columns
     from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
     from lmlab.transfer.trials import Trial

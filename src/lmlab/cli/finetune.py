@@ -126,6 +126,7 @@ def finetune(
     Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
     the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
     """
+    from lmlab.cli.scores import tell_study
     from lmlab.config import apply_settings
     from lmlab.data.corpora.example_splits import SELECTED
     from lmlab.data.reading.roles import parse_columns
@@ -230,7 +231,8 @@ def _only_folder(context: typer.Context, folder: Path) -> Path:
     sources = {name: context.get_parameter_source(name) for name in context.params}
     typed = {name for name, source in sources.items() if getattr(source, "name", "") == "COMMANDLINE"}
     if wrong := sorted(typed - {"run", "resume", "json_"}):
-        options = ", ".join({"settings": "--set", "output": "-o"}.get(name, f"--{name}") for name in wrong)
+        known = {"settings": "--set", "output": "-o"}
+        options = ", ".join(known.get(name) or f"--{name.replace('_', '-')}" for name in wrong)
         raise ValueError(
             f"--resume {folder} takes all settings from the folder, so it takes no {options}; to say them again, give "
             "the whole command: lmlab finetune RUN DATA -o NEW … --resume"
@@ -240,12 +242,13 @@ def _only_folder(context: typer.Context, folder: Path) -> Path:
 
 def resume_folder(folder: Path, *, json_: bool) -> None:
     """Resume a study or a fine-tuned run with the settings that its folder keeps."""
-    from lmlab.transfer.finetune import check_data
+    from lmlab.cli.scores import tell_study
+    from lmlab.transfer.finetune import check_data, describe_selection
     from lmlab.transfer.study_settings import read_command
 
     command = read_command(folder)
     data, trials = command.open_data(), command.make_trials()
-    check = check_data(trials[0].origin, data.labelled).lines()
+    check = [*check_data(trials[0].origin, data.labelled).lines(), *describe_selection(data)]
     if command.kind == "run":
         done = _run(trials[0], data, folder, check=check, seeds=command.seeds, alone=command.alone, resume=True)
         tell_study(done.study, folder, json_=json_, next_step=_next_step(done))
@@ -381,33 +384,6 @@ def _stop(output: Path, *, language: Path | None = None) -> NoReturn:
         said = f"what is done is saved in {output}. Go on with the same command (without --overwrite)"
     print(f"Interrupted; {said}.")
     sys.exit(130)
-
-
-def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
-    """The scores as a table, and where the page is."""
-    from lmlab.transfer.report import gather_facts, write_page
-
-    facts = gather_facts(study, output)
-    report = write_page(facts, output)
-    if json_:
-        print(study.model_dump_json())
-        return
-    from lmlab.cli.console import Console
-    from lmlab.cli.scores import score_table, tell_mixes
-    from lmlab.pages.verdict import tell_beside, tell_headline
-
-    console = Console(highlight=False)
-    console.print(score_table(study))
-    for line in tell_mixes(study):
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(f"{tell_headline(facts)}.", style="bold", soft_wrap=True, markup=False)
-    if beside := tell_beside(facts):
-        console.print(beside, soft_wrap=True, markup=False)
-    for command, what in facts["commands"] if study.kind != "run" else ():
-        console.print(f"{what[:1].upper()}{what[1:]}: {command}", soft_wrap=True, markup=False)
-    console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
-    if next_step:
-        console.print(f"Next: {next_step}", soft_wrap=True, markup=False)
 
 
 def _next_step(found: Finetuned) -> str:
