@@ -27,7 +27,11 @@ def priced(*arguments: str) -> dict[str, Any]:
 def test_every_system_has_a_price(name: str) -> None:
     values = priced(name, "--size", "tiny", "--tokens", "1M", "--hardware", "h100x4")
     assert values["parameters"] == values["embedding_parameters"] + values["non_embedding_parameters"]
-    assert values["training_flops"] == pytest.approx(3e6 * values["forward_flops_per_token"])
+    thrice = pytest.approx(3e6 * values["forward_flops_per_token"])
+    if name == "reformer":  # reversible layers compute their inputs again
+        assert values["training_flops"] > 3e6 * values["forward_flops_per_token"]
+    else:
+        assert values["training_flops"] == thrice
     assert values["memory"]["fsdp"]["total"] <= values["memory"]["ddp"]["total"]
     assert all(values[key] > 0 for key in ("seconds", "joules", "grams", "dollars"))
 

@@ -33,7 +33,7 @@ def test_the_held_out_text_is_scored_exactly(trained, tmp_path: Path) -> None:
     assert json.loads(said.out)["nats"] == pytest.approx(lmlab.load(tmp_path / "run").score(texts).nats)
     assert "warning" not in said.err
     both = json.loads(trained("score", "run", "--held-out", "--text", "a ship", "--json").out)
-    assert [each["name"] for each in both["texts"]] == ["a ship", "the held-out text"]
+    assert [each["name"] for each in both["texts"]] == ["a ship", "the test text"]
 
 
 def test_text_that_was_trained_on_is_warned_of(trained, tmp_path: Path) -> None:

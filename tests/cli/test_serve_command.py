@@ -58,7 +58,7 @@ def test_a_server_lets_streams_end_when_it_is_told_to_stop(tmp_path: Path) -> No
     [
         (["--host", "0.0.0.0"], "--token"),
         (["--host", "192.168.1.1"], "--token"),
-        (["--token", "short"], "8 characters"),
+        (["--token", "short"], "8 to 200 letters"),
     ],
 )
 def test_what_is_not_safe_is_refused(

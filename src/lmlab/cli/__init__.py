@@ -42,8 +42,12 @@ def _end_at_once() -> None:
     import signal
     import threading
 
-    if threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    while threading.current_thread() is threading.main_thread():
+        try:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+            return
+        except KeyboardInterrupt:  # a Ctrl-C that came just now
+            continue
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:

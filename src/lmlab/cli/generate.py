@@ -121,7 +121,8 @@ def generate(
             _chat(lm.chat_writer, prompt, system, seed, common, json_=json_)
             return
         writer = choose_boundary(lm, boundary).writer
-        if boundary is not None or not (run / "recipe.json").is_file():
+        imported = not (run / "recipe.json").is_file()
+        if boundary is not None or (imported and sys.stderr.isatty()):
             print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
         if beams is not None:
             trees: list[SearchTree] = []

@@ -233,7 +233,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
     found = []
     for each in several:
         if isinstance(each, str):
-            empty = each == served.boundary_name and served.lm.text_tokenizer.split_special_tokens
+            empty = each == served.boundary_name and served.tokenizer.split_special_tokens
             ids = [] if empty else encode(each, served, param)
             found.append(PromptText(ids=ids, text=each))
         else:
@@ -251,19 +251,19 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
 def encode(text: str, served: Served, param: str) -> list[int]:
     """The tokens of a text; a 400 that names the field where it has none."""
     with checking(param):
-        return served.lm.text_tokenizer.encode(text)
+        return served.tokenizer.encode(text)
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:
     """The text of tokens; a 400 that names the field where one of them has none."""
     with checking(param):
-        return served.lm.text_tokenizer.decode(ids)
+        return served.tokenizer.decode(ids)
 
 
 def decode_whole(ids: Sequence[int], served: Served, param: str) -> str:
     """The same without a character in whose middle the tokens end."""
     text = decode(ids, served, param)
-    return split_unfinished(served.lm.text_tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
+    return split_unfinished(served.tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:
