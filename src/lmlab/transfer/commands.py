@@ -46,7 +46,9 @@ def _data_options(config: ExamplesConfig) -> list[str]:
         words += ["--task", config.task]
     if config.columns:
         words += ["--columns", ",".join(f"{role}={column}" for role, column in config.columns.items())]
-    return words
+    if config.leaks != "keep":
+        words += ["--leaks", config.leaks]
+    return words + ["--drop-bad-labels"] * config.drop_bad_labels
 
 
 def _setting(name: str, value: Any) -> list[str]:
