@@ -48,7 +48,7 @@ def _data_options(config: ExamplesConfig) -> list[str]:
         words += ["--columns", ",".join(f"{role}={column}" for role, column in config.columns.items())]
     if config.leaks != "keep":
         words += ["--leaks", config.leaks]
-    return [*words, "--drop-bad-labels"] if config.drop_bad_labels else words
+    return words + ["--drop-bad-labels"] * config.drop_bad_labels
 
 
 def _setting(name: str, value: Any) -> list[str]:
