@@ -85,8 +85,9 @@ def generate(
         prompt = sys.stdin.read()
     model = choose_boundary(load(run, device=choose_device(device)), boundary)
     writer = model.writer
-    if boundary is not None or not (run / "recipe.json").is_file():
-        print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
+    line = describe_boundary(writer.frame, writer.tokenizer)
+    if line and (boundary is not None or not (run / "recipe.json").is_file()):
+        print(line, file=sys.stderr)
     common: dict[str, Any] = {
         "sampling": Sampling(
             temperature=temperature,

@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from lmlab.cli.texts import BOUNDARY, choose_boundary
+
 BAR = 40
 
 
@@ -15,6 +17,7 @@ def next_(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     prompt: Annotated[str, typer.Argument(help="The context; '-' reads it from standard input.")] = "",
     top: Annotated[int, typer.Option(min=1, help="How many tokens to show.")] = 10,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -27,7 +30,7 @@ def next_(
 
     if prompt == "-":
         prompt = sys.stdin.read()
-    found = load(run, device=choose_device(device)).next(prompt, top=top)
+    found = choose_boundary(load(run, device=choose_device(device)), boundary).next(prompt, top=top)
     if json_:
         import json
 
