@@ -122,6 +122,9 @@ def test_what_stands_before_a_text_is_told_and_can_be_chosen(imported, tmp_path:
         assert said.err.startswith("boundary: nothing" if option != ["--boundary"] else "boundary: <stop> is put")
     assert texts[()] == texts["--no-boundary",] != texts["--boundary",]
 
+    first = [imported("next", "run", "The planet", "--json", *option).out for option in ([], ["--boundary"])]
+    assert first[0] != first[1]
+
     plain, without, put = (
         imported("score", "run", "--text", "The planet Mars", *option)
         for option in ([], ["--no-boundary"], ["--boundary"])

@@ -214,14 +214,17 @@ def test_what_a_window_cuts_is_counted(tmp_path: Path, task: str) -> None:
         assert all(1 <= each <= 3 for each in many.whole)
 
 
-def test_tokens_before_an_answer_are_those_that_are_read() -> None:
+@pytest.mark.parametrize("before", [0, 1])
+def test_tokens_before_an_answer_are_those_that_are_read(before: int) -> None:
+    """With the boundary before a text or nothing there: token i stands at place i + before."""
     for full, window in ((5, 8), (8, 8), (9, 8), (20, 8), (23, 8), (24, 7)):
-        for length in range(full):
+        for length in range(1 - before, full):
+            last = length - 1 + before  # the place from which the answer is predicted
             starts = [
                 each.start
-                for each in windows(full, window)
-                if each.start + each.first <= length < each.start + each.length
+                for each in windows(full - 1 + before, window)
+                if each.start + each.first <= last < each.start + each.length
             ]
-            read = range(starts[0], length + 1)  # places, of which 0 is the boundary
-            assert tokens_seen(length, full, window) == sum(place > 0 for place in read)
-            assert tokens_seen(length, full, window) <= window
+            read = range(starts[0], last + 1)
+            assert tokens_seen(length, full, window, before=before) == sum(place >= before for place in read)
+            assert tokens_seen(length, full, window, before=before) <= window

@@ -122,8 +122,9 @@ def generate(
             return
         writer = choose_boundary(lm, boundary).writer
         imported = not (run / "recipe.json").is_file()
-        if boundary is not None or (imported and sys.stderr.isatty()):
-            print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
+        line = describe_boundary(writer.frame, writer.tokenizer)
+        if line and (boundary is not None or (imported and sys.stderr.isatty())):
+            print(line, file=sys.stderr)
         if beams is not None:
             trees: list[SearchTree] = []
             watch = trees.append if trace is not None else None

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.texts import text_of
+from lmlab.cli.texts import BOUNDARY, choose_boundary, text_of
 
 BAR = 40
 
@@ -16,6 +16,7 @@ def next_(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
     prompt: Annotated[str, typer.Argument(help="The context; '-' reads it from standard input.")] = "",
     top: Annotated[int, typer.Option(min=1, help="How many tokens to show.")] = 10,
+    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
 ) -> None:
@@ -26,7 +27,7 @@ def next_(
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
-    found = load(run, device=choose_device(device)).next(text_of(prompt), top=top)
+    found = choose_boundary(load(run, device=choose_device(device)), boundary).next(text_of(prompt), top=top)
     if json_:
         import json
 

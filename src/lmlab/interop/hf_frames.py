@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 from lmlab.interop.hf_special_tokens import token_name
@@ -40,12 +41,9 @@ def split_template(template: str, *, segments: bool = True) -> tuple[str, str]:
 
 def read_template(tokenizer: Tokenizer) -> tuple[str, str] | None:
     """What their tokenizer puts around one text and two, in our names; None where it puts nothing there."""
-    processor = json.loads(tokenizer.engine.to_str())["post_processor"]
-    several = [processor] if processor is not None and processor["type"] != "Sequence" else []
-    several = several or (processor or {}).get("processors", [])
     names = {tokenizer.boundary: "boundary"}
     names |= {tokenizer.role(role): role for role in ("cls", "sep") if tokenizer.has_role(role)}
-    for each in several:
+    for each in _processors(tokenizer):
         if each["type"] == "TemplateProcessing":
             return _tell(each["single"], tokenizer, names), _tell(each["pair"], tokenizer, names)
         if each["type"] == "BertProcessing":
@@ -53,6 +51,13 @@ def read_template(tokenizer: Tokenizer) -> tuple[str, str] | None:
         if each["type"] == "RobertaProcessing":
             return "cls $A sep", "cls $A sep sep $B sep"
     return None
+
+
+def _processors(tokenizer: Tokenizer) -> list[dict[str, Any]]:
+    """The steps of the post-processor, as the file has them."""
+    processor: dict[str, Any] = json.loads(tokenizer.engine.to_str())["post_processor"] or {"processors": []}
+    steps: list[dict[str, Any]] = processor.get("processors", [processor])
+    return steps
 
 
 def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
@@ -93,13 +98,17 @@ def import_frame(tokenizer: Tokenizer, model: type[Any], config: Any, settings: 
 
 def _puts_before(tokenizer: Tokenizer) -> int | None:
     """The token that their tokenizer puts before a text; None where it puts nothing there."""
-    encoding = tokenizer.engine.encode("a", add_special_tokens=True)
-    plain = len(tokenizer.engine.encode("a", add_special_tokens=False).ids)
-    before = next((i for i, special in enumerate(encoding.special_tokens_mask) if not special), len(encoding.ids))
-    if before > 1 and plain:
-        names = ", ".join(encoding.tokens[:before])
-        warnings.warn(f"the tokenizer puts {names} before a text; lmlab puts only the first there", stacklevel=4)
-    return int(encoding.ids[0]) if before and plain else None
+    before: list[int] = []
+    for each in _processors(tokenizer):
+        if each["type"] in ("BertProcessing", "RobertaProcessing"):
+            before = [each["cls"][1]]
+        elif each["type"] == "TemplateProcessing":
+            names = takewhile(lambda step: "Sequence" not in step, each["single"])
+            before = [token for step in names for token in each["special_tokens"][step["SpecialToken"]["id"]]["ids"]]
+    if len(before) > 1:
+        shown = ", ".join(map(tokenizer.show, before))
+        warnings.warn(f"the tokenizer puts {shown} before a text; lmlab puts only the first there", stacklevel=4)
+    return before[0] if before else None
 
 
 def _find_opening(tokenizer: Tokenizer, rows: int, settings: Mapping[str, Any]) -> int | None:

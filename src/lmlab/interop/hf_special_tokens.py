@@ -21,8 +21,12 @@ def read_token_settings(folder: Path) -> dict[str, Any]:
     numbers = {**_read_table(folder / "config.json"), **_read_table(folder / "generation_config.json")}
     for name in ("bos_token_id", "eos_token_id"):
         found = numbers.get(name)
-        settings[name] = [each for each in (found if isinstance(found, list) else [found]) if isinstance(each, int)]
+        settings[name] = [each for each in (found if isinstance(found, list) else [found]) if _is_id(each)]
     return settings
+
+
+def _is_id(given: Any) -> bool:
+    return type(given) is int and 0 <= given < 2**32
 
 
 def _read_table(path: Path) -> dict[str, Any]:
@@ -46,7 +50,8 @@ def add_tokens(engine: hf.Tokenizer, folder: Path, settings: Mapping[str, Any]) 
     if isinstance(decoder, dict):
         found = {int(number): token for number, token in decoder.items() if number.isdecimal()}
     else:
-        found = {number: name for name, number in _read_table(folder / "added_tokens.json").items()}
+        table = _read_table(folder / "added_tokens.json")
+        found = {number: name for name, number in table.items() if _is_id(number)}
     for number, token in sorted(found.items()):
         name, flags = token_name(token), token if isinstance(token, dict) else {}
         if not name or engine.token_to_id(name) not in (None, number):
@@ -62,5 +67,6 @@ def add_tokens(engine: hf.Tokenizer, folder: Path, settings: Mapping[str, Any]) 
 def special_texts(settings: Mapping[str, Any]) -> list[str]:
     """The special tokens that small files name, with and without a role."""
     more = [settings.get(name) for name in ("additional_special_tokens", "extra_special_tokens")]
-    several = [each for found in more for each in (found.values() if isinstance(found, dict) else found or [])]
+    lists = [list(found.values()) if isinstance(found, dict) else found for found in more]
+    several = [each for found in lists if isinstance(found, list) for each in found]
     return [name for name in map(token_name, (*map(settings.get, ROLES), *several)) if name]
