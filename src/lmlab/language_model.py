@@ -323,7 +323,7 @@ class LanguageModel:
         The message ends where the model ends it, or as a text of `generate` does.
         """
         texts = self.chat_writer.reply(
-            _as_messages(messages),
+            messages,
             sampling=Sampling(**drawing),
             tokens=check_whole_number("tokens", tokens),
             samples=check_whole_number("samples", samples),
@@ -342,9 +342,7 @@ class LanguageModel:
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
         sampling = Sampling(**drawing)
-        return self.chat_writer.stream(
-            _as_messages(messages), sampling=sampling, tokens=tokens, samples=samples, stop=stop
-        )
+        return self.chat_writer.stream(messages, sampling=sampling, tokens=tokens, samples=samples, stop=stop)
 
     def next(self, prompt: str = "", *, top: int = 10) -> list[tuple[str, float]]:
         """The most probable next tokens after a prompt, with their probabilities."""
@@ -396,7 +394,3 @@ class LanguageModel:
     ) -> list[float]:
         """The weights with which a mixture's parts best predict held-out text, to be given to `mix`."""
         return self.scorer.learn_mixture(check_texts("text", text), batch=batch, progress=progress)
-
-
-def _as_messages(messages: str | Messages) -> Messages:
-    return [{"role": "user", "content": messages}] if isinstance(messages, str) else messages

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -69,6 +71,22 @@ def test_after_it_was_ended_a_template_renders_other_messages(monkeypatch: pytes
         template.render([*QUESTION, *QUESTION])
     monkeypatch.undo()
     assert template.render(QUESTION) == QUESTION[0]["content"]
+
+
+def test_after_an_interrupt_answers_belong_to_their_messages(monkeypatch: pytest.MonkeyPatch) -> None:
+    template = ChatTemplate(text="{{ messages[0].content }}")
+    ask = chat_template._ask
+
+    def interrupt(running: Any, request: Any) -> Any:
+        running.stdin.write(json.dumps(request) + "\n")
+        running.stdin.flush()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(chat_template, "_ask", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        template.render(QUESTION)
+    monkeypatch.setattr(chat_template, "_ask", ask)
+    assert template.render([{"role": "user", "content": "other"}]) == "other"
 
 
 @pytest.mark.parametrize(

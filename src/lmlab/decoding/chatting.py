@@ -39,12 +39,14 @@ class ChatWriter:
         """What continues a rendered conversation, and ends with the assistant's message."""
         return replace(self.plain, frame=AS_IT_IS, ends=self.end_of_turn.tokens)
 
-    def encode(self, messages: Messages) -> list[int]:
+    def encode(self, messages: str | Messages) -> list[int]:
         """The tokens of a conversation up to the assistant's next message, as `transformers` encodes them.
 
+        A string is one message of the user.
         A ValueError says so where they leave no room for an answer in the model's window.
         """
-        ids = self._encode(self.template.render(messages))
+        given = [{"role": "user", "content": messages}] if isinstance(messages, str) else messages
+        ids = self._encode(self.template.render(given))
         if not ids:
             raise ChatTemplateError("the chat template writes nothing for these messages")
         window = self.plain.model.window
@@ -62,7 +64,7 @@ class ChatWriter:
 
     def stream(
         self,
-        messages: Messages,
+        messages: str | Messages,
         *,
         sampling: Sampling,
         tokens: int,
@@ -81,7 +83,7 @@ class ChatWriter:
 
     def reply(
         self,
-        messages: Messages,
+        messages: str | Messages,
         *,
         sampling: Sampling,
         tokens: int,

@@ -8,7 +8,9 @@ filters and functions are those that `transformers` gives a template, so that th
 from __future__ import annotations
 
 import json
+import math
 import sys
+import time
 from datetime import datetime
 from typing import Any
 
@@ -106,21 +108,23 @@ def render(template: jinja2.Template, variables: dict[str, Any], *, most: int) -
     return "".join(pieces)
 
 
-def limit_memory() -> None:
-    """Let the system refuse more memory than `MEMORY`, where it can."""
+def limit(name: str, most: int) -> None:
+    """Let the system hold the process to a limit, where it can: `RLIMIT_AS` bytes, or `RLIMIT_CPU` seconds."""
     try:
         import resource
     except ImportError:  # Windows
         return
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    kind = getattr(resource, name)
+    resource.setrlimit(kind, (most, resource.getrlimit(kind)[1]))
 
 
 def main() -> None:
     """Answer requests until there are no more; the first line is the template."""
-    limit_memory()
+    limit("RLIMIT_AS", MEMORY)
     source, template = json.loads(sys.stdin.readline()), None
     for line in sys.stdin:
         request = json.loads(line)
+        limit("RLIMIT_CPU", math.ceil(time.process_time() + request["seconds"]))
         try:
             template = template or make_environment().from_string(source)
             answer = {"text": render(template, request["variables"], most=request["most"])}

@@ -23,7 +23,9 @@ LONGEST_TEMPLATE = 2**20
 LONGEST_TEXT = 2**24
 """Characters of a template, and of the text that it may write."""
 SECONDS = 10.0
-"""The time after which the process of a template is ended."""
+"""Of computing, after which the process of a template is ended; on a busy machine that takes longer."""
+WAIT = 6
+"""How many times as long it is waited for."""
 PROGRAM = Path(__file__).with_name("chat_renderer.py")
 
 Messages = Sequence[Mapping[str, str]]
@@ -109,15 +111,18 @@ class _Process:
     def render(self, variables: Mapping[str, Any]) -> str:
         with self._lock:
             running = self._start()
-            timer = threading.Timer(SECONDS, running.kill)
+            timer = threading.Timer(WAIT * SECONDS, running.kill)
             timer.start()
             try:
-                answer = _ask(running, {"variables": variables, "most": LONGEST_TEXT})
+                answer = _ask(running, {"variables": variables, "most": LONGEST_TEXT, "seconds": SECONDS})
             except (OSError, ValueError):
                 self._end()
                 raise ChatTemplateError(
                     f"the chat template was ended: it took more than {SECONDS:g} seconds, or too much memory"
                 ) from None
+            except BaseException:  # Ctrl-C: its answer must not be taken for that of the next request
+                self._end()
+                raise
             finally:
                 timer.cancel()
         if "error" in answer:

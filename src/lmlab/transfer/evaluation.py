@@ -193,14 +193,11 @@ def check_names(examples: Sequence[Example], known: Sequence[str], *, path: str 
     if strange := [name for name in found if name not in known]:
         what = "tags" if isinstance(examples[0].label, tuple) else "classes"
         where = next(each.where for each in examples if strange[0] in find_labels([each]))
+        own, given = (", ".join(shorten_names(names, 10)) for names in (known, found))
         raise ValueError(
-            f"{where}: {strange[0]!r} is not one of the {what} that this run predicts: {_some(known)}; {path} has "
-            f"{_some(found)}. Rename them in the file, or for an imported run in id2label of its config.json"
+            f"{where}: {strange[0]!r} is not one of the {what} that this run predicts: {own}; {path} has {given}. "
+            "Rename them in the file, or for an imported run in id2label of its config.json"
         )
-
-
-def _some(names: Sequence[str]) -> str:
-    return ", ".join(names[:10]) + ", …" * (len(names) > 10)
 
 
 def find_trained_on(run: Path, examples: Sequence[Example]) -> set[int]:
