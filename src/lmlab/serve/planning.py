@@ -169,19 +169,15 @@ def _writer(body: Completion, served: Served) -> Writer:
     writer = served.writer()
     if body.boundary is None:
         return writer
-    try:
+    with checking("boundary"):
         frame = (with_boundary if body.boundary else without_boundary)(writer.frame)
-    except ValueError as error:
-        raise APIError(f"boundary: {error}", param="boundary") from None
     return replace(writer, frame=frame)
 
 
 def _check_opening(writer: Writer) -> None:
     """Refuse an empty prompt, or to score the first token of one, where no token begins a text."""
-    try:
+    with checking("prompt"):
         opening_token(writer.frame)
-    except ValueError as error:
-        raise APIError(f"prompt: {error}", param="prompt") from None
 
 
 def plan_chat(body: ChatCompletion, served: Served) -> Plan:
@@ -233,7 +229,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
     found = []
     for each in several:
         if isinstance(each, str):
-            empty = each == served.boundary_name and served.lm.text_tokenizer.split_special_tokens
+            empty = each == served.boundary_name and served.tokenizer.split_special_tokens
             ids = [] if empty else encode(each, served, param)
             found.append(PromptText(ids=ids, text=each))
         else:
@@ -251,19 +247,19 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
 def encode(text: str, served: Served, param: str) -> list[int]:
     """The tokens of a text; a 400 that names the field where it has none."""
     with checking(param):
-        return served.lm.text_tokenizer.encode(text)
+        return served.tokenizer.encode(text)
 
 
 def decode(ids: Sequence[int], served: Served, param: str) -> str:
     """The text of tokens; a 400 that names the field where one of them has none."""
     with checking(param):
-        return served.lm.text_tokenizer.decode(ids)
+        return served.tokenizer.decode(ids)
 
 
 def decode_whole(ids: Sequence[int], served: Served, param: str) -> str:
     """The same without a character in whose middle the tokens end."""
     text = decode(ids, served, param)
-    return split_unfinished(served.lm.text_tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
+    return split_unfinished(served.tokenizer, ids)[0] if text.endswith(REPLACEMENT) else text
 
 
 def _sampling(body: Completion, served: Served, writer: Writer) -> Sampling:

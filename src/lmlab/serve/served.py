@@ -14,10 +14,11 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import name_of
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, checking
 from lmlab.serve.naming import TokenNames
 from lmlab.serve.numbers import HiddenNumbers
 from lmlab.serve.reading import PREFIX_BYTES
+from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token
 from lmlab.tokenizers.spellings import NEW_WORDS
 
@@ -58,9 +59,15 @@ class Served:
         found += ["chat"] if self.lm.chat_template is not None else []
         return found + (["task"] if self.lm.own_predictor is not None else [])
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the run; an error about the field `model` where it reads no text."""
+        with checking("model"):
+            return self.lm.text_tokenizer
+
     @cached_property
     def names(self) -> TokenNames:
-        return TokenNames(self.lm.text_tokenizer)
+        return TokenNames(self.tokenizer)
 
     def get_ready(self) -> None:
         """Wait until the engine takes texts, and make what the first request would wait for."""
@@ -71,22 +78,22 @@ class Served:
     @property
     def vocabulary(self) -> int:
         """How many tokens the model reads; an imported one may have more than its tokenizer, an open one new words."""
-        tokenizer = self.lm.text_tokenizer
+        tokenizer = self.tokenizer
         if tokenizer.is_open:
             return tokenizer.vocabulary + NEW_WORDS.count
         return int(getattr(self.lm.model, "vocabulary", tokenizer.vocabulary))
 
     @cached_property
     def _numbers(self) -> HiddenNumbers:
-        return HiddenNumbers(self.lm.text_tokenizer.vocabulary)
+        return HiddenNumbers(self.tokenizer.vocabulary)
 
     def tell(self, ids: Sequence[int]) -> list[int]:
         """Tokens by the numbers that clients know them by."""
-        return [self._numbers.tell(token) for token in ids] if self.lm.text_tokenizer.is_open else list(ids)
+        return [self._numbers.tell(token) for token in ids] if self.tokenizer.is_open else list(ids)
 
     def take(self, ids: Sequence[int], param: str) -> list[int]:
         """The tokens of a client's numbers; a 400 that names the field where one is none."""
-        tokenizer, most = self.lm.text_tokenizer, self.vocabulary
+        tokenizer, most = self.tokenizer, self.vocabulary
         found = [self._numbers.take(number) for number in ids] if tokenizer.is_open else list(ids)
         for number, token in zip(ids, found, strict=True):
             if token >= most:
@@ -97,23 +104,23 @@ class Served:
     @cached_property
     def boundary_name(self) -> str:
         """The token between documents, as text."""
-        tokenizer = self.lm.text_tokenizer
+        tokenizer = self.tokenizer
         return str(tokenizer.engine.id_to_token(tokenizer.boundary))
 
     @cached_property
     def opening(self) -> int:
         """The token with which texts begin: the boundary, or another that an imported model has for it."""
         try:
-            return self.lm.text_tokenizer.boundary if self.writing is None else opening_token(self.writing.frame)
+            return self.tokenizer.boundary if self.writing is None else opening_token(self.writing.frame)
         except ValueError:  # an imported model whose tokenizer names none
-            return self.lm.text_tokenizer.boundary
+            return self.tokenizer.boundary
 
     @property
     def fingerprint(self) -> str:
         """What the same seed gives the same text for: the version and the tokenizer."""
         from lmlab import __version__
 
-        return f"lmlab-{__version__}-{self.lm.text_tokenizer.fingerprint[:12]}"
+        return f"lmlab-{__version__}-{self.tokenizer.fingerprint[:12]}"
 
     def writer(self) -> Writer:
         """The role that continues texts; an error that names what the run can do, where it cannot."""

@@ -32,7 +32,7 @@ def tokens(runs: Runs) -> APIRouter:
     @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
     def info(model: str | None = None) -> dict[str, Any]:
         served = runs.find(model)
-        tokenizer = served.lm.text_tokenizer
+        tokenizer = served.tokenizer
         return {
             "tokenizer_class": tokenizer.spec,
             "vocab_size": tokenizer.vocabulary,
@@ -51,9 +51,9 @@ def tokens(runs: Runs) -> APIRouter:
 
 def _encode(served: Served, text: str) -> list[int]:
     """The ids of a text in which the boundary's own name is the boundary."""
-    if not served.lm.text_tokenizer.split_special_tokens:
+    if not served.tokenizer.split_special_tokens:
         return encode(text, served, "prompt")
     ids: list[int] = []
     for number, part in enumerate(text.split(served.boundary_name)):
-        ids += [served.lm.text_tokenizer.boundary] * bool(number) + encode(part, served, "prompt")
+        ids += [served.tokenizer.boundary] * bool(number) + encode(part, served, "prompt")
     return ids
