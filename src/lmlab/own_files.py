@@ -26,7 +26,7 @@ OWN = {
     ),
     *("model.safetensors", "head.safetensors", "metrics.jsonl", "progress.json", "average.json", "README.md"),
     *("last", "last.new", "previous", "checkpoints", "tensorboard", "states"),
-    *("scores.json", "predictions.jsonl", "report.html", "beside"),
+    *("scores.json", "predictions.jsonl", "report.html", "beside", "study.json"),
 }
 """What lmlab writes into a run directory."""
 UNFINISHED = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
@@ -36,7 +36,7 @@ LOCK = ".lock"
 TRIALS = "trials"
 """The folder of a study that holds its trials."""
 STUDY = "study.json"
-"""What a study keeps its settings in."""
+"""What a study, or a fine-tuned run, keeps the settings of its command in."""
 BESIDE = "beside"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
 BASELINES = "baselines"

@@ -17,12 +17,14 @@ from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.storage import read_json, write_json
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import TrainConfig
-from lmlab.upgrade import upgrade
+from lmlab.upgrade import upgrade, upgrade_saved
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
 READ = ("states", "vectors")
 """Settings of an objective that are paths, of runs or of files."""
+UNCOUNTED = (("train", "device"), ("data", "given"))
+"""Settings of which what is learnt does not depend."""
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
 
@@ -219,7 +221,7 @@ class Record(NamedTuple):
 def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
     """What a run says of itself, with other places of its `texts`."""
     where = run / "recipe.json"
-    values = upgrade(read_json(where))
+    values = upgrade_saved(read_json(where))
     text_sha256, encoder_sha256, origin_sha256 = (values.pop(f"{name}_sha256", None) for name in HASHED)
     changes = [build(Change, each, where=f"{where}: changes") for each in values.pop("changes", [])]
     begun = build(TrainConfig, values["train"], where="train")
@@ -234,12 +236,29 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
     return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
 
 
+def name_differences(record: Record, recipe: Recipe) -> list[str]:
+    """The settings in which a recipe differs from that of a run, by name: `train.budget`, `data.text`."""
+    own, wanted = record.recipe.model_dump(), recipe.model_copy(update={"data": recipe.data.absolute()}).model_dump()
+    begun = None if record.begun is None else record.begun.model_dump()
+    found = []
+    for group, value in wanted.items():
+        before = own[group]
+        if group == "train" and value in (before, begun):
+            continue
+        if not isinstance(value, Mapping) or not isinstance(before, Mapping):
+            found += [group] if value != before else []
+            continue
+        names = [name for name in {**before, **value} if (group, name) not in UNCOUNTED]
+        found += [f"{group}.{name}" for name in names if before.get(name) != value.get(name)]
+    return found
+
+
 def read_groups(path: Path) -> dict[str, Any]:
     """The settings in the `recipe.json` of a run as groups, as they are in a TOML file: to make the run again.
 
     Of a run that began with another, those of the model are the ones that differ from the other's.
     """
-    values = upgrade(read_json(path))
+    values = upgrade_saved(read_json(path))
     if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
         raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
     origin = {} if values.get("origin") is None else {"origin": values["origin"]}

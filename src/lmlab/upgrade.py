@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,8 +15,37 @@ FLAT_DATA = {
 """The settings of data before version 0.3, when one Config with all of them served every kind of data."""
 
 
+BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
+"""A budget as it could be written before version 0.6, when a bare `M` was minutes."""
+
+
+def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The content of a `recipe.json` or a `conditions.json` of any version, as it is written today."""
+    result = upgrade(values)
+    data = result.get("data")
+    if isinstance(data, Mapping) and data.get("kind") == "examples" and "leaks" not in data:
+        result["data"] = {**data, "leaks": "test"}  # as it was until version 0.5
+    if isinstance(result.get("train"), Mapping):
+        result["train"] = _say_minutes(result["train"])
+    if isinstance(result.get("changes"), list):
+        result["changes"] = [
+            {**each, "train": _say_minutes(each["train"])}
+            if isinstance(each, Mapping) and isinstance(each.get("train"), Mapping)
+            else each
+            for each in result["changes"]
+        ]
+    return _say_minutes(result)
+
+
+def _say_minutes(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table whose budget says `5min` where it said `5M`."""
+    budget = table.get("budget")
+    old = BARE_M.fullmatch(budget) if isinstance(budget, str) else None
+    return dict(table) if old is None else {**table, "budget": f"{old[1].strip()}min"}
+
+
 def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The groups of a recipe, a `recipe.json` or a `conditions.json` of any version, as they are written today.
+    """The groups of a recipe of any version, as they are written today.
 
     Until version 0.2 `data` had the settings of all kinds, those of other kinds at their defaults: only those of its
     own kind are kept. What users write today stays as it is, so that a mistake in it is found.

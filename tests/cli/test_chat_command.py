@@ -51,6 +51,7 @@ def test_the_system_message_is_seen(run_command: Callable[..., Any], run: Path) 
     ("options", "why"),
     [
         (["--chat", "Hello!", "--beams", "3"], "--beams with --chat: answers are sampled"),
+        (["--chat", "Hello!", "--no-boundary"], "--boundary with --chat: the chat template writes the special tokens"),
         (["Hello!", "--system", "Be kind"], "--system is a message of a chat: give --chat too"),
         (["--chat"], "there is no message: give one"),
     ],

@@ -37,7 +37,11 @@ def test_compare_resume_add(lmlab, tmp_path: Path) -> None:
         ["compare", "--resume", "compared"],
         ["compare", "--resume", "-o", "compared"],
     ):
-        assert lmlab(*again).code == 0
+        shown = lmlab(*again)
+        assert shown.code == 0
+        assert shown.out == first.out
+        assert "compared was finished already with the same settings: nothing was trained" in shown.err
+    assert "finished already" not in first.err
     assert (tmp_path / "compared" / "bow" / "model.safetensors").stat().st_mtime_ns == stamp
     trained = lmlab("train", "ngram", "book.txt", "-o", "runs/mine", "--tokenizer", "bytes")
     assert trained.code == 0, trained.err
@@ -145,7 +149,7 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
     assert "not a comparison" in lmlab("compare", "--resume", "elsewhere").err
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "scores.json").write_text('{"kind": "comparison", "results": []}')
-    assert "the same command again" in lmlab("compare", "--resume", "study").err
+    assert "give the same command again" in lmlab("compare", "--resume", "study").err
 
 
 def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:

@@ -15,7 +15,9 @@ import pytest
 import lmlab
 from lmlab.language_model import load
 from lmlab.storage import read_json, read_tensors
-from lmlab.transfer.finetune import Finetuned, finetune
+from lmlab.transfer.finetune import Finetuned, finetune, plan_layers
+from lmlab.transfer.study import DECK_LAYERS
+from lmlab.transfer.trials import Trial
 from standins import write_run
 from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
 from translators import write_translator
@@ -190,10 +192,24 @@ def test_a_curve_goes_on_where_it_was(
 
     with monkeypatch.context() as patched:
         patched.setattr(run, "start", fail)
-        refused = run_command(*command, "--json", *QUICK)
+        shown = run_command(*command, "--json", *QUICK)
+        assert shown.code == 0, "a finished study is shown again"
+        assert json.loads(shown.out)["results"] == results
+        assert "curve was finished already with the same settings: nothing was trained" in shown.err
+        for change, named in ((["--seeds", "3"], "more seeds"), (["--examples", "4,8,all"], "more examples")):
+            refused = run_command(*command, *change, "--json", *QUICK)
+            assert refused.code == 2
+            assert named in refused.err
+            assert "add to it with --resume" in refused.err
+        refused = run_command(*command, "--json", "--set", "train.budget=5steps", *QUICK[2:])
         assert refused.code == 2
-        assert "curve holds a study already; go on with --resume, or replace it with --overwrite" in refused.err
+        assert "begun with other settings (train.budget)" in refused.err
         again = json.loads(run_command(*command, "--resume", "--json", *QUICK).out)["results"]
+        alone = run_command("finetune", "--resume", "curve", "--json")
+        assert alone.code == 0, alone.err
+        assert [each for each in json.loads(alone.out)["results"] if each["how"] == "full"] == [
+            each for each in again if each["how"] == "full"
+        ]
     trained = [each for each in results if each["how"] == "full"]
     assert [each for each in again if each["how"] == "full"] == trained
     other = run_command(*command, "--overwrite", "--json", "--set", "train.budget=3steps")
@@ -227,8 +243,30 @@ def test_layers_are_compared(place: Place, run_command: Callable[..., Any], tmp_
     study = json.loads(said.out)
     assert study["kind"] == "layers"
     rows = [each["layers"] for each in study["results"] if each["how"] == "frozen"]
-    assert rows == ["first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:"]
-    assert len({(tmp_path / "layers" / "trials" / f"bert-frozen-all-seed-0{end}").name for end in rows}) == 6
+    assert rows == ["first", "last", "second-to-last", "sum:all", "concat:all"], "it has two layers, not four"
+    assert len({(tmp_path / "layers" / "trials" / f"bert-frozen-all-seed-0{end}").name for end in rows}) == 5
+    deep = tmp_path / "deep"
+    shutil.copytree(place.bert, deep)
+    config = json.loads((deep / "config.json").read_text())
+    (deep / "config.json").write_text(json.dumps({**config, "model": {**config["model"], "layers": 4}}))
+    assert [each.layers for each in plan_layers(Trial(origin=deep), seeds=1)] == list(DECK_LAYERS)
+
+
+@pytest.mark.parametrize("layers", ["concat:-9:", "sum:1:9", "7", "concat:0,5"])
+def test_layers_that_are_not_there_are_refused(
+    layers: str, place: Place, run_command: Callable[..., Any], tmp_path: Path
+) -> None:
+    (tmp_path / "texts.txt").write_text("good food\n")
+    has = "this model has the layers 0 (embeddings) to 2"
+    options = ("--how", "frozen", "--layers", layers, "--alone", "-o", "frozen", *QUICK)
+    said = run_command("finetune", str(place.bert), str(place.reviews), *options)
+    assert said.code == 2
+    assert has in said.err
+    assert not (tmp_path / "frozen").exists()
+    said = run_command("embed", str(place.bert), "texts.txt", "--layers", layers, "-o", "vectors.npy")
+    assert said.code == 2
+    assert has in said.err
+    assert not (tmp_path / "vectors.npy").exists()
 
 
 def test_the_mix_is_told(place: Place, tmp_path: Path) -> None:
@@ -258,8 +296,8 @@ def test_nothing_left_to_hold_out(place: Place, run_command: Callable[..., Any],
         (tmp_path / f"{name}.tsv").write_text("\n".join([header, *part]) + "\n")
     command = ("finetune", str(place.bert), "train.tsv")
     cases = [
-        (("--valid", "valid.tsv", "--test", "test.tsv"), "nothing is left for test: all 6 examples of test occur in"),
-        (("--valid", "train.tsv"), "nothing is left for valid: all 40 examples of valid occur in train, too"),
+        (("--valid", "valid.tsv", "--test", "test.tsv"), "leaks: all 6 examples of test occur in train or valid, too"),
+        (("--valid", "train.tsv"), "leaks: all 40 examples of valid occur in train, too"),
     ]
     for options, message in cases:
         said = run_command(*command, *options, "--check")
@@ -272,7 +310,8 @@ def test_nothing_left_to_hold_out(place: Place, run_command: Callable[..., Any],
             assert not (tmp_path / "new").exists()
     told = json.loads(run_command(*command, "--valid", "valid.tsv", "--check", "--json").out)
     left = told["examples"]["valid"]
-    assert left == 22 - told["leaks"]["valid"]
+    assert left == 22, "what is given is scored whole"
+    assert told["leaks"]["valid"] >= 2
     said = run_command(*command, "--valid", "valid.tsv", "-o", "new", "--alone", "--json", *QUICK)
     study = json.loads(said.out)
     assert (study["counts"]["valid"], study["results"][0]["count"]) == (left, left)

@@ -54,17 +54,23 @@ def test_trials_that_are_the_users(place: Path, run_command: Callable[..., Any],
 def test_a_study_is_replaced_and_the_rest_stays(place: Path, run_command: Callable[..., Any]) -> None:
     command = ["finetune", "bert", "reviews.tsv", "--examples", "4", "-o", "curve", *QUICK]
     assert run_command(*command).code == 0
-    trials, (trial,) = place / "curve" / "trials", (place / "curve" / "trials").glob("*/")
-    for path in (place / "curve" / "notes.txt", trials / "thesis.txt", trials / "own" / "model.bin", trial / "mine"):
+    trials, (trial,) = place / "curve" / "trials", (place / "curve" / "trials").glob("bert*/")
+    own = [trials / "own" / "model.bin", trials / "baselines" / "mine.jsonl"]
+    for path in (place / "curve" / "notes.txt", trials / "thesis.txt", *own, trial / "mine"):
         path.parent.mkdir(exist_ok=True)
         path.write_text("kept")
     mine = {path for path, content in contents(place / "curve").items() if content == b"kept"}
-    assert len(mine) == 4
+    assert len(mine) == 5
     said = run_command(*command, "--seed", "3", "--overwrite")
     assert said.code == 0, said.err
     assert {path for path, content in contents(place / "curve").items() if content == b"kept"} == mine
     assert sorted(path.name for path in trials.glob("*.json")) == ["bert-full-4-seed-3.json"]
     assert [path.name for path in trial.iterdir()] == ["mine"]
+    assert sorted(path.name for path in (trials / "baselines").iterdir()) == [
+        "bag_of_words-4-seed-3.jsonl",
+        "majority-4-seed-3.jsonl",
+        "mine.jsonl",
+    ], "those of the seed before are gone"
     shutil.rmtree(trials)
     (place / "curve" / "notes.txt").unlink()
     assert is_study(place / "curve"), "by its scores"

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
+import os
 import shutil
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -44,6 +47,73 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     for file in files:
         finetune(bert, root / file, output=root / Path(file).stem, alone=True, train=TRAIN)
     return Runs(*(str(root / Path(file).stem) for file in files))
+
+
+@pytest.fixture
+def piped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, str], str]:
+    """A function that puts a text into a pipe, and gives the name of the pipe."""
+
+    def put(text: str, how: str) -> str:
+        if how != "fifo":
+            monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(text.encode())))
+            return how
+        path = tmp_path / f"pipe-{len(list(tmp_path.iterdir()))}"
+        os.mkfifo(path)
+        threading.Thread(target=path.write_text, args=(text,), daemon=True).start()
+        return str(path)
+
+    return put
+
+
+PIPES = [
+    "-",
+    "/dev/stdin",
+    pytest.param("fifo", marks=pytest.mark.skipif(os.name == "nt", reason="there are no named pipes")),
+]
+
+
+@pytest.mark.parametrize("how", PIPES)
+def test_texts_come_through_pipes(
+    how: str, runs: Runs, said: Callable[..., Any], piped: Callable[[str, str], str], run_command: Callable[..., Any]
+) -> None:
+    found, _ = said(runs.stars, piped("the film was good\nthe cat was bad\n", how))
+    assert [each["text"] for each in found] == ["the film was good", "the cat was bad"]
+    (alone,), _ = said(runs.stars, "the film was good")
+    assert alone["scores"] == pytest.approx(found[0]["scores"], abs=1e-5)
+    rows = Path(runs.stars).with_suffix(".tsv").read_text()
+    whole = run_command("evaluate", runs.stars, piped(rows, how), "--json")
+    assert whole.code == 0, whole.err
+    assert json.loads(whole.out)["examples"] == len(rows.splitlines()) - 1
+    learnt = run_command("finetune", str(Path(runs.stars).parent / "bert"), piped(rows, how), "-o", "new")
+    assert learnt.code == 2
+    assert "examples are read more than once; save them to a file" in learnt.err
+
+
+@pytest.mark.parametrize("how", PIPES)
+def test_prompts_and_masked_texts_come_through_pipes(
+    how: str, runs: Runs, piped: Callable[[str, str], str], run_command: Callable[..., Any]
+) -> None:
+    bert = str(Path(runs.stars).parent / "bert")
+    direct = run_command("fill", bert, "the [MASK] sat", "--json")
+    assert direct.code == 0, direct.err
+    assert run_command("fill", bert, piped("the [MASK] sat\n", how), "--json").out == direct.out
+    direct = run_command("tokenize", bert, "the cat", "--json")
+    assert run_command("tokenize", bert, piped("the cat", how), "--json").out == direct.out
+
+
+@pytest.mark.parametrize("text", ["./reviews", "/nowhere/reviews", "~/reviews", "notes.md"])
+def test_a_text_that_looks_like_a_file_is_noted(text: str, runs: Runs, said: Callable[..., Any]) -> None:
+    (found,), told = said(runs.stars, text)
+    assert found["text"] == text
+    assert f"note: {text} looks like the name of a file (does not exist), and is taken as the text itself" in told
+    _, told = said(runs.stars, "good/bad film, e.g. this.")
+    assert "note" not in told
+
+
+def test_a_device_is_not_a_text(runs: Runs, run_command: Callable[..., Any]) -> None:
+    result = run_command("predict", runs.stars, "/dev/null")
+    assert result.code == 2
+    assert "/dev/null is neither a file nor a folder" in result.err
 
 
 @pytest.fixture

@@ -91,6 +91,26 @@ def test_what_may_change_on_resuming_is_honoured(run, tmp_path: Path) -> None:
     assert "run was finished already: nothing was changed" in again.out
 
 
+@pytest.mark.parametrize("kind", ["gpt2", "ngram"])
+def test_the_same_command_again_shows_the_finished_run(run, kind: str, tmp_path: Path) -> None:
+    command = ["train", kind, "book.txt", "-o", "twice", *(TINY if kind == "gpt2" else ["--tokenizer", "bytes"])]
+    first = run(*command)
+    assert first.code == 0, first.err
+    weights = (tmp_path / "twice" / "model.safetensors").stat().st_mtime_ns
+    again = run(*command)
+    assert again.code == 0, again.err
+    assert "twice was finished already: nothing was changed" in again.out
+    assert again.out.endswith(first.out), "the result is shown again"
+    assert (tmp_path / "twice" / "model.safetensors").stat().st_mtime_ns == weights
+    other = run(*command, "--seed", "7")
+    assert other.code == 2
+    assert "twice holds a run with other settings (train.seed)" in other.err
+    (tmp_path / "book.txt").write_text(TEXT * 2)
+    changed = run(*command)
+    assert changed.code == 2
+    assert "is not the text that twice was trained on" in changed.err
+
+
 def test_the_next_step_can_be_copied_to_a_shell(run, tmp_path: Path) -> None:
     said = run("train", "gpt2", "book.txt", "-o", "it's my run", *TINY)
     command = said.out.partition("Next: ")[2].partition(" or: ")[0]

@@ -198,7 +198,7 @@ def test_headline_and_verdict_follow_from_the_pairs() -> None:
     assert "c is 1.000 behind a: a significant difference." in verdict(tied)
     assert tied.letters == {"a": "a", "b": "a", "c": "b"}
     clear = ranked(["ab", "ac"])
-    assert headline(clear) == "a predicts the held-out text best: 2.000 bits per byte."
+    assert headline(clear) == "a predicts the test text best: 2.000 bits per byte."
     assert "b is 0.010 behind a: a significant difference (paired test; the intervals overlap)." in verdict(clear)
     assert clear.letters == {"a": "a", "b": "b", "c": "b"}
     assert LEVEL == 0.05, "the page speaks of 95%"
@@ -238,7 +238,7 @@ def test_without_a_test_nothing_is_called_significant_or_tied() -> None:
         units={"count": 3, "kind": "blocks of lines"},
     )
     assert (few.letters, few.ties, tell_groups(few)) == ({}, [], [])
-    assert headline(few) == "a predicts the held-out text best: 2.000 bits per byte."
+    assert headline(few) == "a predicts the test text best: 2.000 bits per byte."
     assert verdict(few).endswith("The test text has too few parts to test whether the models differ.")
 
 

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,10 +31,11 @@ from lmlab.models import LINEAGE, create, load_class
 from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.tasks.features import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.flops import batch_flops
+from lmlab.tasks.language_states import LanguageStates
 from lmlab.training.learner import Learner
 from lmlab.training.settings import TrainConfig
 from lmlab.training.trial import made_up_lesson
-from toy_tasks import EXAMPLES, toy_task, toy_tokenizer
+from toy_tasks import EXAMPLES, toy_task, toy_tokenizer, write_toy_run
 
 NETWORKS = [name for name in LINEAGE if name != "ngram"]
 WITHIN = 0.02
@@ -239,6 +241,16 @@ def test_long_texts_are_read_in_segments(monkeypatch: pytest.MonkeyPatch) -> Non
     batch = task.batch(items)
     found, _ = count_step(Learner(model, task, heads), batch)
     assert batch_flops(task, model, heads, batch) == pytest.approx(found, rel=WITHIN)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "elmo", "bert"])
+def test_states_of_frozen_language_models_are_one_forward_pass(name: str, tmp_path: Path) -> None:
+    language = LanguageStates([str(write_toy_run(tmp_path / name, name))])
+    words = [each.a for each in examples("tagging") if isinstance(each.a, tuple)]
+    assert language.readers, "loaded"
+    with counting() as counter:
+        language.read(words)
+    assert language.flops(words) == pytest.approx(counter.get_total_flops(), rel=WITHIN)
 
 
 @pytest.mark.parametrize("characters", ["cnn", "lstm", "none"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmlab.data.corpora.checking import check, remove_leaks
+from lmlab.data.corpora.checking import check, remove_leaks, remove_trained
 from lmlab.data.corpora.example_splits import complete_splits, split_examples
 from lmlab.data.reading.examples import Answer, Example, Labelled
 from lmlab.data.reading.labelled import read_labelled
@@ -119,10 +119,14 @@ def test_leaks_are_moved_out_of_what_is_held_out() -> None:
     assert found.leaks == counts
     assert (found.noisy, found.labels) == (1, {"x": 3, "y": 1})
     said = found.lines()
-    assert "examples: train 4, valid 1, test 1" in said
+    assert "examples: train 4, valid 2, test 3" in said, "what is given to be scored is scored"
     assert "duplicates: 2 within train" in said
     assert "label noise: 1 text with two labels, as x and y: a b" in said
-    assert any(line.startswith("leaks: 1 removed from valid, 2 removed from test") for line in said)
+    assert any(line.startswith("leaks: 1 of 2 examples of valid also occur in train") for line in said)
+    assert any(line.startswith("leaks: 2 of 3 examples of test also occur in train or valid") for line in said)
+    fewer, count = remove_trained(labelled)
+    assert ([one.a for one in fewer.train], count) == ([], 4)
+    assert (fewer.valid, fewer.test) == (valid, test)
     assert remove_leaks(clean) == (clean, {"valid": 0, "test": 0})
     pair = Labelled(task="classification", train=[Example("a", "b", label="x")], valid=[Example("a", "c", label="x")])
     assert remove_leaks(pair)[1] == {"valid": 0}
@@ -134,9 +138,9 @@ def test_it_is_said_where_nothing_is_left() -> None:
     train_set = [Example("a b", label="x"), Example("c", label="y")]
     emptied = Labelled(task="classification", train=train_set, valid=train_set, format="TSV")
     found = check(emptied)
-    assert found.examples == {"train": 2, "valid": 0}
-    assert "nothing is left for valid: all 2 examples of valid occur in train, too" in found.lines()
-    with pytest.raises(ValueError, match=r"nothing is left for valid: all 2 .* leave them out"):
+    assert found.examples == {"train": 2, "valid": 2}
+    assert "leaks: all 2 examples of valid occur in train, too: a score says nothing" in found.lines()
+    with pytest.raises(ValueError, match=r"all 2 examples of valid occur in train, too.* leave them out"):
         found.require_held_out()
     check(Labelled(task="classification", train=train_set, valid=[Example("d", label="x")])).require_held_out()
 

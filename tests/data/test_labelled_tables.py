@@ -116,7 +116,7 @@ def test_numbers_are_classes_or_scores(tmp_path: Path) -> None:
     assert read([str(n) for n in range(40)], "label").task == "regression"
     assert read(["0", "1", "1"]).notes == ()
     assert find_labels(read(["10", "9", "-1"]).train) == ("-1", "9", "10")
-    with pytest.raises(ValueError, match=r"line 3: 'many' in score is no number"):
+    with pytest.raises(ValueError, match=r"1 of 2 values in score are not numbers: line 3 'many'; correct them"):
         read(["1", "many"], "score", "regression")
 
 

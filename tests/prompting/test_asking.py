@@ -88,6 +88,27 @@ def test_examples_are_drawn_by_the_seed_and_are_never_the_item_itself(reviews: P
     assert len(others) > 1
 
 
+def test_an_example_is_never_the_item_itself_by_content(critic: LanguageModel, reviews: Path, tmp_path: Path) -> None:
+    """The reviews hold each text three times, and the test file all of them again, with other white space."""
+    template = find_template("sentiment")
+    test = tmp_path / "test.tsv"
+    test.write_text(reviews.read_text().replace(" film", "  film "))
+    for given in (None, reviews, test):
+        items = read_items(template, reviews, test=given)
+        for number, item in enumerate(items.asked):
+            *shown, _ = draw_examples(template, item, items.pool, shots=21, seed=[0, number])
+            own = " ".join(item.fields["a"].split())
+            assert len(shown) == 21
+            assert not any(own in " ".join(each.split()) for each in shown)
+        asked = ask(critic, template, items, shots=[2])
+        assert asked.repeated == len(items.pool), "each is an item to answer, elsewhere or twice"
+        with pytest.raises(ValueError, match=r"shots = 22: there are 24 examples .* without the item itself 21"):
+            ask(critic, template, items, shots=[22])
+    apart = tmp_path / "apart.tsv"
+    apart.write_text("text\tlabel\na new film\tpos\nan old film\tneg\n")
+    assert ask(critic, template, read_items(template, reviews, test=apart), shots=[2]).repeated == 0
+
+
 def test_words_are_written_after_examples(tmp_path: Path) -> None:
     text = "cat = Katze\ndog = Hund\nhouse = Haus\n" * 40
     (tmp_path / "run").mkdir()

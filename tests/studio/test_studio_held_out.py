@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from lmlab.run import held_out
-from lmlab.studio.held_out import LETTERS, HeldOut
+from lmlab.studio.held_out import LETTERS, HeldOutReader
 from lmlab.studio.shelf import Shelf
 
 SECRET = "the quick secret word of the test"
@@ -98,11 +98,11 @@ def test_text_with_another_hash_is_not_shown(studio_runs: Path, tmp_path: Path, 
     (tmp_path / "book.txt").write_text(f"{SECRET}\n" * 400)
     copy_run(studio_runs, tmp_path / "copied", text=[str(tmp_path / "book.txt")])
     with pytest.raises(ValueError, match="another SHA-256"):
-        HeldOut(Shelf(tmp_path)).text("copied")
+        HeldOutReader(Shelf(tmp_path)).text("copied")
 
 
 def test_held_out_text_is_that_of_the_library(studio_runs: Path) -> None:
-    found = HeldOut(Shelf(studio_runs)).text("demo/lstm")
+    found = HeldOutReader(Shelf(studio_runs)).text("demo/lstm")
     assert found == "\n".join(held_out(studio_runs / "demo" / "lstm"))[:LETTERS]
     assert len(found) > 100
 
@@ -110,7 +110,7 @@ def test_held_out_text_is_that_of_the_library(studio_runs: Path) -> None:
 def test_the_cache_has_it_when_the_file_is_gone(studio_runs: Path, tmp_path: Path) -> None:
     expected = "\n".join(held_out(studio_runs / "demo" / "lstm"))[:LETTERS]
     copy_run(studio_runs, tmp_path / "copied", text=[str(tmp_path / "gone.txt")])
-    assert HeldOut(Shelf(tmp_path)).text("copied") == expected
+    assert HeldOutReader(Shelf(tmp_path)).text("copied") == expected
 
 
 def test_texts_in_several_languages_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +140,13 @@ def test_data_in_an_allowed_folder_is_read(studio_runs: Path, tmp_path: Path, em
     shutil.copy(book, data)
     copy_run(studio_runs, runs / "copied", text=[str(data / book.name)])
     with pytest.raises(ValueError, match="--allow-data"):
-        HeldOut(Shelf(runs)).text("copied")
-    found = HeldOut(Shelf(runs), [data]).text("copied")
+        HeldOutReader(Shelf(runs)).text("copied")
+    found = HeldOutReader(Shelf(runs), [data]).text("copied")
     shutil.rmtree(empty_cache)
-    assert found == HeldOut(Shelf(runs), [data / book.name]).text("copied")
+    assert found == HeldOutReader(Shelf(runs), [data / book.name]).text("copied")
     assert found == "\n".join(held_out(runs / "copied"))[:LETTERS]
     with pytest.raises(ValueError, match="does not exist"):
-        HeldOut(Shelf(runs), [tmp_path / "nowhere"])
+        HeldOutReader(Shelf(runs), [tmp_path / "nowhere"])
 
 
 def test_a_glob_and_a_folder_in_an_allowed_folder_are_read(
@@ -155,7 +155,7 @@ def test_a_glob_and_a_folder_in_an_allowed_folder_are_read(
     shutil.copytree(book_of(studio_runs).parent, tmp_path / "data", ignore=lambda _, names: set(names) - {"book.txt"})
     for name, text in (("glob", str(tmp_path / "data" / "*.txt")), ("folder", str(tmp_path / "data"))):
         copy_run(studio_runs, tmp_path / name, text=[text])
-        assert len(HeldOut(Shelf(tmp_path)).text(name)) > 100
+        assert len(HeldOutReader(Shelf(tmp_path)).text(name)) > 100
 
 
 def test_the_command_line_does_not_hang_on_a_pipe(studio_runs: Path, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_command_line_checks_the_hash(studio_runs: Path, tmp_path: Path) -> 
 
 def test_translators_have_no_plain_text(studio_runs: Path) -> None:
     with pytest.raises(ValueError, match="no plain text that was held out"):
-        HeldOut(Shelf(studio_runs)).text("en-de")
+        HeldOutReader(Shelf(studio_runs)).text("en-de")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "frame.json", "last"])

@@ -105,7 +105,7 @@ def test_a_run_is_started_watched_and_stopped(tmp_path: Path) -> None:
 def test_a_finished_work_holds_no_descriptor(tmp_path: Path) -> None:
     works = Works(tmp_path)
     before = len(os.listdir("/proc/self/fd")) if Path("/proc/self/fd").exists() else 0
-    for number in range(3):
+    for number in range(2):
         work = works.start(Wanted(name=f"bad{number}", budget="1steps", tokenizer="bpe:1"))  # refused at once
         wait_until(lambda work=work: not work.running)  # type: ignore[misc]
         assert "bpe:1" in work.tail()
@@ -134,13 +134,14 @@ def test_paths_in_what_a_work_prints_are_short(tmp_path: Path) -> None:
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
 def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
-    wanted = Wanted(name="left", models=["rnn"], budget="20min", tokenizer="characters")
+    (tmp_path / "book.txt").write_text("The cat sat on the mat and looked at the dog.\n" * 200)
+    wanted = Wanted(name="left", models=["rnn"], text=1, budget="20min", tokenizer="characters")
     code = (
         "import json, sys, time; from pathlib import Path; from lmlab.studio.works import Wanted, Works;"
-        "works = Works(Path(sys.argv[1])); works.start(Wanted(**json.loads(sys.argv[2])));"
+        "works = Works(Path(sys.argv[1]), [Path(sys.argv[3])]); works.start(Wanted(**json.loads(sys.argv[2])));"
         "print(flush=True); time.sleep(1000)"
     )
-    command = [sys.executable, "-c", code, str(tmp_path / "runs"), wanted.model_dump_json()]
+    command = [sys.executable, "-c", code, str(tmp_path / "runs"), wanted.model_dump_json(), str(tmp_path / "book.txt")]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as studio:
         assert studio.stdout is not None
         studio.stdout.readline()
@@ -193,3 +194,17 @@ def test_no_other_process_is_ever_taken_for_a_work(tmp_path: Path, lie: str) -> 
                 assert process.running
         finally:
             innocent.kill()
+
+
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc to know when a process was started")
+@pytest.mark.parametrize("studio_is_there", [True, False])
+def test_what_is_left_of_an_ended_work_is_removed_with_its_studio(tmp_path: Path, studio_is_there: bool) -> None:
+    here = Process.find(os.getpid())
+    assert here is not None
+    studio = [here.pid, here.started] if studio_is_there else [here.pid, "before"]
+    told = {"wanted": {"name": "mine"}, "command": [], "pid": here.pid, "started": "long ago", "studio": studio}
+    (tmp_path / ".studio").mkdir()
+    (tmp_path / ".studio" / "mine.1.json").write_text(json.dumps(told))
+    (tmp_path / ".studio" / "mine.1.log").write_text("what it has printed")
+    assert Works(tmp_path).about() == []
+    assert (tmp_path / ".studio" / "mine.1.log").exists() == studio_is_there

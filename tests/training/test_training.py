@@ -20,7 +20,6 @@ from lmlab.objectives.causal import Causal
 from lmlab.recipe import make_recipe
 from lmlab.run import resume, start
 from lmlab.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
-from lmlab.training.budget import Budget, parse_budget
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
 from lmlab.training.loop import NotFiniteError, train
@@ -47,44 +46,6 @@ def recipe(text: Path, kind: str = "lstm", **train_settings: Any) -> Any:
             "train": {**defaults, **train_settings},
         }
     )
-
-
-@pytest.mark.parametrize(
-    ("written", "amount", "unit"),
-    [
-        ("90s", 90, "seconds"),
-        ("10min", 600, "seconds"),
-        ("2h", 7200, "seconds"),
-        ("5Mtokens", 5e6, "tokens"),
-        ("100000tokens", 1e5, "tokens"),
-        ("1.5ktokens", 1500, "tokens"),
-        ("300steps", 300, "steps"),
-        ("3epochs", 3, "epochs"),
-        ("2e13flops", 2e13, "flops"),
-        ("2Tflops", 2e12, "flops"),
-    ],
-)
-def test_budgets_are_read(written: str, amount: float, unit: str) -> None:
-    assert parse_budget(written) == Budget(amount, unit)
-
-
-@pytest.mark.parametrize("written", ["", "10", "ten steps", "5 parsecs", "-3steps", "0steps", "1e", "5Mmin"])
-def test_other_budgets_are_refused_with_examples(written: str) -> None:
-    with pytest.raises(ValueError, match=r"budget") as error:
-        parse_budget(written)
-    assert "buys nothing" in str(error.value) or "5Mtokens" in str(error.value)
-
-
-def test_a_budget_never_buys_more_than_it_states() -> None:
-    costs = {"units_per_step": {"tokens": 300}, "steps_per_epoch": 7.5, "flops_per_step": 1e9}
-    assert Budget(1000, "tokens").steps(**costs) == 3
-    assert Budget(2, "epochs").steps(**costs) == 15
-    assert Budget(2.5e9, "flops").steps(**costs) == 2
-    assert Budget(60, "seconds").steps(**costs) is None
-    with pytest.raises(ValueError, match="does not pay for one step"):
-        Budget(299, "tokens").steps(**costs)
-    with pytest.raises(ValueError, match="has no examples; give tokens, steps, epochs, flops or a time"):
-        Budget(299, "examples").steps(**costs)
 
 
 def test_schedules() -> None:

@@ -106,6 +106,21 @@ def compare(
         str | None,
         typer.Option(help="With --runs: which column is what: a=review,label=stars.", rich_help_panel="Tasks"),
     ] = None,
+    leaks: Annotated[
+        str,
+        typer.Option(
+            help="With --runs: test examples that are also in training: keep, or remove from train or test.",
+            rich_help_panel="Tasks",
+        ),
+    ] = "keep",
+    drop_bad_labels: Annotated[
+        bool,
+        typer.Option(
+            "--drop-bad-labels",
+            help="With --runs: leave out rows whose score is not a number.",
+            rich_help_panel="Tasks",
+        ),
+    ] = False,
     json_: Annotated[
         bool, typer.Option("--json", help="With --runs: print only JSON.", rich_help_panel="Tasks")
     ] = False,
@@ -134,11 +149,14 @@ def compare(
     They are ranked by bits per byte of test text that none has seen; masked language models are ranked separately, by
     their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
     """
+    from lmlab.own_files import is_study
+
     given = _given(context)
     if runs is not None:
         _compare_runs(given, runs=runs, how=how)
         return
-    if wrong := sorted(given.keys() & {"how", "epochs", "columns", "json_"}):
+    task_only = {"how", "epochs", "columns", "leaks", "drop_bad_labels"} | ({"json_"} if not resume else set())
+    if wrong := sorted(given.keys() & task_only):
         raise ValueError(f"{_options(wrong)} is for runs on a task: add --runs RUN,RUN")
     if add:
         if dropped := sorted(given.keys() - {"add", "text", "output", "csv"}):
@@ -147,6 +165,9 @@ def compare(
         return
     if resume and (not text or output is None):
         folder = _folder(text, output)
+        if is_study(folder):
+            _resume_study(folder, given)
+            return
         run(_resumed(folder, given), folder, csv=csv)
         return
     if not text:
@@ -172,9 +193,22 @@ def compare(
     run(conditions, output, csv=csv, overwrite=overwrite)
 
 
+def _resume_study(folder: Path, given: Mapping[str, Any]) -> None:
+    """Resume a comparison of runs on a task with the settings that its folder keeps."""
+    from lmlab.cli.finetune import resume_folder
+
+    if wrong := sorted(given.keys() - {"resume", "text", "output", "json_"}):
+        raise ValueError(
+            f"--resume {folder} takes all settings from the folder, so it takes no {_options(wrong)}; to say them "
+            "again, give the whole command, the examples and the --runs included"
+        )
+    resume_folder(folder, json_=given.get("json_", False))
+
+
 def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
-    from lmlab.cli.finetune import carry_out, tell_study
+    from lmlab.cli.finetune import carry_out
+    from lmlab.cli.scores import tell_study
     from lmlab.data.reading.roles import parse_columns
     from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
     from lmlab.transfer.trials import Trial
@@ -193,7 +227,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
         "seed",
         "settings",
     }
-    known |= {"overwrite", "resume"}
+    known |= {"overwrite", "resume", "leaks", "drop_bad_labels"}
     if wrong := sorted(given.keys() - known):
         raise ValueError(
             f"{_options(wrong)} is for training from scratch, and --runs are trained already; leave it out"
@@ -222,7 +256,14 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
         if len(given.get(name) or ()) > 1:
             raise ValueError(f"--{name} {f' --{name} '.join(given[name])}: of labelled examples, give one file")
     valid, test = ((given.get(name) or [None])[0] for name in ("valid", "test"))
-    data, found = open_data(texts[0], valid=valid, test=test, columns=parse_columns(columns) if columns else None)
+    data, found = open_data(
+        texts[0],
+        valid=valid,
+        test=test,
+        columns=parse_columns(columns) if columns else None,
+        leaks=given.get("leaks"),
+        drop_bad_labels=given.get("drop_bad_labels"),
+    )
     check = check_data(paths[0], found)
     check.require_held_out()
     told = [*check.lines(), *describe_selection(data)]
@@ -275,22 +316,16 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 
 def _options(names: Iterable[str]) -> str:
-    return ", ".join("--set" if name == "settings" else f"--{name.rstrip('_')}" for name in names)
+    return ", ".join("--set" if name == "settings" else f"--{name.rstrip('_').replace('_', '-')}" for name in names)
 
 
 def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
     from lmlab.compare.conditions import read_conditions, tell_changes
     from lmlab.compare.plan import choose_systems, choose_tokenizers
-    from lmlab.own_files import is_study
 
     if "overwrite" in given:
         raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
-    if is_study(folder):
-        raise ValueError(
-            f"{folder} holds a comparison of --runs on a task: go on with the same command again, the examples and "
-            "the --runs included; what is done there is not done again"
-        )
     conditions = read_conditions(folder)
     before = conditions.model_dump()
     now = {**before, **{name: given[name] for name in ("budget", "size", "match", "sweep", "prompt") if name in given}}
@@ -335,6 +370,8 @@ def run(conditions: Conditions, folder: Path, *, csv: bool = False, overwrite: b
     except Interruption:
         print(f"Interrupted; what is done is saved. Go on with: lmlab compare --resume {folder}")
         sys.exit(130)
+    if table.idle:
+        print(f"{folder} was finished already with the same settings: nothing was trained", file=sys.stderr)
     _report(done)
 
 

@@ -115,7 +115,9 @@ def embed(
 
 
 def _name(file: str) -> str:
-    return "standard input" if file == "-" else file
+    from lmlab.data.reading.text import STANDARD_INPUTS
+
+    return "standard input" if file in STANDARD_INPUTS else file
 
 
 def _write(path: Path, vectors: Any) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs
+from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, is_stream, spooled
 
 if TYPE_CHECKING:
     from lmlab.decoding.translation import Translator
@@ -18,7 +18,10 @@ if TYPE_CHECKING:
 def evaluate(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run that was fine-tuned, or a translator.")],
     data: Annotated[
-        str | None, typer.Argument(metavar="[DATA]", help="Labelled examples, in any format of lmlab finetune.")
+        str | None,
+        typer.Argument(
+            metavar="[DATA]", help="Labelled examples, in any format of lmlab finetune; '-' reads standard input."
+        ),
     ] = None,
     others: Annotated[
         list[Path] | None,
@@ -27,6 +30,9 @@ def evaluate(
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, by name or number: a=review,label=stars.")
     ] = None,
+    drop_bad_labels: Annotated[
+        bool, typer.Option("--drop-bad-labels", help="Leave out rows whose score is not a number.")
+    ] = False,
     source: Annotated[Path | None, typer.Option(help="Source sentences, one per line.")] = None,
     target: Annotated[Path | None, typer.Option(help="Their reference translations, line by line.")] = None,
     beams: Annotated[
@@ -69,13 +75,14 @@ def evaluate(
             [run, *(others or [])],
             data,
             columns=columns,
+            drop_bad_labels=drop_bad_labels,
             output=output,
             overwrite=overwrite,
             json_=json_,
             device=device,
         )
         return
-    if data is not None or columns is not None or others:
+    if data is not None or columns is not None or others or drop_bad_labels:
         raise ValueError(f"{run} has not learnt a task: lmlab finetune {run} DATA -o NEW; translators take --source")
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
@@ -120,6 +127,7 @@ def _evaluate_task(
     data: str | None,
     *,
     columns: str | None,
+    drop_bad_labels: bool,
     output: Path | None,
     overwrite: bool,
     json_: bool,
@@ -146,17 +154,26 @@ def _evaluate_task(
     check_outputs({"-o": output}, inputs=[*runs, data], overwrite=overwrite)
     predictor = load_ensemble(runs, device=choose_device(device))
     begin = time.perf_counter()
-    with counting("predicting") as progress:
-        told = replace(predictor, progress=progress)
-        found = evaluate_file(told, data, columns=parse_columns(columns) if columns else None)
+    with spooled(data) as file, counting("predicting") as progress:
+        found = evaluate_file(
+            replace(predictor, progress=progress),
+            file,
+            run=run,
+            columns=parse_columns(columns) if columns else None,
+            drop_bad_labels=drop_bad_labels,
+        )
     seconds = time.perf_counter() - begin
+    source = "standard input" if is_stream(data) else data
+    notes = [note.replace(file, source) for note in found.notes]
+    for note in notes:
+        print(f"note: {note}", file=sys.stderr)
     seen: set[int] = set()
     for each_run in dict.fromkeys(runs):
         if own := find_trained_on(each_run, found.examples):
             print(tell_trained_on(each_run, len(own), len(found.examples)), file=sys.stderr)
             seen |= own
-    if note := describe_left_out(predictor.task, found.predictions):
-        print(f"warning: {note}", file=sys.stderr)
+    if (left_out := describe_left_out(predictor.task, found.predictions)) is not None:
+        print(f"warning: {left_out}", file=sys.stderr)
     if output is not None:
         write_predictions(output, found.predictions, found.examples)
         print(f"wrote {output}", file=sys.stderr)
@@ -166,7 +183,7 @@ def _evaluate_task(
         values: dict[str, Any] = {name: each.value for name, each in found.values.items()}
         intervals = {name: [each.low, each.high] for name, each in found.values.items()}
         values |= {"intervals": intervals, "examples": len(found.examples), "split": found.split, "seconds": seconds}
-        values["trained_on"] = len(seen)
+        values |= {"trained_on": len(seen), "notes": notes}
         print(json.dumps(values))
         return
     from lmlab.cli.console import Console
@@ -177,7 +194,7 @@ def _evaluate_task(
         interval = "" if each.low is None else f"   95% interval {tell_value(each.low)} to {tell_value(each.high)}"
         console.print(f"[bold]{tell_value(each.value)}[/bold] {name.replace('_', ' ')}{interval}")
     part = "" if found.split is None else f" ({found.split})"
-    console.print(f"{len(found.examples):,} examples of {data}{part}: {seconds:.1f} s", markup=False)
+    console.print(f"{len(found.examples):,} examples of {source}{part}: {seconds:.1f} s", markup=False)
 
 
 def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:

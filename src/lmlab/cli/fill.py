@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from lmlab.cli.texts import is_stream, text_of
 
 if TYPE_CHECKING:
     from lmlab.cli.console import Console
@@ -54,8 +55,7 @@ def fill(
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
-    if text == "-":
-        text = sys.stdin.read().rstrip("\n")
+    text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)
     model = load(run, device=choose_device(device))
     found = model.fill(text, top=top, jointly=jointly, order=order, beams=beams)

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from lmlab.transfer.study import Study
     from lmlab.transfer.trials import TaskData, Trial
 
+FINISHED = "{folder} was finished already with the same settings: nothing was trained"
 HOW = (
     "full: all weights learn; frozen: only the head, over vectors computed once; mix: head and a mix of all layers; "
     "gradual: unfrozen from the top; ulmfit: the language model learns the texts first, then gradual; scratch: "
@@ -21,6 +22,7 @@ HOW = (
 
 
 def finetune(
+    context: typer.Context,
     run: Annotated[
         Path,
         typer.Argument(
@@ -28,8 +30,9 @@ def finetune(
         ),
     ],
     data: Annotated[
-        str, typer.Argument(metavar="DATA", help="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U, SQuAD, or a folder.")
-    ],
+        str | None,
+        typer.Argument(metavar="DATA", help="TSV, CSV, JSONL, fastText, CoNLL, CoNLL-U, SQuAD, or a folder."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The run directory to make.")] = None,
     valid: Annotated[
         str | None, typer.Option(help="Validation examples; without --test they are scored. (default: part of DATA)")
@@ -46,6 +49,12 @@ def finetune(
         str | None,
         typer.Option(help="Which column is what, by name or number: a=review,label=stars (b: the second text)."),
     ] = None,
+    leaks: Annotated[
+        str, typer.Option(help="Test examples that are also in training: keep, or remove from train or test.")
+    ] = "keep",
+    drop_bad_labels: Annotated[
+        bool, typer.Option("--drop-bad-labels", help="Leave out rows whose score is not a number.")
+    ] = False,
     crf: Annotated[bool, typer.Option("--crf", help="Tagging: a conditional random field over the tags.")] = False,
     states: Annotated[
         list[Path] | None,
@@ -90,7 +99,7 @@ def finetune(
         typer.Option("--set", help="Any setting, e.g. --set train.rate=1e-4 --set objective.dropout=0.2."),
     ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with what was interrupted in -o.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume what was interrupted in -o, or in RUN.")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there already.")] = False,
     json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
 ) -> None:
@@ -112,9 +121,12 @@ def finetune(
 
       lmlab finetune runs/bert reviews.tsv --examples 10,30,100,300,all --seeds 5 -o curve
 
+      lmlab finetune --resume runs/stars
+
     Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
     the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
     """
+    from lmlab.cli.scores import tell_study
     from lmlab.config import apply_settings
     from lmlab.data.corpora.example_splits import SELECTED
     from lmlab.data.reading.roles import parse_columns
@@ -123,6 +135,9 @@ def finetune(
     from lmlab.transfer.planning import WAYS, read_origin
     from lmlab.transfer.trials import Trial
 
+    if data is None:
+        resume_folder(_only_folder(context, run), json_=json_)
+        return
     groups = apply_settings({"train": {"device": device}, "objective": {}, "language": {}, "model": {}}, settings or [])
     if wrong := set(groups) - {"train", "objective", "language", "model"}:
         raise ValueError(f"--set {wrong.pop()}.…: of a task only train, objective, language and model can be set")
@@ -149,6 +164,8 @@ def finetune(
         task=task,
         columns=parse_columns(columns) if columns else None,
         select=SELECTED if select is None else select,
+        leaks=leaks,
+        drop_bad_labels=drop_bad_labels,
     )
     if select is not None and opened.labelled.selection is None:
         raise ValueError(
@@ -207,6 +224,39 @@ def finetune(
     tell_study(done.study, output, json_=json_, next_step=_next_step(done))
 
 
+def _only_folder(context: typer.Context, folder: Path) -> Path:
+    """The folder that --resume goes on with; a ValueError names options that are settings of the folder."""
+    if not context.params["resume"]:
+        raise ValueError("which examples? name a file: lmlab finetune RUN DATA -o NEW")
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    typed = {name for name, source in sources.items() if getattr(source, "name", "") == "COMMANDLINE"}
+    if wrong := sorted(typed - {"run", "resume", "json_"}):
+        known = {"settings": "--set", "output": "-o"}
+        options = ", ".join(known.get(name) or f"--{name.replace('_', '-')}" for name in wrong)
+        raise ValueError(
+            f"--resume {folder} takes all settings from the folder, so it takes no {options}; to say them again, give "
+            "the whole command: lmlab finetune RUN DATA -o NEW … --resume"
+        )
+    return folder
+
+
+def resume_folder(folder: Path, *, json_: bool) -> None:
+    """Resume a study or a fine-tuned run with the settings that its folder keeps."""
+    from lmlab.cli.scores import tell_study
+    from lmlab.transfer.finetune import check_data, describe_selection
+    from lmlab.transfer.study_settings import read_command
+
+    command = read_command(folder)
+    data, trials = command.open_data(), command.make_trials()
+    check = [*check_data(trials[0].origin, data.labelled).lines(), *describe_selection(data)]
+    if command.kind == "run":
+        done = _run(trials[0], data, folder, check=check, seeds=command.seeds, alone=command.alone, resume=True)
+        tell_study(done.study, folder, json_=json_, next_step=_next_step(done))
+        return
+    study = carry_out(trials, data, folder, kind=command.kind, check=check, overwrite=False, resume=True)
+    tell_study(study, folder, json_=json_)
+
+
 def tagger_only(states: list[Path] | None, vectors: Path | None) -> list[str]:
     """The options that were given and are for the tagger alone."""
     return ["--states"] * bool(states) + ["--vectors"] * (vectors is not None)
@@ -247,6 +297,8 @@ def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetune
         found = None
     if found is None:
         _stop(output, language=tuned_for(output) if trial.how == "ulmfit" else None)
+    if not found.trained:
+        print(FINISHED.format(folder=output), file=sys.stderr)
     return found
 
 
@@ -264,9 +316,8 @@ def run_study(
     """A learning curve over numbers of examples, or a comparison of layers, in a folder of its own."""
     from lmlab.transfer.finetune import plan_curve, plan_layers
 
-    if sizes is None:
-        trials = plan_layers(trial, seeds=seeds)
-    else:
+    trials = plan_layers(trial, seeds=seeds) if sizes is None else []
+    if sizes is not None:
         most = len(data.labelled.train)
         if beyond := [str(size) for size in sizes if size is not None and size > most]:
             print(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are taken", file=sys.stderr)
@@ -289,13 +340,18 @@ def carry_out(
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import catch_interrupts
     from lmlab.own_files import check_not_read, check_study_place, clear_study
+    from lmlab.transfer.finetune import read_study
     from lmlab.transfer.study import SCORES, carry_out_study
+    from lmlab.transfer.study_settings import is_finished
     from lmlab.transfer.trials import plan
 
     for trial in trials:
         check_not_read(output, plan(trial, data).inputs())
     check_study_place(output)
     if (output / SCORES).is_file() and not (overwrite or resume):
+        if is_finished(kind, trials, data, output):
+            print(FINISHED.format(folder=output), file=sys.stderr)
+            return read_study(output)
         raise ValueError(f"{output} holds a study already; go on with --resume, or replace it with --overwrite")
     if overwrite and output.exists():
         clear_study(output)
@@ -328,33 +384,6 @@ def _stop(output: Path, *, language: Path | None = None) -> NoReturn:
         said = f"what is done is saved in {output}. Go on with the same command (without --overwrite)"
     print(f"Interrupted; {said}.")
     sys.exit(130)
-
-
-def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
-    """The scores as a table, and where the page is."""
-    from lmlab.transfer.report import gather_facts, write_page
-
-    facts = gather_facts(study, output)
-    report = write_page(facts, output)
-    if json_:
-        print(study.model_dump_json())
-        return
-    from lmlab.cli.console import Console
-    from lmlab.cli.scores import score_table, tell_mixes
-    from lmlab.pages.verdict import tell_beside, tell_headline
-
-    console = Console(highlight=False)
-    console.print(score_table(study))
-    for line in tell_mixes(study):
-        console.print(line, soft_wrap=True, markup=False)
-    console.print(f"{tell_headline(facts)}.", style="bold", soft_wrap=True, markup=False)
-    if beside := tell_beside(facts):
-        console.print(beside, soft_wrap=True, markup=False)
-    for command, what in facts["commands"] if study.kind != "run" else ():
-        console.print(f"{what[:1].upper()}{what[1:]}: {command}", soft_wrap=True, markup=False)
-    console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
-    if next_step:
-        console.print(f"Next: {next_step}", soft_wrap=True, markup=False)
 
 
 def _next_step(found: Finetuned) -> str:

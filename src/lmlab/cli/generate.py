@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary
+from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary, is_stream, text_of
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
@@ -99,11 +99,10 @@ def generate(
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
-    check_outputs({"--trace": trace}, inputs=[run, prompt if prompt == "-" else None], overwrite=overwrite)
-    _check_chat(chat, system, beams, boundary)
-    if prompt == "-":
-        prompt = sys.stdin.read()
-    lm = choose_boundary(load(run, device=choose_device(device)), boundary)
+    check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)
+    _check_chat(chat, system, {"--beams": beams, "--boundary": boundary})
+    prompt = text_of(prompt)
+    lm = load(run, device=choose_device(device))
     common: dict[str, Any] = {
         "sampling": Sampling(
             temperature=temperature,
@@ -121,7 +120,7 @@ def generate(
         if chat:
             _chat(lm.chat_writer, prompt, system, seed, common, json_=json_)
             return
-        writer = lm.writer
+        writer = choose_boundary(lm, boundary).writer
         if boundary is not None or not (run / "recipe.json").is_file():
             print(describe_boundary(writer.frame, writer.tokenizer), file=sys.stderr)
         if beams is not None:
@@ -142,14 +141,13 @@ def generate(
         raise typer.Exit(130) from None
 
 
-def _check_chat(chat: bool, system: str | None, beams: int | None, boundary: bool | None) -> None:
+def _check_chat(chat: bool, system: str | None, others: dict[str, Any]) -> None:
     """A ValueError where options do not go with --chat, or need it."""
     if system is not None and not chat:
         raise ValueError("--system is a message of a chat: give --chat too")
-    if chat and beams is not None:
-        raise ValueError("--beams with --chat: answers are sampled; leave out one or the other")
-    if chat and boundary is not None:
-        raise ValueError("--boundary with --chat: the chat template begins the text; leave out one of them")
+    if chat and (given := [name for name, value in others.items() if value is not None]):
+        why = "answers are sampled" if given[0] == "--beams" else "the chat template writes the special tokens"
+        raise ValueError(f"{given[0]} with --chat: {why}; leave out one or the other")
 
 
 def _chat(chat: ChatWriter, prompt: str, system: str | None, seed: int, common: dict[str, Any], *, json_: bool) -> None:

@@ -31,6 +31,7 @@ class LiveTable:
         self.live = Live(console=self.console, refresh_per_second=4, transient=True)
         self.rows: dict[str, dict[str, str]] = {}
         self.preparing = ""
+        self.idle = True  # whether no run was trained or scored
 
     def __enter__(self) -> LiveTable:
         if self.console.is_terminal:
@@ -55,6 +56,7 @@ class LiveTable:
         self._draw()
 
     def begin(self, entrant: Entrant, doing: str) -> None:
+        self.idle = False
         self.rows[entrant.name]["status"] = doing
         self._draw()
 

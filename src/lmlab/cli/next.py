@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from lmlab.cli.texts import text_of
 
 BAR = 40
 
@@ -25,9 +26,7 @@ def next_(
     from lmlab.language_model import load
     from lmlab.training.loop import choose_device
 
-    if prompt == "-":
-        prompt = sys.stdin.read()
-    found = load(run, device=choose_device(device)).next(prompt, top=top)
+    found = load(run, device=choose_device(device)).next(text_of(prompt), top=top)
     if json_:
         import json
 

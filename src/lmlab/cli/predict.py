@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.texts import OVERWRITE, check_outputs, read_lines
+from lmlab.cli.texts import OVERWRITE, check_outputs, is_input, is_stream, note_file_name, read_lines
 
 if TYPE_CHECKING:
     from lmlab.data.reading.examples import Example
@@ -68,7 +68,7 @@ def predict(
     from lmlab.tasks.predicting import describe_left_out
     from lmlab.training.loop import choose_device
 
-    files = [text for text in texts or [] if text == "-" or _is_file(text)]
+    files = [text for text in texts or [] if is_input(text)]
     check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)
     predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
     examples = read_examples(predictor, texts or [], context, columns=columns)
@@ -88,13 +88,6 @@ def predict(
     print(f"wrote {output}", file=sys.stderr)
 
 
-def _is_file(text: str) -> bool:
-    try:
-        return Path(text).is_file()
-    except OSError:  # too long for a name
-        return False
-
-
 def read_examples(
     predictor: Predicts, texts: list[str], context: Path | None = None, *, columns: str | None = None
 ) -> list[Example]:
@@ -105,7 +98,7 @@ def read_examples(
     task = predictor.task
     if (
         len(texts) == 1
-        and not _is_file(texts[0])
+        and not is_input(texts[0])
         and re.fullmatch(r"\S+\.(txt|tsv|csv|json|jsonl|conll|conllu)", texts[0])
     ):
         raise ValueError(f"{texts[0]} does not exist, and looks like the name of a file; a text goes between quotes")
@@ -113,7 +106,10 @@ def read_examples(
         raise ValueError("the text is empty: give some words")
     if not texts:
         raise ValueError("there is nothing to predict: give a text, or a file with one text per line")
-    file = texts[0] if len(texts) == 1 and (texts[0] == "-" or _is_file(texts[0])) else None
+    file = texts[0] if len(texts) == 1 and is_input(texts[0]) else None
+    if file is None:
+        for text in texts:
+            note_file_name(text)
     if context is not None:
         if task.name != "spans":
             raise ValueError(f"--context is for questions, and this run does {task.name}")
@@ -146,7 +142,7 @@ def _read_file(task: Task, file: str, columns: str | None) -> list[Example]:
 
     table = file.lower().removesuffix(".gz").endswith(TABLE_ENDINGS)
     found = read_unlabelled(
-        "standard input" if file == "-" else file,
+        "standard input" if is_stream(file) else file,
         read_text(Path(file)) if table else "\n".join(read_lines(file)),
         task=task.name,  # type: ignore[arg-type]
         pair=is_pair(task),

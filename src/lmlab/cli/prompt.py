@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmlab.cli.texts import spooled
+
 if TYPE_CHECKING:
     from lmlab.metrics.statistics import Estimate
     from lmlab.prompting import Asked
@@ -63,7 +65,8 @@ def prompt(
 
     template = find_template(task)
     numbers = _numbers(shots)
-    items = read_items(template, data, test=test, seed=seed)
+    with spooled(str(data)) as file, spooled(str(test or "")) as held_out:
+        items = read_items(template, file, test=None if test is None else held_out, seed=seed)
     lm = load(run, device=choose_device(device))
     with counting("asking") as progress:
         asked = ask(lm, template, items, shots=numbers, seed=seed, most=examples, progress=progress)
@@ -76,6 +79,12 @@ def prompt(
         if seen := len(find_trained_on(finetuned, tuned.examples)):
             print(tell_trained_on(finetuned, seen, len(tuned.examples)), file=sys.stderr)
     _warn(asked, lm.writer.model.window)
+    if asked.repeated and max(numbers):
+        print(
+            f"note: {asked.repeated:,} of {len(items.pool):,} examples have the text of an item to answer; none was "
+            "shown before that item",
+            file=sys.stderr,
+        )
     if json_:
         import json
 
@@ -149,6 +158,7 @@ def _as_dict(asked: Asked, task: str, seed: int, tuned: Finetuned | None, seen: 
         "task": task,
         "items": asked.items,
         "seed": seed,
+        "repeated": asked.repeated,
         "shots": [
             {
                 "shots": each.shots,

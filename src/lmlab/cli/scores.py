@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lmlab.pages.scores import format_difference, format_p, tell_score, within
@@ -22,6 +23,32 @@ AHEAD = {"run": "the run", "curve": "the network with as many examples"}
 AHEAD |= dict.fromkeys(("layers", "comparison"), "the best network")
 """What the column of differences is about."""
 tell_value = tell_score
+
+
+def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
+    """The scores as a table, and where the page is."""
+    from lmlab.transfer.report import gather_facts, write_page
+
+    facts = gather_facts(study, output)
+    report = write_page(facts, output)
+    if json_:
+        print(study.model_dump_json())
+        return
+    from lmlab.cli.console import Console
+    from lmlab.pages.verdict import tell_beside, tell_headline
+
+    console = Console(highlight=False)
+    console.print(score_table(study))
+    for line in tell_mixes(study):
+        console.print(line, soft_wrap=True, markup=False)
+    console.print(f"{tell_headline(facts)}.", style="bold", soft_wrap=True, markup=False)
+    if beside := tell_beside(facts):
+        console.print(beside, soft_wrap=True, markup=False)
+    for command, what in facts["commands"] if study.kind != "run" else ():
+        console.print(f"{what[:1].upper()}{what[1:]}: {command}", soft_wrap=True, markup=False)
+    console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
+    if next_step:
+        console.print(f"Next: {next_step}", soft_wrap=True, markup=False)
 
 
 def score_table(study: Study, *, width: int | None = None) -> Table:

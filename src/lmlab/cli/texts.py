@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
 
 
+FILE_NAME = re.compile(r"(?:~|\.{1,2})?/\S+|\S+\.(?:txt|tsv|csv|json|jsonl|conll|conllu|gz|md)")
 OVERWRITE = "Replace files that are there already."
 BOUNDARY = "Put the boundary token before a text, or not. (default: as the run does)"
 MOST_TEXTS = 10_000
@@ -57,6 +60,72 @@ def read_lines(file: str) -> list[str]:
         return list(lines_of(sources[0]))
 
 
+def is_stream(text: str) -> bool:
+    """Whether an argument names standard input or another pipe, as a shell does for `<(command)`."""
+    from lmlab.data.reading.text import is_pipe
+
+    return is_pipe(text)
+
+
+def is_input(text: str) -> bool:
+    """Whether an argument names something to read, and is not a text itself: a file, a device, or a stream."""
+    mode = _mode(text)
+    return is_stream(text) or (mode is not None and not stat.S_ISDIR(mode))
+
+
+def text_of(argument: str) -> str:
+    """The text that an argument gives: itself, or what standard input (`-`) or another pipe holds.
+
+    A note says so where the argument looks like the name of a file.
+    """
+    from lmlab.data.reading.text import STANDARD_INPUTS
+
+    if argument in STANDARD_INPUTS:
+        return sys.stdin.read()
+    if is_stream(argument):
+        return Path(argument).read_text(encoding="utf-8")
+    note_file_name(argument)
+    return argument
+
+
+def note_file_name(text: str) -> None:
+    """Print a note where a text that is given as an argument looks like the name of a file."""
+    if looks_like_file(text):
+        there = "exists" if _mode(text) is not None else "does not exist"
+        print(
+            f"note: {text} looks like the name of a file ({there}), and is taken as the text itself; "
+            "give - and  < FILE  to read a text from a file",
+            file=sys.stderr,
+        )
+
+
+def looks_like_file(text: str) -> bool:
+    """Whether a text looks like the name of a file: a path, one with a usual ending, or one that exists."""
+    return bool(FILE_NAME.fullmatch(text)) or (is_input(text) and bool(re.search(r"[/.]", text)))
+
+
+@contextmanager
+def spooled(file: str) -> Iterator[str]:
+    """A file that can be read several times: itself, or of standard input and other pipes a copy."""
+    from lmlab.data.reading.text import keep_stream
+
+    if not is_stream(file):
+        yield file
+        return
+    with _found([file]) as (sources, folder):
+        assert sources[0].path is not None
+        with sources[0].path.open("rb") as stream:
+            yield str(keep_stream(stream, folder, sources[0].name).rename(folder / "standard-input"))
+
+
+def _mode(text: str) -> int | None:
+    """The kind of file that has this name; None where there is none."""
+    try:
+        return os.stat(os.path.expanduser(text)).st_mode if text else None
+    except (OSError, ValueError):  # not there, too long for a name, or with a NUL in it
+        return None
+
+
 def check_output(option: str, path: str | Path | None) -> None:
     """Refuse a place where nothing can be written, before any work is done."""
     if path is not None and not Path(path).absolute().parent.is_dir():
@@ -74,9 +143,11 @@ def check_outputs(
     that another path, a symbolic link or a hard link to an input is that input. What was there before is replaced with
     `--overwrite` alone; pipes and devices may always be written to.
     """
-    read = [Path(each) for each in inputs if each is not None and str(each) != "-"]
+    from lmlab.data.reading.text import STANDARD_INPUTS
+
+    read = [Path(each) for each in inputs if each is not None and str(each) not in STANDARD_INPUTS]
     known = {identity for path in read if path.is_file() and (identity := _identity(path))}
-    if any(str(each) == "-" for each in inputs) and (standard := _identity(0)):
+    if any(str(each) in STANDARD_INPUTS for each in inputs) and (standard := _identity(0)):
         known.add(standard)
     folders = [path.resolve() for path in read if path.is_dir()]
     if (shown := _identity(1)) and shown in known:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -73,7 +72,7 @@ def tokenize(
 
 def _given(given: list[str], file: str | None) -> tuple[list[str], str]:
     """The tokenizers that are named, and the text: the last argument, unless there is a file."""
-    from lmlab.cli.texts import read_documents
+    from lmlab.cli.texts import read_documents, text_of
 
     if file is not None:
         return given, "".join(read_documents([file], documents="file"))
@@ -82,7 +81,7 @@ def _given(given: list[str], file: str | None) -> tuple[list[str], str]:
         raise ValueError(
             f'which text? give it after the tokenizer: lmlab tokenize {text} "It was the best of times", or --file FILE'
         )
-    return names, sys.stdin.read() if text == "-" else text
+    return names, text_of(text)
 
 
 def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tokenizer]]:

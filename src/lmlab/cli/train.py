@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from lmlab.recipe import Recipe
     from lmlab.run import Outcome
 
 
@@ -218,6 +219,7 @@ def _start(
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import Stopping, catch_interrupts
     from lmlab.config import apply_settings, read_toml
+    from lmlab.own_files import is_run
     from lmlab.recipe import make_recipe, read_groups
 
     groups: dict[str, Any] = {}
@@ -229,11 +231,35 @@ def _start(
     if origin is not None:
         groups["origin"] = str(origin)
     resolved = make_recipe(apply_settings(groups, settings))
+    if not overwrite and is_run(output):
+        return _show_finished(resolved, output)
 
     interrupted = catch_interrupts()
     with TrainingDisplay() as display:
         reporter = Stopping(display, interrupted)
         return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
+
+
+def _show_finished(recipe: Recipe, path: Path) -> Outcome:
+    """What a run has come to that was made by the same command; a ValueError where it is another, or not finished."""
+    from lmlab.own_files import check_not_read, check_place
+    from lmlab.recipe import name_differences, read_record
+    from lmlab.storage import read_folder, read_json
+
+    def read_progress(folder: Path) -> Any:
+        return read_json(folder / "progress.json")
+
+    check_not_read(path, recipe.inputs())
+    if different := name_differences(read_record(path), recipe):
+        raise ValueError(
+            f"{path} holds a run with other settings ({', '.join(different)}): go on with it as it is "
+            f"(--resume {path}), replace it with --overwrite, or choose another -o"
+        )
+    counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
+    last = read_progress(path) if counted else read_folder(path / "last", read_progress)
+    if not (last or {}).get("ended"):
+        check_place(path, overwrite=False, go_on=f"--resume {path}")
+    return _resume(path, {}, {})
 
 
 def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:

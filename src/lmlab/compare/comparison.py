@@ -21,6 +21,7 @@ from lmlab.pages import charts
 from lmlab.storage import read_json, write_bytes, write_json
 from lmlab.tokenizers.training import is_path
 from lmlab.training.lock import hold
+from lmlab.upgrade import upgrade_saved
 
 
 class Published(NamedTuple):
@@ -93,7 +94,7 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
 def reread(conditions: Conditions, folder: Path) -> Results:
     """The results that are in a folder, without training anything."""
     corpora = prepare_corpora(conditions, Unwatched())
-    description = read_json(folder / CONDITIONS)
+    description = upgrade_saved(read_json(folder / CONDITIONS))
     if next(iter(corpora.values())).text_fingerprint != description["text_sha256"]:
         raise ValueError(
             f"the text of {folder} has changed since the comparison was made, so nothing can be added to it"

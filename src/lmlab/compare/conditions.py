@@ -19,7 +19,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.own_files import CONDITIONS, LOCK
 from lmlab.storage import read_json, write_json
 from lmlab.tokenizers.fingerprints import text_fingerprint
-from lmlab.upgrade import upgrade
+from lmlab.upgrade import upgrade_saved
 
 
 def check_folder(conditions: Conditions, folder: Path) -> None:
@@ -81,7 +81,7 @@ def read_conditions(folder: Path) -> Conditions:
         raise ValueError(
             f"{folder} is not a comparison: it has no {CONDITIONS} (make one with: lmlab compare TEXT -o {folder})"
         )
-    values = upgrade(read_json(folder / CONDITIONS))
+    values = upgrade_saved(read_json(folder / CONDITIONS))
     return build(
         Conditions, {name: values[name] for name in Conditions.model_fields if name in values}, where=CONDITIONS
     )

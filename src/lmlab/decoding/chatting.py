@@ -12,9 +12,9 @@ import tokenizers as hf
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.writing import Writer
 from lmlab.tokenizers.chat_template import ChatTemplate, ChatTemplateError, Messages
-from lmlab.tokenizers.frames import Frame
+from lmlab.tokenizers.frames import NO_BOUNDARY, Frame
 
-AS_IT_IS = Frame(templates={"tokens": "a"})
+AS_IT_IS = Frame(templates=dict(NO_BOUNDARY))
 """Nothing is put around a prompt: the template writes every special token itself."""
 FIRST, SECOND = "lmlabfirstmark", "lmlabsecondmark"
 

@@ -9,22 +9,20 @@ import warnings
 from pathlib import Path
 from typing import Any
 
-from lmlab.interop.hf_special_tokens import ROLES
+from lmlab.interop.hf_special_tokens import ROLES, read_token_settings, token_name
 from lmlab.storage import DamagedError, read_json, write_json
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.chat_template import ChatTemplate
+from lmlab.tokenizers.chat_template import FILE, ChatTemplate
 
 SETTINGS, NAMES = "tokenizer_config.json", "special_tokens_map.json"
 
 
-def read_chat(folder: Path) -> ChatTemplate | None:
-    """The chat template of a folder: in a file of its own, or in `tokenizer_config.json`; None where it has none."""
-    text = _find_template(folder)
-    if not text:
-        return None
-    settings = {**_read_table(folder / SETTINGS), **_read_table(folder / NAMES)}
-    names = {role: _name(settings[role]) for role in ROLES if settings.get(role)}
-    return ChatTemplate(text=text, special_tokens=names)
+def import_chat(folder: Path, run: Path) -> None:
+    """Let a run keep the chat template of a folder, if it has one: in a file of its own, or `tokenizer_config.json`."""
+    if text := _find_template(folder):
+        settings = read_token_settings(folder)
+        names = {role: name for role in ROLES if (name := token_name(settings.get(role)))}
+        ChatTemplate(text=text, special_tokens=names).save(run)
 
 
 def _find_template(folder: Path) -> str | None:
@@ -55,11 +53,13 @@ def _choose_default(templates: dict[Any, Any], *, where: Path) -> Any:
     return templates.get("default")
 
 
-def write_chat(chat: ChatTemplate, folder: Path, tokenizer: Tokenizer) -> None:
-    """Let a folder that was written for `transformers` have the template, its special tokens, and the ends of texts."""
+def export_chat(run: Path, folder: Path, tokenizer: Tokenizer) -> None:
+    """Let a folder that was written for `transformers` have the template of a run, with the ends of its texts."""
+    if not (run / FILE).is_file():
+        return
+    chat = ChatTemplate.load(run)
     settings = {name: value for name, value in _read_table(folder / SETTINGS).items() if name not in ROLES}
-    settings |= {**chat.special_tokens, "chat_template": chat.text}
-    write_json(folder / SETTINGS, settings)
+    write_json(folder / SETTINGS, {**settings, **chat.special_tokens, "chat_template": chat.text})
     write_json(folder / NAMES, dict(chat.special_tokens))
     config = _read_table(folder / "config.json")
     ids = {name: config[name] for name in ("bos_token_id", "eos_token_id", "pad_token_id") if name in config}
@@ -67,11 +67,6 @@ def write_chat(chat: ChatTemplate, folder: Path, tokenizer: Tokenizer) -> None:
     if end is not None:
         ids["eos_token_id"] = sorted({end, tokenizer.boundary})
     write_json(folder / "generation_config.json", ids)
-
-
-def _name(token: Any) -> str:
-    """A special token by name, which older files give with its settings."""
-    return str(token.get("content", "")) if isinstance(token, dict) else str(token)
 
 
 def _read_table(path: Path) -> dict[str, Any]:

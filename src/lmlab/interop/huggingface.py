@@ -20,7 +20,7 @@ from lmlab.checkpoint import load_frame, load_model, load_weights, read_heads, w
 from lmlab.config import build
 from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
-from lmlab.interop.hf_chat import read_chat, write_chat
+from lmlab.interop.hf_chat import export_chat, import_chat
 from lmlab.interop.hf_config import check_options, read_settings, write_settings
 from lmlab.interop.hf_files import read_weights, write_weights
 from lmlab.interop.hf_frames import find_frame, import_frame, split_template
@@ -41,8 +41,6 @@ from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import load_class
 from lmlab.storage import HEADS, TASK, DamagedError, read_json, read_tensors, write_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.chat_template import FILE as CHAT
-from lmlab.tokenizers.chat_template import ChatTemplate
 from lmlab.tokenizers.frames import FILE, Frame
 
 if TYPE_CHECKING:
@@ -83,8 +81,7 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
         tokenizer.save(new / "tokenizer.json")
         if (frame := _frame_of(folder, ours, tokenizer, checkpoint)) is not None:
             frame.save(new)
-        if (chat := read_chat(folder)) is not None:
-            chat.save(new)
+        import_chat(folder, new)
         if checkpoint.learnt is not None:
             task = dict(checkpoint.learnt.task)
             if "frame" not in task:
@@ -126,8 +123,7 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
             )
         learnt = Learnt(read_json(run / TASK), read_heads(run)) if (run / TASK).is_file() else None
         write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
-        if (run / CHAT).is_file():
-            write_chat(ChatTemplate.load(run), new, tokenizer)
+        export_chat(run, new, tokenizer)
 
 
 def read_model(folder: Path) -> Model:

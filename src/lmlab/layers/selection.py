@@ -39,16 +39,7 @@ class Selection(NamedTuple):
             layers = [F.layer_norm(layer, layer.shape[-1:]) for layer in layers]
         if self.shares:
             layers = [share * layer for share, layer in zip(self.shares, layers, strict=True)]
-        last = len(layers) - 1
-        if isinstance(self.which, slice):
-            chosen = list(layers[self.which])
-            if not chosen:
-                raise ValueError(f"no layer is in that range: this model has the layers 0 (embeddings) to {last}")
-        else:
-            wrong = [number for number in self.which if not -last - 1 <= number <= last]
-            if wrong:
-                raise ValueError(f"there is no layer {wrong[0]}: this model has the layers 0 (embeddings) to {last}")
-            chosen = [layers[number] for number in self.which]
+        chosen = self._choose(layers)
         if self.how == "concat" or len(chosen) == 1:
             return torch.cat(chosen, dim=-1)
         widths = [layer.shape[-1] for layer in chosen]
@@ -59,6 +50,23 @@ class Selection(NamedTuple):
             )
         total = torch.stack(chosen).sum(0)
         return total / len(chosen) if self.how == "mean" else total
+
+    def _choose(self, layers: Sequence[Tensor]) -> list[Tensor]:
+        """The layers that are taken; a ValueError where one of them, or an end of the range, is not there."""
+        count = len(layers)
+        there = f"this model has the layers 0 (embeddings) to {count - 1}, from the end -{count} to -1"
+        if isinstance(self.which, slice):
+            start, stop = self.which.start, self.which.stop
+            ends = [start] if start is not None and not -count <= start < count else []
+            ends += [stop] if stop is not None and not -count <= stop <= count else []
+            if ends:
+                raise ValueError(f"there is no layer {ends[0]} for a range to begin or end at: {there}")
+            if not layers[self.which]:
+                raise ValueError(f"no layer is in that range: {there}")
+            return list(layers[self.which])
+        if wrong := [number for number in self.which if not -count <= number < count]:
+            raise ValueError(f"there is no layer {wrong[0]}: {there}")
+        return [layers[number] for number in self.which]
 
 
 def select_layers(given: str | int) -> Selection:

@@ -35,6 +35,7 @@ LAYERS = {
     "sum:all": "sum of all layers",
     "sum:-4:": "sum of the last four",
     "concat:-4:": "last four, side by side",
+    "concat:all": "all layers, side by side",
 }
 MEASURES = {
     "f1": "F1",

@@ -91,8 +91,8 @@ def _explain_differences(facts: Facts, rows: Sequence[Facts]) -> str:
     return (
         f'<p class="after">Difference: how far {escape(tell_way(lead))} is ahead (+) or behind (−), in a paired test '
         "on the same examples, with the 95% interval of this pair alone. The p-value is corrected for the number of "
-        f"tests ({facts['tests']}, Holm); bold: below 0.05, significant. A difference can be significant where whiskers "
-        "overlap, for the test is paired.</p>"
+        f"tests ({facts['tests']}, Holm); bold: below 0.05, significant. A difference can be significant where "
+        "whiskers overlap, for the test is paired.</p>"
     )
 
 

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -50,6 +51,8 @@ class Asked:
     answers: list[Answers]
     majority: Estimate
     items: int
+    repeated: int = 0
+    """How many examples have the content of an item that is asked, and are never shown before it."""
 
 
 def ask(
@@ -65,15 +68,21 @@ def ask(
 ) -> Asked:
     """Ask a model of the next token, with each of these numbers of examples before an item.
 
-    `most` items are asked, drawn by the seed. The examples of an item are drawn for it by the seed, never itself, and
-    those of fewer shots are the last of those of more.
+    `most` items are asked, drawn by the seed. The examples of an item are drawn for it by the seed, and those of fewer
+    shots are the last of those of more. What has the content of the item itself is never an example for it, wherever it
+    comes from.
     """
     writer = lm.writer
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)
-    if max(shots) >= len(items.pool):
-        raise ValueError(f"shots = {max(shots)}: there are {len(items.pool)} examples to draw them from")
+    same = Counter(each.content for each in items.pool)
+    left = len(items.pool) - max((same[item.content] for item in asked), default=0)
+    if max(shots) > left:
+        raise ValueError(
+            f"shots = {max(shots)}: there are {len(items.pool)} examples to draw them from, without the item itself "
+            f"{left}; give fewer shots, or more examples"
+        )
     done = 0
 
     def tell(more: int, total: int) -> None:
@@ -94,7 +103,10 @@ def ask(
         else:
             found.append(_write(lm, template, asked, prompts, count, fitting, tell))
         done += len(asked)
-    return Asked(answers=found, majority=_majority(template, asked, items.pool), items=len(asked))
+    contents, own = Counter(item.content for item in asked), set(map(id, asked))
+    repeated = sum(contents[each.content] > (id(each) in own) for each in items.pool)
+    majority = _majority(template, asked, items.pool)
+    return Asked(answers=found, majority=majority, items=len(asked), repeated=repeated)
 
 
 def draw_examples(template: Template, item: Item, pool: Sequence[Item], *, shots: int, seed: list[int]) -> list[str]:
@@ -102,7 +114,8 @@ def draw_examples(template: Template, item: Item, pool: Sequence[Item], *, shots
     if not shots:
         return [template.asks(item.fields)]
     order = np.random.default_rng(seed).permutation(len(pool))
-    drawn = [pool[number] for number in order[: shots + 1] if pool[number] is not item][:shots]
+    others = (pool[number] for number in order if pool[number].content != item.content)
+    drawn = list(islice(others, shots))
     shown = [template.asks(each.fields) + template.answers(each.shown) for each in reversed(drawn)]
     return [*shown, template.asks(item.fields)]
 

@@ -29,6 +29,12 @@ class Item(NamedTuple):
     example: Example | None = None  # where it comes from, for a fine-tuned run
 
     @property
+    def content(self) -> tuple[str, ...]:
+        """What makes two items the same, whatever their answer; the amount of white space does not count."""
+        choices = self.example.choices if self.example is not None else ()
+        return tuple(" ".join(text.split()) for text in (self.fields["a"], self.fields["b"], *choices))
+
+    @property
     def shown(self) -> str:
         """The right answer, as an example shows it."""
         return str(self.candidates[self.answer] if self.candidates else self.answer[0])

@@ -40,7 +40,7 @@ from lmlab.studio import (
     why,
     writing,
 )
-from lmlab.studio.held_out import HeldOut
+from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.sets import Sets
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.workers import Workers
@@ -64,7 +64,7 @@ def make_studio(
     shelf: Shelf,
     works: Works,
     ready: Sets,
-    held_out: HeldOut,
+    held_out: HeldOutReader,
     *,
     talk: Path | None = None,
 ) -> APIRouter:
@@ -107,7 +107,7 @@ def make_app(
     works = works or Works(shelf.folder, texts)
     workers = workers or Workers()
     seen, api = threading.Event(), Later(shelf, workers)
-    held_out = HeldOut(shelf, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
+    held_out = HeldOutReader(shelf, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunName, Text, answer
-from lmlab.studio.held_out import HeldOut
+from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
@@ -64,7 +64,7 @@ PATTERN_WITHIN = 10.0
 """Seconds that a regular expression may take."""
 
 
-def make_router(shelf: Shelf, held_out: HeldOut) -> APIRouter:
+def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/cells")

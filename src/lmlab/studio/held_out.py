@@ -22,7 +22,7 @@ LETTERS = 12_000
 """Characters of a run's held-out text that are used."""
 
 
-class HeldOut:
+class HeldOutReader:
     """Reads what the runs of a shelf did not learn from."""
 
     def __init__(self, shelf: Shelf, allowed: Sequence[Path] = ()) -> None:

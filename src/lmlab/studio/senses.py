@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from lmlab.config import Config
 from lmlab.studio.answers import RunNames, Text, answer
-from lmlab.studio.held_out import HeldOut
+from lmlab.studio.held_out import HeldOutReader
 from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
@@ -32,7 +32,7 @@ class Asked(Config):
     projection: Literal["pca", "tsne"] = "pca"
 
 
-def make_router(shelf: Shelf, held_out: HeldOut) -> APIRouter:
+def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/senses")

@@ -33,6 +33,8 @@ INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside"
 WEIGHTS = "model.safetensors"
 MOST_OPEN = 12
 """Models that are kept in memory; the one that was not used for longest goes first."""
+ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
+"""Errors that odd values in the files of a run lead to, beside ValueErrors."""
 LOOK_EVERY = 0.1
 """Seconds between two looks whether somebody still waits, while another view uses the same model."""
 
@@ -157,13 +159,7 @@ class Shelf:
             return load(path)
         except ValueError as error:
             raise ValueError(str(error).replace(f"{self.folder}{os.sep}", "")) from None
-        except (
-            TypeError,
-            AttributeError,
-            LookupError,
-            RuntimeError,
-            ArithmeticError,
-        ) as error:  # what odd files lead to
+        except ODD as error:
             log_error(error, f"loading {path.name}")
             raise UnreadableError(
                 f"{path.name} cannot be loaded: its files are damaged ({type(error).__name__})"

@@ -204,7 +204,7 @@ class Works:
         self._records.mkdir(mode=0o700, exist_ok=True)
         if self._records.is_symlink():
             raise ValueError(f"{self.folder.name}/{RECORDS} is a link; remove it, so that output can be written there")
-        environment = {name: value for name, value in os.environ.items() if name != "LMLAB_TOKEN"}
+        environment = {key: value for key, value in os.environ.items() if key != "LMLAB_TOKEN"}
         handle, output = tempfile.mkstemp(prefix=f"{name}.", suffix=".log", dir=self._records)
         try:
             child = subprocess.Popen(
@@ -220,7 +220,7 @@ class Works:
         return Path(output), child
 
     def _find_again(self, record: Path) -> None:
-        """Take in a work that another studio has started, if it is still running; else remove what is left of it."""
+        """Take in a work that another studio has started, if it is still running; else remove its traces."""
         if not hasattr(os, "getuid") or record.lstat().st_uid != os.getuid() or self._records.is_symlink():
             return
         told = read(record)
@@ -230,10 +230,10 @@ class Works:
         except (KeyError, TypeError, ValueError):
             return
         work = Work(len(self._works) + 1, wanted, command, record.with_suffix(".log"), process, own=not studio.running)
-        if not work.running:
-            work.forget()
-        elif self._is_meant(work, process):
+        if work.running and self._is_meant(work, process):
             self._works.append(work)
+        elif work.own and not work.running:  # the studio that started it may still show what it has printed
+            work.forget()
 
     def _is_meant(self, work: Work, process: Process) -> bool:
         """Whether a process is `lmlab` at work in the folder that a record names, and nothing else of the user."""

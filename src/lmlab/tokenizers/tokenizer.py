@@ -283,9 +283,11 @@ class Tokenizer:
 
     def bytes_of(self, token: int) -> bytes | None:
         """The bytes that a token stands for; None where it stands for characters, and for special tokens."""
-        if not self._byte_level or token in self._specials:
-            return self._fallback_bytes.get(token)
         piece = self.engine.id_to_token(token) or ""
+        if not self._byte_level:  # bytes of characters that the vocabulary does not have: <0xE2>
+            return BYTE_PIECES.get(piece) if has_step(self._settings["decoder"], "ByteFallback") else None
+        if token in self._specials:
+            return None
         return bytes(map(BYTE_OF.__getitem__, piece)) if set(piece) <= BYTE_OF.keys() else piece.encode()
 
     def save(self, path: str | Path) -> None:
@@ -326,12 +328,6 @@ class Tokenizer:
     @cached_property
     def _specials(self) -> set[int]:
         return {token["id"] for token in self._settings["added_tokens"] if token["special"]}
-
-    @cached_property
-    def _fallback_bytes(self) -> dict[int, bytes]:
-        """The tokens for bytes of characters that the vocabulary does not have: <0xE2>."""
-        found = BYTE_PIECES if has_step(self._settings["decoder"], "ByteFallback") else {}
-        return {self._vocabulary[piece]: raw for piece, raw in found.items() if piece in self._vocabulary}
 
     @cached_property
     def _id_of_byte(self) -> Ids:

@@ -29,7 +29,16 @@ UNITS = {
     "flops": ("flops", 1.0),
 }
 PREFIXES = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12, "P": 1e15}
-PATTERN = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([A-Za-z]+)\s*")
+NUMBER = r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[+-]?(?:inf(?:inity)?|nan)"
+PATTERN = re.compile(rf"\s*({NUMBER})\s*([A-Za-z]*)\s*", re.IGNORECASE)
+LARGEST = {"seconds": 1e10, "epochs": 1e9, "flops": 1e30}
+"""The largest budget of a unit; of all others, `MOST_COUNTED`."""
+MOST_COUNTED = 2**53
+"""Whole numbers up to which a float is exact."""
+HOW = (
+    "write a time (90s, 10min, 2h), tokens (5Mtokens), steps (300steps), epochs (3epochs) or FLOPs (2e13flops), "
+    "with a number above zero"
+)
 
 
 class Budget(NamedTuple):
@@ -50,7 +59,13 @@ class Budget(NamedTuple):
                 f"a budget of {self.amount:g} {self.unit}: what is learnt from here has no {self.unit}; "
                 f"give {', '.join(step)} or a time"
             )
-        count = math.floor(self.amount / step[self.unit] + 1e-9)
+        paid = self.amount / step[self.unit]
+        if paid > MOST_COUNTED:
+            raise ValueError(
+                f"a budget of {self.amount:g} {self.unit} pays for {paid:g} steps, more than can be counted; "
+                "lower --budget"
+            )
+        count = math.floor(paid + 1e-9)
         if count < 1:
             raise ValueError(
                 f"a budget of {self.amount:g} {self.unit} does not pay for one step, which costs "
@@ -69,20 +84,57 @@ class Budget(NamedTuple):
 
 def parse_budget(text: str) -> Budget:
     """Read `90s`, `10min`, `5Mtokens`, `300steps`, `3epochs` or `2e13flops`."""
-    match = PATTERN.fullmatch(text)
-    if match:
-        number, unit = float(match[1]), match[2]
-        for prefix in ("", unit[0]):
-            name = unit.removeprefix(prefix).lower()
-            if name in UNITS and prefix in PREFIXES and (prefix == "" or UNITS[name][0] != "seconds"):
-                kind, factor = UNITS[name]
-                amount = number * PREFIXES[prefix] * factor
-                if amount <= 0:
-                    raise ValueError(f"a budget of {text!r} buys nothing; give more than zero")
-                if kind == "steps" and amount != int(amount):
-                    raise ValueError(f"a budget of {text!r}: there are no parts of steps; give a whole number")
-                return Budget(amount, kind)
-    raise ValueError(
-        f"budget {text!r} is not understood; write a time (90s, 10min, 2h), tokens (5Mtokens), "
-        "steps (300steps), epochs (3epochs) or FLOPs (2e13flops)"
-    )
+    match = PATTERN.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        raise ValueError(f"budget {text!r} is not understood; {HOW}")
+    number, unit = float(match[1]), match[2]
+    if not math.isfinite(number):
+        raise ValueError(f"budget {text!r} is not a finite number; {HOW}")
+    prefix, name = _split_unit(unit)
+    if name is None:
+        raise ValueError(_explain_unit(text, match[1], unit))
+    kind, factor = UNITS[name]
+    amount = number * PREFIXES[prefix] * factor
+    most = LARGEST.get(kind, MOST_COUNTED)
+    if amount > most:
+        raise ValueError(f"budget {text!r} is too large: give at most {most:g} {kind}; {HOW}")
+    if amount <= 0:
+        raise ValueError(f"a budget of {text!r} buys nothing; {HOW}")
+    if kind == "steps" and amount != int(amount):
+        raise ValueError(f"a budget of {text!r}: there are no parts of steps; give a whole number")
+    return Budget(amount, kind)
+
+
+def check_epochs(epochs: float | None) -> None:
+    """A ValueError where a number of epochs, if one is given, is not above zero or not finite."""
+    if epochs is None:
+        return
+    if isinstance(epochs, bool) or not isinstance(epochs, (int, float)) or not 0 < epochs <= LARGEST["epochs"]:
+        raise ValueError(f"epochs = {epochs!r}: give a number above 0 and at most {LARGEST['epochs']:g}")
+
+
+def _split_unit(unit: str) -> tuple[str, str | None]:
+    """The prefix and the name of a unit, `("M", "tokens")`; the name is None where the unit is not known.
+
+    A bare `M` is not known: it could be minutes or millions.
+    """
+    for prefix in ("", unit[:1]):
+        name = unit.removeprefix(prefix).lower()
+        if name in UNITS and prefix in PREFIXES and (prefix == "" or UNITS[name][0] != "seconds") and unit != "M":
+            return prefix, name
+    return "", None
+
+
+def _explain_unit(text: str, number: str, unit: str) -> str:
+    """What is wrong with the unit of a budget."""
+    if unit == "M":
+        return (
+            f"budget {text!r} may mean minutes or millions: write {number}min for minutes, and {number}Mtokens, "
+            f"{number}Mexamples or {number}Mflops for millions"
+        )
+    if unit in PREFIXES:
+        what = f"a number and {unit}" if unit else "a number alone"
+        return (
+            f"budget {text!r} is {what}: say of what, for instance {number}{unit}tokens or {number}{unit}steps; {HOW}"
+        )
+    return f"budget {text!r} is not understood; {HOW}"

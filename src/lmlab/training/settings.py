@@ -117,7 +117,7 @@ class TrainConfig(Config):
         """Whether text is read in contiguous streams, in training and validation, by what does or does not carry."""
         return self.order in ("streams", "varied") or (self.order == "auto" and carries)
 
-    @field_validator("budget")
+    @field_validator("budget", mode="before")
     @classmethod
     def _budget_is_understood(cls, text: str) -> str:
         parse_budget(text)

@@ -29,6 +29,7 @@ from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
 from lmlab.tokenizers.word_bytes import SYMBOLS
 from lmlab.tokenizers.word_vectors import WordVectors, read_word_vectors
+from lmlab.training.budget import check_epochs
 from lmlab.transfer.planning import describe_task, watch_setting
 
 EPOCHS = 15
@@ -64,6 +65,7 @@ def plan_body(
         raise ValueError(f"{kind} gives each word a tag, and these examples are for {labelled.task}: give CoNLL files")
     if how not in ("full", "scratch"):
         raise ValueError(f"--how {how}: all of {kind} is learnt from the examples; leave it out")
+    check_epochs(epochs)
     given = {"crf": True, **(task or {})}
     _check_states(given, model or {})
     if given.get("states"):

@@ -9,20 +9,33 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmlab.checkpoint import load_tokenizer
+from lmlab.config import build
 from lmlab.data import make_config
 from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.data.reading.examples import Labelled
-from lmlab.jobs import Reporter
-from lmlab.own_files import BESIDE, check_not_read, check_place
+from lmlab.data.reading.text import is_pipe
+from lmlab.jobs import Reporter, Silent
+from lmlab.own_files import BESIDE, check_not_read, check_place, is_run
 from lmlab.storage import read_json
+from lmlab.training.budget import check_epochs
 from lmlab.transfer.bodies import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, keep_baselines, measure_baselines
+from lmlab.transfer.study_settings import SavesCommand, make_command
 from lmlab.transfer.target_text import check_tuned, tuned_for
-from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out, carry_out_all, plan, plan_language
+from lmlab.transfer.trials import (
+    PREDICTIONS,
+    TaskData,
+    Trial,
+    carry_out,
+    carry_out_all,
+    find_changes,
+    plan,
+    plan_language,
+)
 
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""
@@ -40,6 +53,7 @@ class Finetuned(NamedTuple):
     path: Path
     study: Study
     pair: bool  # whether an example is two texts
+    trained: bool = True  # whether anything was done; else it was finished before
 
 
 def open_data(
@@ -51,12 +65,19 @@ def open_data(
     columns: Mapping[str, str] | None = None,
     split: Sequence[float] | None = None,
     select: float = SELECTED,
+    leaks: str | None = None,
+    drop_bad_labels: bool | None = None,
 ) -> tuple[TaskData, Labelled]:
-    """Read labelled examples, split them, and free the held-out ones of what training shows; and as they came.
+    """Read labelled examples and split them; and the same to be looked at.
 
     With `valid` and no `test`, a fraction `select` of the training examples chooses the checkpoint.
     """
-    given = {"valid": valid, "test": test, "task": task, "columns": dict(columns or {}) or None, "split": split}
+    given: dict[str, Any] = {"valid": valid, "test": test, "task": task, "split": split}
+    given["columns"] = dict(columns or {}) or None
+    given |= {"leaks": leaks, "drop_bad_labels": drop_bad_labels}
+    for path in (examples, valid, test):
+        if path is not None and is_pipe(path):
+            raise ValueError(f"{path}: examples are read more than once; save them to a file, and give the file")
     values: dict[str, Any] = {"kind": "examples", "examples": [str(examples)], "select": select}
     for name, value in given.items():
         if value is not None:
@@ -122,6 +143,8 @@ def finetune(
     test: str | Path | None = None,
     task: str | None = None,
     columns: Mapping[str, str] | None = None,
+    leaks: str = "keep",
+    drop_bad_labels: bool = False,
     how: str = "full",
     seeds: int = 1,
     seed: int = 0,
@@ -143,17 +166,28 @@ def finetune(
     of which the first is kept. Unless it is to be done `alone`, the run is compared with the majority class, a bag of
     words, the frozen model and the same net from scratch. With `valid` and no `test`, a fraction `select` of the
     training examples is held out to choose the checkpoint, so that `valid` is only scored.
+
+    A file of `valid` or `test` is scored whole; with leaks='train', training examples that occur in it are removed,
+    with leaks='test' its own. `drop_bad_labels` leaves out rows whose score is not a number.
     """
     if isinstance(seeds, bool) or not isinstance(seeds, int) or seeds < 1:
         raise ValueError(f"seeds = {seeds!r}: give a whole number of 1 or more")
-    if epochs is not None and (isinstance(epochs, bool) or not isinstance(epochs, (int, float)) or epochs <= 0):
-        raise ValueError(f"epochs = {epochs!r}: give a number above 0, or None for the usual one")
+    check_epochs(epochs)
     if columns is not None and not isinstance(columns, Mapping):
         raise ValueError(f"columns = {columns!r}: give a table, for instance {{'a': 'review', 'label': 'stars'}}")
     for name, value in (("run", run), ("examples", examples), ("output", output)):
         if not isinstance(value, (str, Path)):
             raise ValueError(f"{name} = {value!r}: give a path as a str or a Path")
-    data, found = open_data(examples, valid=valid, test=test, task=task, columns=columns, select=select)
+    data, found = open_data(
+        examples,
+        valid=valid,
+        test=test,
+        task=task,
+        columns=columns,
+        select=select,
+        leaks=leaks,
+        drop_bad_labels=drop_bad_labels,
+    )
     told = check_data(Path(run), found)
     told.require_held_out()
     further, training = dict(settings or {}), dict(train or {})
@@ -205,6 +239,8 @@ def finetune_trial(
     """As `finetune`, with the data read already; None where it was interrupted."""
     first = plan(trial, data)
     check_not_read(path, first.inputs())
+    if not (overwrite or resume) and (finished := find_finished(trial, data, path, seeds=seeds, alone=alone)):
+        return finished
     if resume and not path.exists():
         raise ValueError(f"{path} does not exist, so there is nothing to resume; leave --resume out to begin it")
     check_place(path, overwrite=overwrite or resume, go_on="--resume")
@@ -222,7 +258,9 @@ def finetune_trial(
         told(baseline.result)
         if interrupted():
             return None
-    main = carry_out(trial, data, path, reporter=reporter, interrupted=interrupted, overwrite=overwrite)
+    command = make_command("run", [trial], data, seeds=seeds, alone=alone)
+    saving = SavesCommand(reporter or Silent(), path, command)
+    main = carry_out(trial, data, path, reporter=saving, interrupted=interrupted, overwrite=overwrite)
     if main is None:
         return None
     told(main)
@@ -235,6 +273,39 @@ def finetune_trial(
     study = describe("run", data, kept, measures, check=check)
     study.write(path)
     return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
+
+
+def find_finished(trial: Trial, data: TaskData, path: Path, *, seeds: int, alone: bool) -> Finetuned | None:
+    """What a folder holds already of this very command; None where that is not finished, or there is no run.
+
+    A ValueError names the settings that differ.
+    """
+    if not is_run(path) or not (path / SCORES).is_file():
+        return None
+    study = read_study(path)
+    own = replace(trial, origin=tuned_for(path)) if trial.how == "ulmfit" and is_run(tuned_for(path)) else trial
+    changed = find_changes(path, plan(own, data), data.taken(trial))
+    others = [replace(trial, seed=number) for number in range(trial.seed, trial.seed + seeds)]
+    others += [] if alone else beside(trial, data, seeds=seeds)
+    planned = {(each.how, each.seed) for each in others}
+    done = {(each.how, each.seed) for each in study.results if each.run is not None}
+    compared = any(each.how == "baseline" for each in study.results)
+    if not changed and compared == alone:
+        changed = ["--alone"]
+    if not changed and done - planned:
+        changed = ["seeds"]
+    if changed:
+        raise ValueError(
+            f"{path} holds a run with other settings ({', '.join(changed)}): go on with it as it was "
+            f"(lmlab finetune --resume {path}), replace it with --overwrite, or choose another -o"
+        )
+    pair = data.labelled.train[0].b is not None
+    return Finetuned(path, study, pair, trained=False) if planned == done else None
+
+
+def read_study(folder: Path) -> Study:
+    """The scores that a study or a fine-tuned run has come to."""
+    return build(Study, read_json(folder / SCORES), where=str(folder / SCORES))
 
 
 def check_seeds(path: Path, trial: Trial, *, seeds: int) -> None:
@@ -255,10 +326,16 @@ def plan_curve(trial: Trial, sizes: Sequence[int | None], *, seeds: int, most: i
 
 
 def plan_layers(trial: Trial, *, seeds: int) -> list[Trial]:
-    """A trial for each of the choices of layers that BERT's authors compare."""
+    """A trial for each of the choices of layers that BERT's authors compare.
+
+    Where a model has fewer than four, all of them take the place of the last four.
+    """
+    count = read_origin(trial.origin)["model"].get("layers")
+    few = isinstance(count, int) and count + 1 < 4  # with the embeddings
+    choices = dict.fromkeys(each.replace("-4:", "all") if few else each for each in DECK_LAYERS)
     return [
         replace(trial, how="frozen", layers=layers, seed=seed)
-        for layers in DECK_LAYERS
+        for layers in choices
         for seed in range(trial.seed, trial.seed + seeds)
     ]
 

@@ -22,6 +22,7 @@ from lmlab.recipe import Recipe, make_recipe
 from lmlab.storage import TASK, read_json
 from lmlab.tasks.task import HOWS
 from lmlab.tokenizers.frames import FILE
+from lmlab.training.budget import check_epochs
 
 WAYS = (*HOWS, "ulmfit")
 """How a run can learn a task: which weights learn, or ulmfit, which tunes its language model first, then is gradual."""
@@ -56,6 +57,7 @@ def plan_finetuning(
     """A recipe for learning what `labelled` shows, from a run; `task` and `train` are the user's settings."""
     if how not in WAYS:
         raise ValueError(f"--how {how}: allowed are {', '.join(WAYS)}")
+    check_epochs(epochs)
     how = "gradual" if how == "ulmfit" else how
     description = read_origin(origin)
     cls = load_class(description["kind"])

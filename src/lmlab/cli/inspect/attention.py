@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.texts import is_stream, text_of
 
 
 def attention(
@@ -55,7 +55,7 @@ def attention(
     check_output(output, inputs=[run], overwrite=overwrite)
     if link is not None and link.count(":") != 1:
         raise ValueError(f"--link {link}: give two words that are tokens of the text, as it:cat")
-    given = sys.stdin.read().strip() if text == "-" else text
+    given = text_of(text).strip() if is_stream(text) else text_of(text)
     maps = read_attention(open_run(run, device), given, target=target)
     chosen = kind or ("cross" if "cross" in maps else next(iter(maps)))
     if chosen not in maps:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.texts import is_stream, text_of
 
 LONGEST = 200_000
 """Characters of held-out text that are read."""
@@ -63,7 +63,7 @@ def gradients(
     from lmlab.run import held_out
 
     check_output(output, inputs=[run, *(versus or [])], overwrite=overwrite)
-    given = sys.stdin.read().strip("\n") if text == "-" else text
+    given = None if text is None else text_of(text).strip("\n") if is_stream(text) else text_of(text)
     if by_distance is None:
         if given is None:
             raise ValueError("nothing to explain: give TEXT (or - for standard input), or --by-distance TOKENS")

@@ -30,7 +30,7 @@ class Check:
     scheme: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)
     examples: Mapping[str, int]
-    """How many there are in each split, without leaks."""
+    """How many there are in each split."""
     labels: Mapping[str, int] = field(default_factory=dict)
     """How often each class, tag or kind of span occurs in train."""
     scores: tuple[float, float, float] | None = None
@@ -67,9 +67,7 @@ class Check:
         said += self._label_lines()
         if repeated := {name: number for name, number in self.duplicates.items() if number}:
             said.append(f"duplicates: {_listed(repeated, 'within')}")
-        if leaked := {name: number for name, number in self.leaks.items() if number}:
-            said.append(f"leaks: {_listed(leaked, 'removed from')} (they occur in train, or of test in valid, too)")
-            said += [f"nothing is left for {name}: {tell_leaks(name, leaked[name])}" for name in self._emptied()]
+        said += [self._describe_leaks(name, number) for name, number in self.leaks.items() if number]
         if self.noisy:
             said.append(
                 f"label noise: {self.noisy:,} text{'s' * (self.noisy != 1)} with two labels, as {self.noisy_example}"
@@ -79,14 +77,18 @@ class Check:
         return said + [f"note: {note}" for note in self.notes]
 
     def require_held_out(self) -> None:
-        """A ValueError where nothing is left of examples that were to be held out."""
-        for name in self._emptied():
-            raise ValueError(
-                f"nothing is left for {name}: {tell_leaks(name, self.leaks[name])}; give others, or leave them out"
-            )
+        """A ValueError where examples that were to be held out are all trained on."""
+        for name, number in self.leaks.items():
+            if number and number == self.examples[name]:
+                raise ValueError(f"{self._describe_leaks(name, number)}; give others, or leave them out")
 
-    def _emptied(self) -> list[str]:
-        return [name for name, number in self.leaks.items() if number and not self.examples[name]]
+    def _describe_leaks(self, name: str, number: int) -> str:
+        if number == self.examples[name]:
+            return f"leaks: all {number:,} examples of {name} occur in {_seen_in(name)}, too: a score says nothing"
+        return (
+            f"leaks: {number:,} of {self.examples[name]:,} examples of {name} also occur in {_seen_in(name)}, and are "
+            f"scored all the same; --leaks train removes them from {_seen_in(name)}"
+        )
 
     def as_dict(self) -> dict[str, Any]:
         """All that was found, for JSON."""
@@ -141,13 +143,12 @@ class Check:
 def check(
     labelled: Labelled, *, tokenizer: Tokenizer | None = None, frame_overhead: int = 0, window: int | None = None
 ) -> Check:
-    """Look at labelled examples as they came: leaks are counted, and the other figures are of what is left.
+    """Look at labelled examples; those of valid and test that training shows, too, are counted as leaks.
 
     `frame_overhead` are the tokens that a model's frame adds to a text, `window` the most that it reads. Lengths and
     words are looked at in a sample, spread evenly, where there are many.
     """
-    clean, leaks = remove_leaks(labelled)
-    splits = {split: getattr(clean, split) or () for split in _splits(labelled)}
+    splits = _splits(labelled)
     names = {split: [name_text(example) for example in examples] for split, examples in splits.items()}
     noisy = _find_noise(splits["train"], names["train"])
     train = splits["train"]
@@ -162,7 +163,7 @@ def check(
         scores=(min(scores), sum(scores) / len(scores), max(scores)) if scores else None,
         unanswered=sum(not example.label for example in train) if labelled.task == "spans" else 0,
         duplicates={split: len(texts) - len(set(texts)) for split, texts in names.items()},
-        leaks=leaks,
+        leaks={split: sum(found) for split, found in _find_leaks(names).items()},
         noisy=len(noisy),
         noisy_example=noisy[0] if noisy else "",
         skipped=dict(labelled.skipped),
@@ -189,10 +190,15 @@ def remove_leaks(labelled: Labelled) -> tuple[Labelled, dict[str, int]]:
     return (replace(labelled, **kept) if kept else labelled), counts  # type: ignore[arg-type]
 
 
-def tell_leaks(split: str, number: int) -> str:
-    """In words, why nothing is left of a split."""
-    where = "train" if split == "valid" else "train or valid"
-    return f"all {number:,} examples of {split} occur in {where}, too"
+def remove_trained(labelled: Labelled) -> tuple[Labelled, int]:
+    """The examples without those of train that occur in valid or test, too, which stay as they are; and how many."""
+    held_out = {name_text(example) for part in (labelled.valid, labelled.test) for example in part or ()}
+    kept = [example for example in labelled.train if name_text(example) not in held_out]
+    return replace(labelled, train=kept), len(labelled.train) - len(kept)
+
+
+def _seen_in(split: str) -> str:
+    return "train" if split == "valid" else "train or valid"
 
 
 def _splits(labelled: Labelled) -> dict[str, Sequence[Example]]:

@@ -17,12 +17,12 @@ from pydantic import Field
 from lmlab.data.batches.loaders import Loader
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.checking import remove_leaks
+from lmlab.data.corpora.checking import remove_leaks, remove_trained
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.example_splits import complete_splits, hold_out_selection
 from lmlab.data.corpora.preparing import ReportProgress
 from lmlab.data.reading.examples import Example, Labelled, TaskName
-from lmlab.data.reading.labelled import read_labelled
+from lmlab.data.reading.labelled import check_labels, read_labelled
 from lmlab.tokenizers import Tokenizer
 
 
@@ -48,6 +48,11 @@ class ExamplesConfig(DataConfig):
     )
     task: TaskName | None = Field(None, description="what is learnt; by default told from the file")
     columns: dict[str, str] = Field({}, description="which column is what: a (text), b, label; names or numbers")
+    leaks: Literal["keep", "train", "test"] = Field(
+        "keep",
+        description="test or validation examples that training has, too: keep them, or remove them from train or test",
+    )
+    drop_bad_labels: bool = Field(False, description="leave out rows whose score is not a number")
     take: int | None = Field(None, ge=1, description="learn from so many examples only, drawn at random")
     draw: int = Field(0, ge=0, description="of take: the seed of the draw")
 
@@ -98,19 +103,56 @@ def texts_of(example: Example) -> list[str]:
 
 
 def read(config: ExamplesConfig) -> tuple[Labelled, Labelled]:
-    """The examples of a recipe, split and free of leaks; and before any were taken away, to be looked at."""
+    """The examples of a recipe, split; and before `take` chooses among them, to be looked at.
+
+    Splits that are made here have no text in common. A file of its own for valid or test is scored whole, whatever
+    training shows of it, unless `leaks` says from which side such examples are removed.
+    """
     first, *others = config.examples
     if others:
         raise ValueError(f"{len(config.examples)} files of examples: give one, and --valid and --test for the others")
     valid, test = (None if paths is None else paths[0] for paths in (config.valid, config.test))
-    found = read_labelled(first, valid=valid, test=test, task=config.task, columns=config.columns or None)
-    found = complete_splits(found, shares=tuple(config.split))
-    labelled, _ = remove_leaks(found)
+    found = read_labelled(
+        first,
+        valid=valid,
+        test=test,
+        task=config.task,
+        columns=config.columns or None,
+        drop_bad_labels=config.drop_bad_labels,
+    )
+    labelled = _settle_leaks(found, config)
     if config.select is not None:
         labelled = hold_out_selection(labelled, fraction=config.select)
     if config.take is not None and config.take < len(labelled.train):
-        labelled = replace(labelled, train=draw(labelled.train, config.take, seed=config.draw))
-    return labelled, found
+        return replace(labelled, train=draw(labelled.train, config.take, seed=config.draw)), labelled
+    return labelled, labelled
+
+
+def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
+    """Examples as they came, split, and without those that a recipe wants removed; a note says how many."""
+    shares = tuple(config.split)
+    if config.leaks == "train":
+        found, count = remove_trained(found)
+        if not found.train:
+            raise ValueError("--leaks train: all training examples occur in test or valid, too; give others")
+        found = complete_splits(check_labels(found), shares=shares)
+        return _note_removed(found, {"train": count}, "they occur in valid or test, too")
+    found = complete_splits(found, shares=shares)
+    if config.leaks == "keep":
+        return found
+    left, counts = remove_leaks(found)
+    for name, count in counts.items():
+        if count and not getattr(left, name):
+            raise ValueError(
+                f"nothing is left for {name}: all {count:,} examples of it occur in training, too; give others, or "
+                "leave them out"
+            )
+    return _note_removed(left, counts, "they occur in train, or of test in valid, too")
+
+
+def _note_removed(labelled: Labelled, counts: Mapping[str, int], why: str) -> Labelled:
+    told = ", ".join(f"{count:,} removed from {name}" for name, count in counts.items() if count)
+    return replace(labelled, notes=(*labelled.notes, f"leaks: {told} ({why})")) if told else labelled
 
 
 def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]:

@@ -32,15 +32,27 @@ def read_labelled(
     task: TaskName | None = None,
     columns: Columns | None = None,
     header: bool | None = None,
+    drop_bad_labels: bool = False,
 ) -> Labelled:
     """The labelled examples of a file or a folder, and of others that are held out from training.
 
     `columns` says which column is what ({"a": "review", "label": "stars"}; numbers count from 1), `header` whether the
     first row names them, `task` what is to be learnt; each is told from the files where it is not given. A folder may
     bring its own valid and test. Tags that mark spans are given in IOB2. A ValueError in one line says what is wrong
-    with a file, or why it cannot be learnt from.
+    with a file, or why it cannot be learnt from. With `drop_bad_labels`, rows of scores that are not numbers are left
+    out, and counted.
     """
-    return check_labels(read_examples(path, valid=valid, test=test, task=task, columns=columns, header=header))
+    return check_labels(
+        read_examples(
+            path,
+            valid=valid,
+            test=test,
+            task=task,
+            columns=columns,
+            header=header,
+            drop_bad_labels=drop_bad_labels,
+        )
+    )
 
 
 def read_examples(
@@ -51,6 +63,7 @@ def read_examples(
     task: TaskName | None = None,
     columns: Columns | None = None,
     header: bool | None = None,
+    drop_bad_labels: bool = False,
 ) -> Labelled:
     """As `read_labelled`, of examples that need not be fit to learn from: those that a trained model is scored with."""
     if task is not None and task not in TASKS:
@@ -66,7 +79,9 @@ def read_examples(
     if paths["train"].is_dir():
         return _read_folders(paths, task)
     text = read_whole(paths["train"])
-    reader = find_reader(str(paths["train"]), text, task=task, columns=columns, header=header)
+    reader = find_reader(
+        str(paths["train"]), text, task=task, columns=columns, header=header, drop_bad_labels=drop_bad_labels
+    )
     if task is not None and reader.task != task:
         raise ValueError(
             f"{paths['train']} is {reader.format}: its task is {reader.task}, not {task}; leave --task out"
@@ -103,6 +118,7 @@ def find_reader(
     task: TaskName | None = None,
     columns: Columns | None = None,
     header: bool | None = None,
+    drop_bad_labels: bool = False,
 ) -> Reader:
     """The reader of a file, by its name and by what is in it; a ValueError where neither tells."""
     name = source.lower().removesuffix(".gz")
@@ -111,7 +127,7 @@ def find_reader(
             return SquadReader(source, text)
         if has_lists(parse_json(source, text)):
             return ListReader(source, text, columns=columns)
-        return RowReader(source, text, kind="JSON", task=task, columns=columns)
+        return RowReader(source, text, kind="JSON", task=task, columns=columns, drop_bad_labels=drop_bad_labels)
     if is_fasttext(text):
         return FastTextReader()
     told = name.endswith(COLUMN_ENDINGS) or (not name.endswith(".csv") and is_tagged(source, text))
@@ -120,10 +136,12 @@ def find_reader(
     if is_trec(text):
         return TrecReader(columns)
     lines = [line for line in text.split("\n", 200)[:200] if line.strip()]
-    if name.endswith(".csv"):
-        return RowReader(source, text, kind="CSV", task=task, columns=columns, header=header)
-    if name.endswith((".tsv", ".tab")) or sum("\t" in line for line in lines) * 2 > len(lines):
-        return RowReader(source, text, kind="TSV", task=task, columns=columns, header=header)
+    tabs = name.endswith((".tsv", ".tab")) or sum("\t" in line for line in lines) * 2 > len(lines)
+    if name.endswith(".csv") or tabs:
+        kind = "CSV" if name.endswith(".csv") else "TSV"
+        return RowReader(
+            source, text, kind=kind, task=task, columns=columns, header=header, drop_bad_labels=drop_bad_labels
+        )
     raise ValueError(
         f"{source}: what is in it cannot be told (line 1 is {shorten(lines[0])}); give a text and a label in "
         f"each line, separated by a tab, or a .csv, .jsonl, CoNLL or SQuAD file"

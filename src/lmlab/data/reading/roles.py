@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 from lmlab.config import suggest
 from lmlab.data.reading.tables import Table
 from lmlab.data.reading.values import (
+    MISSING,
     are_classes,
+    are_mostly_numbers,
     are_numbers,
     are_row_numbers,
     are_scores,
@@ -117,7 +119,8 @@ def is_header(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
     if known:
         return True
     if bool(rows) and any(
-        are_numbers(other[place] for other in rows if len(other) > place) for place in range(len(cells))
+        cell.lower() not in MISSING and are_mostly_numbers(other[place] for other in rows if len(other) > place)
+        for place, cell in enumerate(cells)
     ):
         return True
     return any(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from lmlab.data.reading.choices import AnswerKey, find_answer_key
@@ -10,13 +11,26 @@ from lmlab.data.reading.glue import Glue, find_glue
 from lmlab.data.reading.reader import NoLabelsError, Reader
 from lmlab.data.reading.roles import Columns, Roles, find_place, find_roles, is_header, is_id, normalize
 from lmlab.data.reading.tables import Table, parse_csv, parse_json, parse_tsv
-from lmlab.data.reading.values import are_classes, are_numbers, as_number, clean, name_class
+from lmlab.data.reading.values import (
+    DECIMAL_COMMA,
+    LARGEST_SCORE,
+    MISSING,
+    THOUSANDS,
+    are_classes,
+    are_mostly_numbers,
+    as_number,
+    clean,
+    has_decimal_commas,
+    name_class,
+)
 from lmlab.data.reading.whole import shorten
 
 PARSERS = {"TSV": parse_tsv, "CSV": parse_csv, "JSON": parse_json}
 NO_GOLD = "-"
 """What SNLI and MNLI have for a label where the annotators did not agree."""
 FEWEST_OF_NUMBERS = 3
+SHOWN_BAD = 5
+"""Rows with a wrong label that a message shows."""
 
 
 class RowReader(Reader):
@@ -31,9 +45,12 @@ class RowReader(Reader):
         task: TaskName | None = None,
         columns: Columns | None = None,
         header: bool | None = None,
+        drop_bad_labels: bool = False,
     ) -> None:
         super().__init__()
         self._kind = kind
+        self._drop_bad_labels = drop_bad_labels
+        self._comma = False
         table = _parse(kind, source, text)
         self._glue: Glue | None = None
         if table.names is None and columns is None and header is None:
@@ -117,15 +134,18 @@ class RowReader(Reader):
         if task in ("tagging", "spans", "choice"):
             what = {"tagging": "tagged words", "spans": "questions with answers", "choice": "choices"}[task]
             raise ValueError(f"{table.source} is a table without {what}; leave --task out, or give another file")
-        numbers = are_numbers(labels)
         if task == "regression" or (self._glue is not None and self._glue.metric == "pearson"):
             return "regression"
-        if task == "classification" or not numbers:
+        if task == "classification" or not are_mostly_numbers(labels):
             return "classification"
         name = self.columns["label"]
         different = len({clean(label) for label in labels} - {""})
+        missing = [line for label, line in zip(labels, table.lines, strict=True) if clean(label).lower() in MISSING]
         similarity = normalize(name) in ("similarity", "similarity_score", "relatedness", "relatedness_score")
         if are_classes(labels) and not (similarity and different > FEWEST_OF_NUMBERS):
+            if missing:
+                value = shorten(clean(labels[table.lines.index(missing[0])]))
+                self.note(f"{value} in {name} ({_list_lines(missing)}) is a class of its own; remove these rows if not")
             if different >= FEWEST_OF_NUMBERS:
                 self.note(f"{different} whole numbers in {name} are taken for classes; --task regression for scores")
             return "classification"
@@ -154,21 +174,43 @@ class RowReader(Reader):
 
     def _read_scores(self, table: Table, roles: Roles) -> list[Example]:
         assert roles.label is not None
+        if has_decimal_commas(table.column(roles.label)):
+            self._comma = True
+            self.note(f"the numbers in {self.columns['label']} are read with a decimal comma (3,5 is 3.5)")
         examples: list[Example] = []
+        bad: list[tuple[int, str]] = []
         for row, line in zip(table.rows, table.lines, strict=True):
             if (texts := self._texts(row, roles)) is None:
                 continue
-            value = row[roles.label]
-            if not clean(value):
+            value = clean(row[roles.label])
+            if not value:
                 self._count("no label")
                 continue
-            if (score := as_number(value)) is None:
-                raise ValueError(
-                    f"{table.source}, line {line}: {shorten(value)} in {self.columns['label']} is no number; "
-                    f"correct it, or give --task classification"
-                )
+            score = as_number(value, comma=self._comma)
+            if score is None or abs(score) > LARGEST_SCORE:
+                bad.append((line, value))
+                continue
             examples.append(Example(texts[0], texts[1], label=score, source=table.source, line=line))
+        if bad and not self._drop_bad_labels:
+            raise ValueError(self._explain_bad_labels(table.source, bad, len(bad) + len(examples)))
+        self._count("a label that is not a number", len(bad))
         return examples
+
+    def _explain_bad_labels(self, source: str, bad: Sequence[tuple[int, str]], total: int) -> str:
+        """Which labels are not numbers, and what to do."""
+        large = all(as_number(value, comma=self._comma) is not None for _, value in bad)
+        what = f"larger than {LARGEST_SCORE:g}" if large else "not numbers"
+        shown = ", ".join(f"line {line} {shorten(value, 20)}" for line, value in bad[:SHOWN_BAD])
+        more = f" and {len(bad) - SHOWN_BAD} more" if len(bad) > SHOWN_BAD else ""
+        comma = next((value for _, value in bad if DECIMAL_COMMA.fullmatch(value)), None)
+        point = ""
+        if comma is not None:
+            other = f" or {comma.replace(',', '')}" if THOUSANDS.fullmatch(comma) else ""
+            point = f" ({comma} may be {comma.replace(',', '.')}{other}: write it without a comma)"
+        return (
+            f"{source}: {len(bad):,} of {total:,} values in {self.columns['label']} are {what}: {shown}{more}; correct "
+            f"them{point}, leave these rows out with --drop-bad-labels, or give --task classification"
+        )
 
     def _read_choices(self, table: Table, roles: Roles) -> list[Example]:
         assert roles.label is not None
@@ -212,6 +254,13 @@ def _parse(kind: str, source: str, text: str) -> Table:
     if not table.rows:
         raise ValueError(f"{source} is empty: none of its lines holds anything; give a file of labelled examples")
     return table
+
+
+def _list_lines(lines: Sequence[int]) -> str:
+    """The numbers of a few lines, as messages name them."""
+    shown = ", ".join(map(str, lines[:SHOWN_BAD]))
+    more = f" and {len(lines) - SHOWN_BAD} more" if len(lines) > SHOWN_BAD else ""
+    return f"line{'s' * (len(lines) > 1)} {shown}{more}"
 
 
 def _listed(roles: Roles) -> dict[str, list[int]]:

@@ -24,6 +24,8 @@ from lmlab.data.reading.unpacking import Readable, open_unpacked
 
 BUILTIN = "builtin"
 STANDARD_INPUT = "-"
+STANDARD_INPUTS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
+"""All names of standard input."""
 BLOCK = 1 << 20
 """Bytes read at a time."""
 SNIFFED = 1 << 16
@@ -65,6 +67,16 @@ def find(given: Sequence[str | Path], *, spool: Callable[[IO[bytes], str], Path]
     return unique
 
 
+def is_pipe(name: str | Path) -> bool:
+    """Whether a name is that of standard input or of another pipe, which can be read only once."""
+    if str(name) in STANDARD_INPUTS:
+        return True
+    try:
+        return stat.S_ISFIFO(os.stat(os.path.expanduser(name)).st_mode)
+    except (OSError, ValueError):  # not there, too long for a name, or with a NUL in it
+        return False
+
+
 def keep_stream(stream: IO[bytes], folder: Path, name: str) -> Path:
     """Write a stream that can be read only once to a file, and give its path."""
     path = folder / "stream"
@@ -78,7 +90,7 @@ def keep_stream(stream: IO[bytes], folder: Path, name: str) -> Path:
 def _find(item: str, spool: Callable[[IO[bytes], str], Path]) -> list[Source]:
     if item == BUILTIN:
         return [Source(BUILTIN, None)]
-    if item == STANDARD_INPUT:
+    if item in STANDARD_INPUTS:
         if sys.stdin is None:
             raise ValueError(f"there is no standard input here; {HOW}")
         return [Source("standard input", spool(sys.stdin.buffer, "standard input"))]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -11,6 +12,14 @@ MOST_CLASSES = 20
 MOST_LABELS = 500
 LONGEST_LABEL = 60
 WORDS_OF_LABEL = 3
+MOST_ODD = 0.1
+"""The fraction of cells that are neither numbers nor missing, up to which a column is one of numbers."""
+MISSING = frozenset({"nan", "na", "n/a", "#n/a", "null", "none", "-", "?", "inf", "+inf", "-inf"})
+"""What tables have where a number is missing, in lower case."""
+LARGEST_SCORE = 1e30
+"""The largest score that is learnt: its square and those of differences are still numbers in 32 bits."""
+DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
+THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 
 
 def clean(value: Any) -> str:
@@ -22,9 +31,11 @@ def clean(value: Any) -> str:
     return str(value).strip()
 
 
-def as_number(value: Any) -> float | None:
-    """The number that a cell holds; None where it holds none."""
+def as_number(value: Any, *, comma: bool = False) -> float | None:
+    """The number that a cell holds, with `comma` one whose decimals may follow a comma; None where it holds none."""
     text = clean(value)
+    if comma and DECIMAL_COMMA.fullmatch(text):
+        text = text.replace(",", ".")
     try:
         number = float(text)
     except ValueError:
@@ -32,21 +43,43 @@ def as_number(value: Any) -> float | None:
     return number if math.isfinite(number) and "_" not in text else None
 
 
+def has_decimal_commas(values: Iterable[Any]) -> bool:
+    """Whether the numbers of a column have their decimals after a comma: some have, and none after a point.
+
+    Where all of them could be thousands (1,250), they are not read as decimals.
+    """
+    filled = {text for value in values if (text := clean(value))}
+    with_comma = {text for text in filled if DECIMAL_COMMA.fullmatch(text)}
+    if not with_comma or all(THOUSANDS.fullmatch(text) for text in with_comma):
+        return False
+    return not any("." in text and as_number(text) is not None for text in filled)
+
+
 def are_numbers(values: Iterable[Any]) -> bool:
     """Whether every cell that is not empty holds a number, and some do."""
     filled = {text for value in values if (text := clean(value))}
-    return bool(filled) and all(as_number(text) is not None for text in filled)
+    comma = has_decimal_commas(filled)
+    return bool(filled) and all(as_number(text, comma=comma) is not None for text in filled)
+
+
+def are_mostly_numbers(values: Iterable[Any]) -> bool:
+    """Whether cells that are not empty hold numbers, but for a few: missing ones (`nan`), commas, slips of the pen."""
+    filled = [text for value in values if (text := clean(value))]
+    numbers = sum(as_number(text, comma=True) is not None for text in filled)
+    missing = sum(text.lower() in MISSING for text in filled)
+    return numbers * 2 > len(filled) and len(filled) - numbers - missing <= MOST_ODD * len(filled)
 
 
 def are_classes(values: Iterable[Any]) -> bool:
     """Whether numbers are classes: whole, and few different ones."""
-    numbers = {number for value in values if (number := as_number(value)) is not None}
+    numbers = {number for value in values if (number := as_number(value, comma=True)) is not None}
     return len(numbers) <= MOST_CLASSES and all(number.is_integer() for number in numbers)
 
 
 def are_scores(values: Sequence[Any]) -> bool:
-    """Whether cells are numbers with decimals: whole ones may number something else."""
-    return are_numbers(values) and any(not number.is_integer() for value in values if (number := as_number(value)))
+    """Whether cells are numbers with decimals, but for a few: whole ones may number something else."""
+    numbers = (as_number(value, comma=True) for value in values)
+    return are_mostly_numbers(values) and any(number is not None and not number.is_integer() for number in numbers)
 
 
 def are_row_numbers(values: Sequence[Any]) -> bool:
