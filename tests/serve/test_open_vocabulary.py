@@ -128,6 +128,7 @@ def test_a_run_without_a_tokenizer_says_so(served: Running) -> None:
     for answer in answers:
         assert answer.status_code == 400, answer.text
         assert "no tokenizer" in answer.json()["error"]["message"]
+        assert answer.json()["error"]["param"] == "model"
 
 
 def test_offsets_count_the_text_as_it_was_given(served: Running) -> None:

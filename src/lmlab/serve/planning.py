@@ -169,19 +169,15 @@ def _writer(body: Completion, served: Served) -> Writer:
     writer = served.writer()
     if body.boundary is None:
         return writer
-    try:
+    with checking("boundary"):
         frame = (with_boundary if body.boundary else without_boundary)(writer.frame)
-    except ValueError as error:
-        raise APIError(f"boundary: {error}", param="boundary") from None
     return replace(writer, frame=frame)
 
 
 def _check_opening(writer: Writer) -> None:
     """Refuse an empty prompt, or to score the first token of one, where no token begins a text."""
-    try:
+    with checking("prompt"):
         opening_token(writer.frame)
-    except ValueError as error:
-        raise APIError(f"prompt: {error}", param="prompt") from None
 
 
 def plan_chat(body: ChatCompletion, served: Served) -> Plan:

@@ -59,6 +59,12 @@ class Served:
         found += ["chat"] if self.lm.chat_template is not None else []
         return found + (["task"] if self.lm.own_predictor is not None else [])
 
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the run; an error about the field `model` where it reads no text."""
+        with checking("model"):
+            return self.lm.text_tokenizer
+
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the run; an error of the client where the run reads no text."""
