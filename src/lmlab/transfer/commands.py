@@ -46,7 +46,8 @@ def _data_options(config: ExamplesConfig) -> list[str]:
         words += ["--task", config.task]
     if config.columns:
         words += ["--columns", ",".join(f"{role}={column}" for role, column in config.columns.items())]
-    return words
+    words += ["--leaks", config.leaks] if config.leaks != "keep" else []
+    return [*words, "--drop-bad-labels"] if config.drop_bad_labels else words
 
 
 def _setting(name: str, value: Any) -> list[str]:
