@@ -509,7 +509,8 @@ def test_the_command_of_a_study_repeats_its_best(place: Place, run_command: Call
     for name, part in (("my train.tsv", rows[:36]), ("dev.tsv", rows[36:48]), ("test.tsv", rows[48:])):
         (tmp_path / name).write_text("\n".join([header.replace("label", "stars"), *part]) + "\n")
     more = ["--valid", "dev.tsv", "--test", "test.tsv", "--columns", "a=text,label=stars", "--epochs", "1.5"]
-    more += ["--leaks", "test", "--seed", "7", "--set", "train.batch=8", "--set", "train.rate=0.01"]
+    more += ["--seed", "7", "--set", "train.batch=8", "--set", "train.rate=0.01"]
+    more += ["--leaks", "train", "--drop-bad-labels"]
     studies = {
         "compared": ["compare", "my train.tsv", "--runs", f"{place.bert},{place.gpt2}", "--how", "frozen,full", *more],
         "curve": ["finetune", str(place.bert), "my train.tsv", "--examples", "8,all", "--pool", "max", *more],
