@@ -66,12 +66,6 @@ class Served:
             return self.lm.text_tokenizer
 
     @cached_property
-    def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the run; an error of the client where the run reads no text."""
-        with checking("model"):
-            return self.lm.text_tokenizer
-
-    @cached_property
     def names(self) -> TokenNames:
         return TokenNames(self.tokenizer)
 
