@@ -95,7 +95,7 @@ def generate(
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
-    from lmlab.tokenizers.boundary import describe_boundary
+    from lmlab.tokenizers.boundary import describe_boundary, opening_token, puts_boundary
     from lmlab.training.loop import choose_device
 
     check_trace(trace, beams=beams)
@@ -121,9 +121,9 @@ def generate(
             _chat(lm.chat_writer, prompt, system, seed, common, json_=json_)
             return
         writer = choose_boundary(lm, boundary).writer
-        imported = not (run / "recipe.json").is_file()
+        usual = puts_boundary(writer.frame) and opening_token(writer.frame) == writer.tokenizer.boundary
         line = describe_boundary(writer.frame, writer.tokenizer)
-        if line and (boundary is not None or (imported and sys.stderr.isatty())):
+        if line and (boundary is not None or not usual):
             print(line, file=sys.stderr)
         if beams is not None:
             trees: list[SearchTree] = []
