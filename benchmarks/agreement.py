@@ -24,10 +24,10 @@ from lmlab.analysis.probing import probe
 from lmlab.analysis.probing_sets import ask
 from lmlab.analysis.published_pairs import PUBLISHED
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.reading.minimal_pairs import Pair, PairSet, read_pairs
-from lmlab.data.reading.treebank import read_treebank
+from lmlab.data.readers.minimal_pairs import Pair, PairSet, read_pairs
+from lmlab.data.readers.treebank import read_treebank
 from lmlab.language_model import LanguageModel
-from lmlab.recipe import make_recipe
+from lmlab.runs.recipe import make_recipe
 from study import clock, need
 
 SYSTEMS = {"ngram": "5-gram", "lstm": "LSTM", "gpt2": "GPT-2 large", "transformer-xl": "Transformer-XL", "bert": ""}

@@ -21,8 +21,8 @@ import torch.nn.functional as F
 from numpy.typing import NDArray
 from torch import nn
 
-from lmlab import run
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 from masked_pretraining import write_articles
 from study import clock
 

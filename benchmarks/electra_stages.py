@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from lmlab import run
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 from masked_pretraining import SETTINGS, write_articles
 
 MODEL = {"kind": "electra", "size": "tiny", "embedding_width": 64}

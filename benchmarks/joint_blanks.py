@@ -28,7 +28,7 @@ from torch import Tensor
 from lmlab import load, run
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, ability, require
-from lmlab.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe, read_record
 from study import clock
 
 CONTEXT = 48

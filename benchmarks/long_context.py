@@ -18,8 +18,8 @@ from typing import Any
 import torch
 
 import lmlab
-from lmlab import run
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 
 SHAPE = {"width": 128, "heads": 4, "layers": 4, "dropout": 0.0}
 TOKENS = 8192

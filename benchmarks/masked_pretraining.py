@@ -19,10 +19,10 @@ import re
 from pathlib import Path
 from typing import Any
 
-from lmlab import run
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.data.corpora.unigram import unigram_nats
-from lmlab.recipe import make_recipe, read_record
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.pieces import describe_pieces
 from study import clock, need

@@ -26,7 +26,7 @@ from lmlab.cli.bars import counting
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.training.averaging import average
-from lmlab.training.resume import kept_checkpoints
+from lmlab.training.checkpointer import kept_checkpoints
 from study import clock, need, trained
 
 ATTENTIONS = ("none", "dot", "multiplicative", "additive")

@@ -20,7 +20,7 @@ from lmlab.analysis.cell_search import search_cells
 from lmlab.analysis.properties import PROPERTIES, Property, matches
 from lmlab.cli.inspect.showing import write
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.recipe import make_recipe
+from lmlab.runs.recipe import make_recipe
 from study import clock
 
 LEARNT, PICKED, HELD_OUT = 3_000_000, 100_000, 100_000

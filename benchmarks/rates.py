@@ -15,10 +15,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from lmlab import run
 from lmlab.models import LINEAGE
-from lmlab.recipe import make_recipe
-from lmlab.training.loop import NotFiniteError
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
+from lmlab.training.trainer import NotFiniteError
 
 FIRST = 2e-3
 MARGIN = 0.01

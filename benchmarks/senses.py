@@ -18,7 +18,7 @@ from pathlib import Path
 from agreement import trained
 from lmlab import load
 from lmlab.analysis.senses import Senses, read_senses_of
-from lmlab.data.reading.senses import Occurrence, read_senses
+from lmlab.data.readers.senses import Occurrence, read_senses
 from study import clock, need
 from transferring import import_minilm
 

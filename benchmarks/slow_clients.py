@@ -3,7 +3,7 @@
     python benchmarks/slow_clients.py [--clients 200] [--seconds 45]
 
 Half of the clients send half of a head, half never read an answer of 4 MB. Both servers have the same options of
-uvicorn (`lmlab.serve.connections.make_config`) and differ in the protocol class alone.
+uvicorn (`lmlab.serve.http_protocol.make_config`) and differ in the protocol class alone.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from typing import Any
 
 import uvicorn
 
-from lmlab.serve.connections import make_config
 from lmlab.serve.guard import Guard, Rules
+from lmlab.serve.http_protocol import make_config
 
 HEAD = b"GET /large HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 

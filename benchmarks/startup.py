@@ -34,10 +34,10 @@ def make_models(folder: Path) -> None:
     import torch
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from lmlab.checkpoint import model_tensors, write_config
-    from lmlab.data.reading.builtin import builtin_documents
+    from lmlab.data.readers.builtin import builtin_documents
     from lmlab.models import create
-    from lmlab.storage import write_manifest, write_tensors
+    from lmlab.runs.checkpoint import model_tensors, write_config
+    from lmlab.runs.storage import write_manifest, write_tensors
     from lmlab.tokenizers import train
 
     torch.manual_seed(0)

@@ -49,9 +49,9 @@ def studio(folder: Path) -> Iterator[str]:
 
 def large_model(folder: Path, tokens: int, layers: int, heads: int) -> None:
     """A GPT-2 with random weights as a run, over characters."""
-    from lmlab.checkpoint import model_tensors, write_config
     from lmlab.models import create
-    from lmlab.storage import write_tensors
+    from lmlab.runs.checkpoint import model_tensors, write_config
+    from lmlab.runs.storage import write_tensors
     from lmlab.tokenizers import train
 
     tokenizer = train("characters", ["abcdefghijklmnopqrstuvwxyz .,"])
@@ -121,21 +121,21 @@ def main() -> None:
 
     tokens, layers, heads = map(int, options.attention.split("x"))
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
-        shelf = Path(folder) / "runs"
-        shutil.copytree(options.runs, shelf)
-        large_model(shelf / "large", tokens, layers, heads)
+        run_store = Path(folder) / "runs"
+        shutil.copytree(options.runs, run_store)
+        large_model(run_store / "large", tokens, layers, heads)
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         cold = []
         for _ in range(options.repeats):
-            with studio(shelf) as address:
+            with studio(run_store) as address:
                 cold.append(first_paint(browser, address))
         print(f"first paint, just started: {statistics.median(cold):.0f} ms")
-        with studio(shelf) as address:
-            named = [path.parent.relative_to(shelf).as_posix() for path in sorted(shelf.rglob("config.json"))]
+        with studio(run_store) as address:
+            named = [path.parent.relative_to(run_store).as_posix() for path in sorted(run_store.rglob("config.json"))]
             words = [
                 name
                 for name in named
-                if json.loads((shelf / name / "config.json").read_text())["kind"] in ("ngram", "lstm", "gpt2")
+                if json.loads((run_store / name / "config.json").read_text())["kind"] in ("ngram", "lstm", "gpt2")
                 and name != "large"
             ]
             keystroke(browser, address, words[:3])

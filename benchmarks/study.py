@@ -18,7 +18,7 @@ from lmlab.config import apply_settings, read_toml
 from lmlab.data.corpora.corpus import Split
 from lmlab.decoding.scoring import score_tokens
 from lmlab.language_model import LanguageModel
-from lmlab.recipe import make_recipe, read_record
+from lmlab.runs.recipe import make_recipe, read_record
 
 HERE = Path(__file__).parent
 os.environ.setdefault("LMLAB_DATA", str(HERE.parents[1] / "shared" / "data"))

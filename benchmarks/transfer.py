@@ -27,7 +27,7 @@ from typing import Any
 import torch
 
 from lmlab.interop.huggingface import export_run
-from lmlab.storage import read_json
+from lmlab.runs.storage import read_json
 from lmlab.training.allocator import keep_buffers
 from study import clock
 from transfer_peer import learn_with_peer

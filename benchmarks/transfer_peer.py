@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmlab.data.reading.examples import Example
-from lmlab.data.reading.labelled import find_labels
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.labelled import find_labels
 from lmlab.tasks.spans import best_spans
 from lmlab.tasks.task import Prediction
 from transferring import Found, OpenTask, Setup

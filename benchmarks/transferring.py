@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import load, run
-from lmlab.data.reading.examples import Example
-from lmlab.data.reading.labelled import read_examples
+from lmlab.baselines.baseline import make_baseline
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.labelled import read_examples
 from lmlab.metrics.measures import measures_for
 from lmlab.metrics.statistics import Estimate, mean_interval
-from lmlab.tasks.baseline import make_baseline
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.planning import plan_finetuning, usual_epochs

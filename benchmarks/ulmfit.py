@@ -30,8 +30,8 @@ from typing import Any
 from lmlab.language_model import load_ensemble
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.results import score_predictions
-from lmlab.transfer.target_text import tune
 from lmlab.transfer.trials import TaskData, Trial, carry_out, plan_language
+from lmlab.transfer.ulmfit import tune
 from study import clock, complete, need
 from transferring import Found, Results, Setup, header, percent, row
 

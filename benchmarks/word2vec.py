@@ -23,10 +23,10 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from lmlab import run
 from lmlab.analysis.neighbours import WordVectors, read_analogies, read_pairs, score_analogies, similarity
 from lmlab.interop.word_vector_runs import vectors_of
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 from study import clock, need
 
 DATA = Path(os.environ["LMLAB_DATA"])  # set by study where it is not

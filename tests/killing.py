@@ -9,9 +9,9 @@ import sys
 CODE = """
 import os, signal, sys
 from lmlab.cli import main
-from lmlab.training import resume
+from lmlab.training import checkpointer
 
-run, saves, write_folder = sys.argv.pop(1), int(sys.argv.pop(1)), resume.write_folder
+run, saves, write_folder = sys.argv.pop(1), int(sys.argv.pop(1)), checkpointer.write_folder
 
 def write(path, fill):
     def half(folder):
@@ -23,7 +23,7 @@ def write(path, fill):
                 os.kill(os.getpid(), signal.SIGKILL)
     write_folder(path, half)
 
-resume.write_folder = write
+checkpointer.write_folder = write
 main()
 """
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmlab.checkpoint import model_tensors, write_config
 from lmlab.language_model import LanguageModel
 from lmlab.models import create, load_class
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig
-from lmlab.storage import write_tensors
+from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.storage import write_tensors
 from lmlab.tokenizers import Tokenizer, train
 
 TEXT = (
@@ -77,7 +77,7 @@ class Softmax(nn.Linear):
 
 
 class TinyGRU(NextTokenModel):
-    """Its state carries any length."""
+    """Its state stateful any length."""
 
     def __init__(self, vocabulary: int, *, width: int = 16, seed: int = 0) -> None:
         super().__init__()

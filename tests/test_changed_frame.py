@@ -14,8 +14,8 @@ import lmlab
 from lmlab.models import load_class
 from lmlab.objectives.masked import Masked
 from lmlab.objectives.seq2seq import Seq2Seq
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
 from translators import write_translator
 
 TEMPLATE = {"tokens": "sep:0 cls:0 a:0 sep:0 [sep:1 b:1 sep:1]"}

@@ -27,7 +27,7 @@ from typer.testing import CliRunner
 import lmlab
 from lmlab.cli import app
 from lmlab.cli.verbs import VERBS, load_command
-from lmlab.models import BODIES, LINEAGE
+from lmlab.models import ARCHITECTURES, LINEAGE
 from lmlab.objectives import TASKS
 
 ROOT = Path(__file__).parents[1]
@@ -234,7 +234,7 @@ def test_every_set_key_in_the_pages_exists() -> None:
     from lmlab.data import DATA, load_config
     from lmlab.models import load_class
     from lmlab.objectives import OBJECTIVES, load_objective
-    from lmlab.recipe import TokenizerConfig
+    from lmlab.runs.recipe import TokenizerConfig
     from lmlab.training.settings import TrainConfig
 
     groups: dict[str, type[Config]] = {
@@ -245,7 +245,9 @@ def test_every_set_key_in_the_pages_exists() -> None:
     keys = {name: set(config.model_fields) for name, config in groups.items()}
     keys["data"] = set().union(*(load_config(kind).allowed() for kind in DATA))
     keys["objective"] = {"kind"}.union(*(load_objective(name).Config.model_fields for name in (*OBJECTIVES, *TASKS)))
-    keys["model"] = {"kind", "size"}.union(*(load_class(name).Config.model_fields for name in (*LINEAGE, *BODIES)))
+    keys["model"] = {"kind", "size"}.union(
+        *(load_class(name).Config.model_fields for name in (*LINEAGE, *ARCHITECTURES))
+    )
     wrong = []
     for page in PAGES:
         for group, key in re.findall(r"--set '?(\w+)\.(\w+)=", page.read_text(encoding="utf-8")):

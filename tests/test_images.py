@@ -15,8 +15,6 @@ from pydantic import Field
 from torch import Tensor, nn
 
 import lmlab
-from lmlab import run
-from lmlab.checkpoint import load_heads
 from lmlab.config import Config
 from lmlab.costs.design import describe
 from lmlab.data import DATA, Kind
@@ -29,9 +27,11 @@ from lmlab.models.model import Model, ModelConfig, Output, by_depth
 from lmlab.objectives import OBJECTIVES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.pages.run import make_page
-from lmlab.recipe import make_recipe
-from lmlab.report import gather_facts
-from lmlab.storage import read_tensors
+from lmlab.runs import run
+from lmlab.runs.checkpoint import load_heads
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.report import gather_facts
+from lmlab.runs.storage import read_tensors
 from lmlab.training.averaging import average
 
 HERE = __name__

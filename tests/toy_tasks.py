@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from lmlab.checkpoint import model_tensors, write_config
-from lmlab.data.reading.examples import Answer, Example
+from lmlab.data.readers.examples import Answer, Example
 from lmlab.models import load_class
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
-from lmlab.storage import write_manifest, write_tensors
+from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer, train
 

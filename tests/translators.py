@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from lmlab.checkpoint import model_tensors, write_config
 from lmlab.models import load_class
-from lmlab.storage import write_manifest, write_tensors
+from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import train
 
 ENGLISH = "the cat sat on the mat .\na dog ran to the log .\nthe dog and a cat sat .\na mat and a log ran .\n" * 6

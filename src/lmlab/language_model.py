@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageModel:
     """The language model in a run directory."""
-    from lmlab.checkpoint import load_frame, load_model, load_source_tokenizer
-    from lmlab.storage import TASK
+    from lmlab.runs.checkpoint import load_frame, load_model, load_source_tokenizer
+    from lmlab.runs.storage import TASK
 
     path = Path(path)
     if not path.exists():
@@ -61,9 +61,9 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
 
 def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predictor:
     """The model of a fine-tuned run with the head of its task."""
-    from lmlab.checkpoint import load_heads
     from lmlab.objectives import create_objective
-    from lmlab.storage import TASK, read_json
+    from lmlab.runs.checkpoint import load_heads
+    from lmlab.runs.storage import TASK, read_json
     from lmlab.tasks.predicting import Predictor
 
     task: Any = create_objective(read_json(path / TASK), tokenizer, None)

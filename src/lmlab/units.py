@@ -1,7 +1,8 @@
-"""What is read is counted in units by name: tokens, examples, images …"""
+"""Units: amounts of what was read by name (tokens, examples, images …), and bits per byte."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,3 +31,8 @@ def training_seconds(line: Mapping[str, Any]) -> float:
     """The seconds of training alone at a line of metrics; of everything, where its speed is not told."""
     unit, rate = read_speed(line) or ("", 0.0)
     return float(line[unit] / rate if rate else line["cost"]["seconds"])
+
+
+def bits_per_byte(nats: float, bytes_: float) -> float:
+    """nats / (ln 2 · bytes of UTF-8): of a whole text, or of one token with its mean number of bytes."""
+    return nats / math.log(2) / bytes_

@@ -10,10 +10,10 @@ from lmlab.analysis.cell_search import rank_cells, search_cells
 from lmlab.analysis.cells import CellText, Part, Read, cell_parts, read_cells
 from lmlab.analysis.layer_mix import SEGMENT
 from lmlab.analysis.properties import find_property, in_brackets, in_quotes, late_in_line, matches
-from lmlab.checkpoint import teach_letters
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
 from lmlab.layers.watching import watching
 from lmlab.metrics.auc import areas
+from lmlab.runs.checkpoint import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 from tolerances import rounding

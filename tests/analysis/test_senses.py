@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from lmlab.analysis.senses import nearest_senses, occurrence_vectors, project, read_senses_of
-from lmlab.data.reading.senses import Occurrence, find_occurrences, read_senses
+from lmlab.data.readers.senses import Occurrence, find_occurrences, read_senses
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 

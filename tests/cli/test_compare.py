@@ -91,7 +91,7 @@ def test_a_lossy_tokenizer_is_labelled(lmlab) -> None:
 def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
     from lmlab.cli.leaderboard import BAR, LiveTable
     from lmlab.compare.plan import Entrant
-    from lmlab.training.loop import Progress
+    from lmlab.training.trainer import Progress
 
     entrant = Entrant("gpt2", "gpt2", 0, None)  # type: ignore[arg-type]
     table = LiveTable()
@@ -162,7 +162,7 @@ def test_a_budget_too_small_for_one_step_fails_that_system_alone(lmlab) -> None:
 def test_the_demo_ends_with_the_leaderboard_and_the_longer_run(
     lmlab, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from lmlab.data.reading import builtin
+    from lmlab.data.readers import builtin
 
     kept = tmp_path / "kept"
     monkeypatch.setattr(builtin, "cache_folder", lambda: kept)

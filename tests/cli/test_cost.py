@@ -52,7 +52,9 @@ def test_published_sizes_have_the_names_of_their_papers() -> None:
     base = priced("bert", "--size", "base")
     assert base["parameters"] == 109_482_240
     assert base["basis"] == "counted on models/bert.py"
-    assert base["thrown_away_parameters"] == 768 * 768 + 3 * 768 + 30522 + 2 * 768 + 2, "transform, norm, bias, pairs"
+    assert base["pretraining_only_parameters"] == 768 * 768 + 3 * 768 + 30522 + 2 * 768 + 2, (
+        "transform, norm, bias, pairs"
+    )
     assert priced("transformer", "--size", "base")["training_flops"] == pytest.approx(3.3e18, rel=0.1)
     assert priced("electra", "--size", "small")["parameters"] == pytest.approx(14e6, rel=0.1)
     assert priced("electra")["size"] == "mini"
@@ -73,11 +75,11 @@ def test_the_table_tells_the_same() -> None:
 @pytest.mark.parametrize("name", ["nplm", "bert", "albert", "electra", "transformer", "bart", "seq2seq"])
 def test_this_machine_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the objective of each: next tokens, blanks and sentence pairs, replaced tokens, translations, repairs."""
-    from lmlab.training import trial
+    from lmlab.training import benchmark
 
-    monkeypatch.setattr(trial, "SECONDS", 0.2)
-    monkeypatch.setattr(trial, "VALIDATION_SECONDS", 0.05)
-    monkeypatch.setattr(trial, "TEXT", 20_000)
+    monkeypatch.setattr(benchmark, "SECONDS", 0.2)
+    monkeypatch.setattr(benchmark, "VALIDATION_SECONDS", 0.05)
+    monkeypatch.setattr(benchmark, "TEXT", 20_000)
     values = priced(
         *(name, "--size", "tiny", "--tokens", "100k", "--hardware", "this", "--vocabulary", "200", "--batch", "8"),
         *("--set", "train.window=32"),
@@ -93,24 +95,24 @@ def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) 
     """The loop counts the tokens of both sides, the sum on paper one pair of them."""
     from lmlab.costs.design import describe
     from lmlab.models import create
-    from lmlab.training import trial
+    from lmlab.training import benchmark
     from lmlab.training.progress import Progress
     from lmlab.training.settings import TrainConfig
 
     done = Progress(units={"tokens": 6000}, seconds=2.0, cost=(2.0, 2.0, 16.0))
-    monkeypatch.setattr(trial, "train", lambda *_: done)
-    monkeypatch.setattr(trial, "Validator", lambda *_, **__: lambda: None)
-    monkeypatch.setattr(trial, "VALIDATION_SECONDS", 0.0)
+    monkeypatch.setattr(benchmark, "train", lambda *_: done)
+    monkeypatch.setattr(benchmark, "Validator", lambda *_, **__: lambda: None)
+    monkeypatch.setattr(benchmark, "VALIDATION_SECONDS", 0.0)
     for name, pairs in (("transformer", 1500), ("seq2seq", 1500), ("bart", 3000), ("bert", 3000)):
         design = describe(name, size="tiny", vocabulary=200)
         model = create(name, design.settings or {}, size="tiny")
-        speed, _ = trial.try_here(model, design, TrainConfig(), moments=2)
+        speed, _ = benchmark.try_here(model, design, TrainConfig(), moments=2)
         assert speed.tokens_per_second == pytest.approx(pairs, rel=0.02), name
 
 
 def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
     from lmlab.costs.design import describe
-    from lmlab.training.trial import affordable_rows
+    from lmlab.training.benchmark import affordable_rows
 
     design = describe("gpt2", size="124M")
     step = 3 * design.forward_flops * 1024  # of one row

@@ -101,9 +101,9 @@ def test_settings_and_files_keep_their_names(run_command, tmp_path) -> None:
 
 
 def test_nothing_is_shown_before_an_error(run_command, tmp_path) -> None:
-    from lmlab.checkpoint import model_tensors, write_config
     from lmlab.models import create
-    from lmlab.storage import write_tensors
+    from lmlab.runs.checkpoint import model_tensors, write_config
+    from lmlab.runs.storage import write_tensors
     from lmlab.tokenizers import train
 
     tokenizer = train("wordpiece:120", ["the cat sat on the mat . " * 9])

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from lmlab.language_model import load
-from lmlab.recipe import read_record
-from lmlab.storage import write_manifest
+from lmlab.runs.recipe import read_record
+from lmlab.runs.storage import write_manifest
 from lmlab.transfer.evaluation import evaluate_file, read_as_learnt
 from lmlab.transfer.finetune import Finetuned, finetune, open_data
 from toy_tasks import WORDS, write_reviews, write_squad, write_tagged, write_toy_run

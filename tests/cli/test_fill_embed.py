@@ -13,10 +13,10 @@ import torch
 from typer.testing import CliRunner
 
 import lmlab
-from lmlab.checkpoint import model_tensors, write_config
 from lmlab.cli import app
 from lmlab.models import load_class
-from lmlab.storage import write_tensors
+from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.storage import write_tensors
 from lmlab.tokenizers import train
 from standins import TEXT, write_run
 

@@ -14,7 +14,7 @@ import pytest
 
 import lmlab
 from lmlab.language_model import load
-from lmlab.storage import read_json, read_tensors
+from lmlab.runs.storage import read_json, read_tensors
 from lmlab.transfer.finetune import Finetuned, finetune, plan_layers
 from lmlab.transfer.study import DECK_LAYERS
 from lmlab.transfer.trials import Trial
@@ -185,7 +185,7 @@ def test_a_curve_goes_on_where_it_was(
     assert [each["examples"] for each in results if each["how"] == "full"] == [4, 4, 48, 48], "1000 is all there are"
     assert [each["examples"] for each in results if each["name"] == "majority"] == [4, 4, 48]
     assert not (tmp_path / "curve" / "recipe.json").exists()
-    from lmlab import run
+    from lmlab.runs import run
 
     def fail(*args: Any, **options: Any) -> None:
         raise AssertionError("nothing is to be done")

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from killing import kill_while_saving
-from lmlab.own_files import is_study
-from lmlab.storage import read_json, read_tensors
+from lmlab.runs.run_files import is_study
+from lmlab.runs.storage import read_json, read_tensors
 from lmlab.transfer.finetune import finetune
 from toy_tasks import write_reviews, write_toy_run
 
@@ -146,7 +146,7 @@ def test_resumed_by_train_where_the_examples_have_moved(
 
 
 ENDED = {
-    "reading": ("lmlab.tasks.features", "_store", ["--how", "frozen", "--alone"], "nothing was written yet"),
+    "reading": ("lmlab.tasks.frozen_vectors", "_store", ["--how", "frozen", "--alone"], "nothing was written yet"),
     "baselines": ("lmlab.transfer.study", "make_baseline", [], "nothing was written yet"),
     "baselines of a study": ("lmlab.transfer.study", "make_baseline", ["--examples", "4"], "nothing was written yet"),
     "scoring": (

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from lmlab.own_files import check_not_read
-from lmlab.recipe import make_recipe, read_record
-from lmlab.run import start
+from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.run import start
+from lmlab.runs.run_files import check_not_read
 from toy_tasks import write_reviews, write_tagged
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
@@ -234,7 +234,7 @@ def test_a_comparison_is_not_gone_on_with_as_another(here: Path, run_command: Ca
 def test_a_study_that_was_interrupted_is_gone_on_with_as_it_was_begun(
     here: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lmlab import run
+    from lmlab.runs import run
 
     real, made = run.start, []
 
@@ -255,7 +255,7 @@ def test_a_study_that_was_interrupted_is_gone_on_with_as_it_was_begun(
 def test_nothing_is_left_of_a_study_that_could_not_begin(
     here: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lmlab import run
+    from lmlab.runs import run
 
     def fail(*arguments: Any, **options: Any) -> Any:
         raise ValueError("no such device")

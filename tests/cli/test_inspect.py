@@ -13,7 +13,7 @@ from lmlab.analysis.task_layers import Mixed, TaskLayers
 from lmlab.cli.inspect import VERBS
 from lmlab.cli.inspect.showing import show
 from lmlab.cli.verbs import load_command
-from lmlab.storage import write_tensors
+from lmlab.runs.storage import write_tensors
 from standins import TEXT, write_run
 from translators import write_translator
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from lmlab.cli.predict import tell
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
+from lmlab.runs.first_commands import task_commands
 from lmlab.tasks.task import Prediction
-from lmlab.training.first_commands import task_commands
 from lmlab.transfer.finetune import finetune
 from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
 

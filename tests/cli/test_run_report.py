@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from lmlab.cli import app
-from lmlab.report import gather_facts
+from lmlab.runs.report import gather_facts
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 PLANETS = ["Mercury", "Venus", "Earth", "Mars", "Jupiter", "Saturn", "Uranus", "Neptune"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lmlab.storage import read_json, read_tensors
+from lmlab.runs.storage import read_json, read_tensors
 from lmlab.transfer.finetune import finetune
 from toy_tasks import write_reviews, write_toy_run
 
@@ -34,7 +34,7 @@ def test_a_finished_run_is_shown_again(
     before = [each.model_dump() for each in done.study.results]
     command = ["finetune", str(place / "bert"), str(place / "reviews.tsv"), "-o", "stars", "--seeds", "2"]
     command += [*QUICK, "--json"]
-    from lmlab import run
+    from lmlab.runs import run
 
     def fail(*args: Any, **options: Any) -> None:
         raise AssertionError("nothing is to be done")
@@ -111,7 +111,7 @@ def test_a_finished_comparison_of_runs_is_shown_again(
     command = ["compare", str(place / "reviews.tsv"), "--runs", runs, "--how", "frozen", "-o", "report", "--json"]
     first = run_command(*command, *QUICK)
     assert first.code == 0, first.err
-    from lmlab import run
+    from lmlab.runs import run
 
     monkeypatch.delattr(run, "start")  # nothing is trained
     again = run_command(*command, *QUICK)

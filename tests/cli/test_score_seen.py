@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lmlab
-from lmlab import run
+from lmlab.runs import run
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few n-grams")
 LINES = [

@@ -12,19 +12,19 @@ import pytest
 import torch
 
 from lmlab.cli.finetune import _stop
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.language_model import load, load_ensemble
 from lmlab.models import create
-from lmlab.recipe import make_recipe, read_record
-from lmlab.run import start
-from lmlab.storage import digest_weights, read_json, read_tensors
+from lmlab.runs.recipe import make_recipe, read_record
+from lmlab.runs.run import start
+from lmlab.runs.storage import digest_weights, read_json, read_tensors
 from lmlab.tasks.ensemble import Ensemble, average
 from lmlab.tasks.long_texts import LEARNT, read_in_segments
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import finetune, open_data
 from lmlab.transfer.planning import plan_finetuning
-from lmlab.transfer.target_text import plan_tuning, tune, write_texts
 from lmlab.transfer.trials import Trial, carry_out_all
+from lmlab.transfer.ulmfit import plan_tuning, tune, write_texts
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged, write_toy_run
 

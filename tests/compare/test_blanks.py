@@ -15,7 +15,6 @@ import torch
 
 import lmlab
 from compare_texts import SETTINGS, small
-from lmlab import run
 from lmlab.compare import held_out as held_out_text
 from lmlab.compare.blanks import choose_places, fill_cloze, fill_test, read_measures
 from lmlab.compare.comparison import Published, add, compare
@@ -24,8 +23,9 @@ from lmlab.compare.records import read_curve
 from lmlab.language_model import LanguageModel
 from lmlab.models import create
 from lmlab.models.abilities import FillsBlanks, require
-from lmlab.recipe import make_recipe
-from lmlab.run import held_out
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import held_out
 from lmlab.tokenizers import train
 
 MODELS = "ngram,bert,roberta,electra"
@@ -223,7 +223,7 @@ def test_the_same_seed_gives_the_same_figures(masked: Published, book: Path, tmp
     assert again.board["prompt"] == "the planet"
     assert again.board["cloze"] == {"text": "the planet [MASK] goes", "answers": ()}
     (ranking,) = read_rankings(again.board)
-    assert ranking.contest.name == "blanks"
+    assert ranking.track.name == "blanks"
     page = again.report.read_text()
     assert headline(ranking) in page
     assert "<h2>Leaderboard</h2>" not in page, "no left-to-right system took part"

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from compare_texts import SETTINGS, lines, small
-from lmlab import run
 from lmlab.compare.comparison import Published, add, compare
 from lmlab.compare.joining import shared_lines
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 
 
 @pytest.fixture

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from compare_texts import small
-from lmlab.compare.arena import Unwatched, prepare_corpora
 from lmlab.compare.matching import at_width, match_width, parse_match, width_unit
 from lmlab.compare.plan import (
     OTHERS,
@@ -20,6 +19,7 @@ from lmlab.compare.plan import (
     matched_parameters,
     plan,
 )
+from lmlab.compare.runner import Unwatched, prepare_corpora
 from lmlab.models import LINEAGE, create, load_class
 from lmlab.tokenizers import train as train_tokenizer
 

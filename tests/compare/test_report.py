@@ -21,7 +21,6 @@ from rich.console import Console
 from compare_texts import small
 from lmlab.cli.leaderboard import show
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.contests import CONTESTS
 from lmlab.compare.leaderboard import headline, read_rankings, tell_groups, verdict
 from lmlab.compare.notes import overspent, shared_cpu, unspent, write_caveats
 from lmlab.compare.ranking import Ranking
@@ -35,11 +34,12 @@ from lmlab.compare.records import (
     validation_seconds,
 )
 from lmlab.compare.report import make_report
+from lmlab.compare.tracks import TRACKS
 from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages import parts, surprisal
 from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
-from lmlab.recipe import make_recipe
-from lmlab.training.loop import Progress
+from lmlab.runs.recipe import make_recipe
+from lmlab.training.trainer import Progress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -188,7 +188,7 @@ def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: 
         Difference(one, two, values[two] - values[one], 0.0, 1.0, 0.01, one + two in significant)
         for one, two in itertools.combinations(values, 2)
     ]
-    return Ranking(CONTESTS[predicts], entries, differences, [], {"count": 40, "kind": "documents"})
+    return Ranking(TRACKS[predicts], entries, differences, [], {"count": 40, "kind": "documents"})
 
 
 def test_headline_and_verdict_follow_from_the_pairs() -> None:
@@ -256,7 +256,7 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", (
         "alone, it is not best"
     )
-    assert headline(Ranking(CONTESTS["blanks"], [], [], [], {})) == "No model could be trained and scored."
+    assert headline(Ranking(TRACKS["blanks"], [], [], [], {})) == "No model could be trained and scored."
 
 
 def test_letters_and_caveats_stand_beside_the_ranking(done: Published) -> None:
@@ -292,7 +292,7 @@ def seeded(**seeds: int) -> Ranking:
         entry(name, 2.0, kind="ngram" if name == "ngram" else "gpt2", seeds=list(range(count)), low=1.9, high=2.1)
         for name, count in seeds.items()
     ]
-    return Ranking(CONTESTS["next token"], entries, [], [], {"count": 40, "kind": "documents"})
+    return Ranking(TRACKS["next token"], entries, [], [], {"count": 40, "kind": "documents"})
 
 
 def test_it_is_said_what_intervals_cover() -> None:

@@ -11,13 +11,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import load_weights, model_tensors
 from lmlab.config import build
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, ability, require
 from lmlab.models.model import EncoderModel
-from lmlab.storage import read_tensors, write_tensors
+from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.storage import read_tensors, write_tensors
 
 VOCABULARY = 23
 MASK = VOCABULARY - 1
@@ -49,7 +49,7 @@ def test_meets_the_contract(model: Any) -> None:
     assert model.vocabulary == VOCABULARY
     assert model.window in (WINDOW, None)
     assert model(tokens(3, 5)).hidden.shape == (3, 5, 16)
-    assert (model(tokens(3, 5)).state is None) is not model.carries, "a memory, where segments follow each other"
+    assert (model(tokens(3, 5)).state is None) is not model.stateful, "a memory, where segments follow each other"
     part = filler(model)
     assert part.logits(part.read(tokens=tokens(3, 5))).shape == (3, 5, VOCABULARY)
     assert part.fill(tokens=tokens(3, 5), at=tokens(3, 2) % 5).shape == (3, 2, VOCABULARY)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from lineage_models import PREDICT_NEXT, make, reader, tokens
 
-from lmlab.models.states import join_states, keep_apart, reorder_state
+from lmlab.models.states import join_states, make_batch_invariant, reorder_state
 
 VARIANTS: list[tuple[str, dict[str, Any]]] = [
     *((name, {}) for name in PREDICT_NEXT),
@@ -31,7 +31,7 @@ def as_it_is(state: Any) -> Any:
     return state
 
 
-@pytest.mark.parametrize("keep", [as_it_is, keep_apart])
+@pytest.mark.parametrize("keep", [as_it_is, make_batch_invariant])
 @pytest.mark.parametrize(("name", "settings"), VARIANTS, ids=lambda value: str(value))
 @torch.no_grad()
 def test_texts_join_and_leave(name: str, settings: dict[str, Any], keep: Callable[[Any], Any]) -> None:

@@ -10,13 +10,13 @@ import pytest
 import torch
 from lineage_models import BOUNDARY, NETWORKS, PREDICT_NEXT, VOCABULARY, make, reader, tokens
 
-from lmlab.checkpoint import load_weights, model_tensors
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, require
 from lmlab.models.states import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
-from lmlab.storage import read_tensors, write_tensors
+from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.storage import read_tensors, write_tensors
 from losses import loss_of, mean_of
 
 NEURAL = [name for name in PREDICT_NEXT if name in NETWORKS]
@@ -111,7 +111,7 @@ def test_gradients_reach_every_parameter(neural: Any) -> None:
     batch = Causal().batch(tokens(4, 13))
     loss = loss_of(Causal(), neural, batch)
     loss.sums["next"].backward()
-    if neural.carries:  # a memory is used only once there is one
+    if neural.stateful:  # a memory is used only once there is one
         loss = loss_of(Causal(), neural, batch, detach_state(loss.state))
         loss.sums["next"].backward()
     gradients = {name: each.grad for name, each in neural.named_parameters() if ".segment" not in name}  # of pairs
@@ -161,7 +161,7 @@ def test_flops_are_counted_as_torch_counts_them(neural: Any) -> None:
         neural = make(_name(neural), kernel="readable", once=False)
     neural.train()
     text = tokens(8, 24)
-    state = detach_state(neural(text).state) if neural.carries else None  # a memory counts once it is full
+    state = detach_state(neural(text).state) if neural.stateful else None  # a memory counts once it is full
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
         neural.logits(neural(text, state=state).hidden)
     assert neural.pretraining_flops(24) * text.numel() == pytest.approx(counter.get_total_flops(), rel=0.02)

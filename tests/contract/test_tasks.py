@@ -13,7 +13,7 @@ from torch import nn
 
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
-from lmlab.tasks.features import hash_weights, with_vectors
+from lmlab.tasks.frozen_vectors import hash_weights, with_vectors
 from lmlab.tasks.predicting import Predictor
 from lmlab.training.learner import Learner
 from tolerances import of_blocks

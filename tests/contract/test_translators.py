@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import load_weights, model_tensors
 from lmlab.config import build
 from lmlab.decoding.search import beam_search
 from lmlab.layers.recurrent import Layer
@@ -18,7 +17,8 @@ from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, WritesTarget
 from lmlab.models.states import Decoding, reorder_state
-from lmlab.storage import read_tensors, write_tensors
+from lmlab.runs.checkpoint import load_weights, model_tensors
+from lmlab.runs.storage import read_tensors, write_tensors
 
 VOCABULARY = 23
 BOUNDARY = 0

@@ -17,8 +17,8 @@ from lmlab.costs.published import PUBLISHED
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create, load_class
 from lmlab.objectives.seq2seq import Seq2Seq, pair_batch
+from lmlab.training.benchmark import made_up_lesson
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trial import made_up_lesson
 
 COUNTED = [name for name in LINEAGE if name != "ngram"]
 
@@ -120,8 +120,8 @@ def test_what_pre_training_needs_is_all_there_is(name: str) -> None:
     design = describe(name, size="tiny", vocabulary=60)
     with torch.device("meta"):
         model = create(name, {"vocabulary": 60}, size="tiny")
-    assert design.parameters.total + design.thrown_away == sum(weight.numel() for weight in model.parameters())
-    assert (design.thrown_away > 0) == (LINEAGE[name].does[0] == "blanks")
+    assert design.parameters.total + design.pretraining_only == sum(weight.numel() for weight in model.parameters())
+    assert (design.pretraining_only > 0) == (LINEAGE[name].does[0] == "blanks")
     assert design.parameters.embedding == count_parameters(model).embedding, "heads share their tables"
     assert design.size in load_class(name).SIZES
 
@@ -200,7 +200,7 @@ def test_default_sizes_train_on_a_cpu() -> None:
 
 def test_electra_trains_a_generator_too() -> None:
     design = describe("electra", size="base")
-    assert design.thrown_away > 10e6
+    assert design.pretraining_only > 10e6
     assert 3 * design.forward_flops * 766_000 * 256 * 512 == pytest.approx(6.4e19, rel=0.1), "Clark et al., table 1"
 
 

@@ -25,16 +25,16 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from lmlab.costs.design import describe
-from lmlab.data.batches.examples import ExampleLoader
-from lmlab.data.reading.examples import Example
+from lmlab.data.loaders.examples import ExampleLoader
+from lmlab.data.readers.examples import Example
 from lmlab.models import LINEAGE, create, load_class
 from lmlab.objectives.objective import Batch, weighted_mean
-from lmlab.tasks.features import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.flops import batch_flops
-from lmlab.tasks.language_states import LanguageStates
+from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
+from lmlab.tasks.lm_embeddings import LanguageStates
+from lmlab.training.benchmark import made_up_lesson
 from lmlab.training.learner import Learner
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trial import made_up_lesson
 from toy_tasks import EXAMPLES, toy_task, toy_tokenizer, write_toy_run
 
 NETWORKS = [name for name in LINEAGE if name != "ngram"]
@@ -76,7 +76,7 @@ def lesson(name: str, **settings: Any) -> tuple[Any, Any, Any]:
     design = describe(name, size="tiny", vocabulary=500, settings={**plain(name), **settings})
     model = create(name, design.settings or {}, size="tiny")
     objective, text = made_up_lesson(model, design, tokens=6_000, seed=0)
-    streams = TrainConfig(**type(model).TRAINING).streams(carries=model.carries)
+    streams = TrainConfig(**type(model).TRAINING).streams(stateful=model.stateful)
     loader = objective.loader(text, batch=16, window=min(32, design.window), seed=0, streams=streams)
     return model, objective, loader
 
@@ -99,7 +99,7 @@ def test_a_step_of_pre_training_is_what_torch_counts(name: str) -> None:
         assert objective.batch_flops(model, batch, remembered=carried) == pytest.approx(found, rel=WITHIN)
         if carried == model.memory:
             counted, tokens = counted + found, tokens + batch.units["tokens"]
-        state = after if model.carries and not loader.restarts(place + 1) else None
+        state = after if model.stateful and not loader.restarts(place + 1) else None
     stated = objective.step_flops(model, {}, loader) / loader.units_per_step["tokens"]
     assert stated == pytest.approx(counted / tokens, rel=2 * WITHIN), "of a mean batch, whatever its batches are"
 

@@ -7,8 +7,8 @@ from typer.testing import CliRunner
 
 from lmlab.cli import app
 from lmlab.costs.design import describe
+from lmlab.costs.estimate import Speed, estimate
 from lmlab.costs.hardware import DEVICES, FIGURES, Device
-from lmlab.costs.paper import Speed, estimate
 
 
 @pytest.mark.parametrize("device", DEVICES.values(), ids=DEVICES)

@@ -19,8 +19,8 @@ import pytest
 
 from lmlab.data.corpora.corpus import Corpus, Split
 from lmlab.data.corpora.text import prepare_text
-from lmlab.data.reading import documents as documents_module
-from lmlab.data.reading.text import TextWarning
+from lmlab.data.readers import documents as documents_module
+from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import TokenizerWarning, train
 
 LINES = [f"the {i} cats sat on the {i * i} mats\n" for i in range(200)]

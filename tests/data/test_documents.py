@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmlab.data.corpora.splitting import check_shares, split_documents
-from lmlab.data.reading import documents as module
-from lmlab.data.reading.documents import Documents, gather
-from lmlab.data.reading.text import Source, TextWarning
+from lmlab.data.readers import documents as module
+from lmlab.data.readers.documents import Documents, gather
+from lmlab.data.readers.text import Source, TextWarning
 from lmlab.tokenizers import train
 
 
@@ -50,7 +50,7 @@ def texts_of(documents: Documents) -> list[str]:
 def test_ways_to_tell_documents_apart(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str, want: list[str], block: int
 ) -> None:
-    monkeypatch.setattr("lmlab.data.reading.text.BLOCK", block)
+    monkeypatch.setattr("lmlab.data.readers.text.BLOCK", block)
     documents, _ = gathered(tmp_path, ["one\ntwo\n\n \nthree\nfour\n<|endoftext|>\n\nfive", "six\n"], how)
     assert texts_of(documents) == want
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data.batches.framing import Part, frame_rows
+from lmlab.data.loaders.framing import Part, frame_rows
 from lmlab.tokenizers.frames import Frame, collate
 
 SPECIALS = {"cls": 90, "sep": 91, "boundary": 92}

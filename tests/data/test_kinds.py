@@ -12,7 +12,7 @@ import pytest
 from lmlab.config import read_toml
 from lmlab.data import DATA, find_kind, load_config, make_config
 from lmlab.data.corpora.pairs import PairFiles
-from lmlab.recipe import make_recipe
+from lmlab.runs.recipe import make_recipe
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lmlab.data.reading.examples import Labelled
-from lmlab.data.reading.labelled import find_labels, read_labelled
+from lmlab.data.readers.examples import Labelled
+from lmlab.data.readers.labelled import find_labels, read_labelled
 
 
 def write(path: Path, text: str) -> Path:

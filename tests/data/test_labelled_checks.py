@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from lmlab.data.corpora.checking import check, remove_leaks, remove_trained
 from lmlab.data.corpora.example_splits import complete_splits, split_examples
-from lmlab.data.reading.examples import Answer, Example, Labelled
-from lmlab.data.reading.labelled import read_labelled
+from lmlab.data.readers.examples import Answer, Example, Labelled
+from lmlab.data.readers.labelled import read_labelled
 from lmlab.tokenizers import train
 
 

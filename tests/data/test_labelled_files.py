@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from lmlab.data.reading.examples import Answer
-from lmlab.data.reading.labelled import read_labelled
-from lmlab.data.reading.schemes import spans
+from lmlab.data.readers.examples import Answer
+from lmlab.data.readers.labelled import read_labelled
+from lmlab.data.readers.schemes import spans
 
 CONTEXT = "Ada wrote it in 1843. She wrote it in London."
 
@@ -287,5 +287,5 @@ def test_real_movie_reviews(shared_data: Callable[[str], Path], tmp_path: Path) 
 
 
 def test_reading_imports_no_torch() -> None:
-    code = "import sys, lmlab.data.reading.labelled, lmlab.data.corpora.checking; assert 'torch' not in sys.modules"
+    code = "import sys, lmlab.data.readers.labelled, lmlab.data.corpora.checking; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True)

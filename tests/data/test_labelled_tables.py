@@ -13,10 +13,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lmlab.data.reading.examples import Example, Labelled
-from lmlab.data.reading.labelled import check_known, find_labels, find_reader, read_examples, read_labelled
-from lmlab.data.reading.roles import parse_columns
-from lmlab.data.reading.tables import parse_csv, parse_tsv
+from lmlab.data.readers.columns import parse_columns
+from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.labelled import check_known, find_labels, find_reader, read_examples, read_labelled
+from lmlab.data.readers.tables import parse_csv, parse_tsv
 
 GOOD, BAD = "a moving film", "a dull film"
 

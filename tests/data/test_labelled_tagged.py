@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmlab.data.reading.labelled import find_labels, read_labelled
+from lmlab.data.readers.labelled import find_labels, read_labelled
 
 
 def write(path: Path, text: str) -> Path:

@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from framed import pair_frame
-from lmlab.data.batches.bucketing import Buckets
-from lmlab.data.batches.pairs import PairBatches
-from lmlab.data.batches.passages import Passages
 from lmlab.data.corpora.pairs import PairSplit, prepare_pairs
 from lmlab.data.corpora.text import prepare_text
-from lmlab.data.reading.text import TextWarning
+from lmlab.data.loaders.bucketing import Buckets
+from lmlab.data.loaders.pairs import PairBatches
+from lmlab.data.loaders.passages import Passages
+from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import train as tokenizer_of
 from lmlab.tokenizers.pieces import describe_pieces
 

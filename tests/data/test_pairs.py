@@ -16,7 +16,7 @@ import pytest
 from lmlab.data.corpora import pair_shards, pairs
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pairs import PairSplit, prepare_pairs
-from lmlab.data.reading.text import TextWarning
+from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import train
 
 SOURCES = [f"the {i} cats sat on {i * i} mats" for i in range(60)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmlab.data.reading.schemes import (
+from lmlab.data.readers.schemes import (
     SCHEMES,
     SchemeName,
     Span,

@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from framed import encoder_frame
-from lmlab.data.batches import sentences as module
-from lmlab.data.batches.rows import Rows
-from lmlab.data.batches.sentence_pairs import SentencePairs
-from lmlab.data.batches.sentences import find_sentences
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.unigram import unigram_nats
-from lmlab.data.reading.text import TextWarning
+from lmlab.data.loaders import sentences as module
+from lmlab.data.loaders.rows import Rows
+from lmlab.data.loaders.sentence_pairs import SentencePairs
+from lmlab.data.loaders.sentences import find_sentences
+from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.pieces import Pieces, describe_pieces
 

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lmlab.data.reading.text import Source, TextWarning, find, read, safe_cut
+from lmlab.data.readers.text import Source, TextWarning, find, read, safe_cut
 
 
 def no_pipe(stream: IO[bytes], name: str) -> Path:
@@ -184,7 +184,7 @@ def test_replaced_bytes_are_counted(tmp_path: Path) -> None:
 @pytest.mark.parametrize("block", [1, 2, 3, 7, 1 << 20])
 def test_the_size_of_blocks_changes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, block: int) -> None:
     data = "é😀\r\n\r\r\nabc".encode() * 5 + b"\xff\xe2\x82"
-    monkeypatch.setattr("lmlab.data.reading.text.BLOCK", max(block, 3))
+    monkeypatch.setattr("lmlab.data.readers.text.BLOCK", max(block, 3))
     source = written(tmp_path / "a.txt", data)
     want = "é😀\n\r\nabc" * 5 + "\ufffd\ufffd\ufffd"
     with pytest.warns(TextWarning, match="3 bytes"):

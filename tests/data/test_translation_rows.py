@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from framed import encoder_frame
-from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pairs import prepare_pairs
+from lmlab.data.loaders.translation_rows import TranslationRows
 from lmlab.objectives import create_objective
-from lmlab.recipe import make_recipe
-from lmlab.run import start
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import start
 
 ENGLISH = [f"a dog number {i} runs" + " far" * (i % 4) for i in range(40)]
 GERMAN = [f"ein Hund Nummer {i} läuft" + " weit" * (i % 3) for i in range(40)]

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from lmlab.data.reading.examples import Example
-from lmlab.data.reading.unlabelled import Unlabelled, read_unlabelled
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.unlabelled import Unlabelled, read_unlabelled
 
 FILMS = ["a good film", "a bad film indeed", "nice", "the film was sad"]
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from lmlab.data.reading import unpacking
-from lmlab.data.reading.minimal_pairs import read_pairs
-from lmlab.data.reading.text import Source, read
-from lmlab.data.reading.whole import read_whole
+from lmlab.data.readers import unpacking
+from lmlab.data.readers.minimal_pairs import read_pairs
+from lmlab.data.readers.strict_text import read_whole
+from lmlab.data.readers.text import Source, read
 
 LINE = b'{"sentence_good": "He runs.", "sentence_bad": "He run.", "linguistics_term": "a", "UID": "b"}\n'
 

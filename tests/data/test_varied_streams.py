@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.batches.loaders import Streams, Windows, rate_share
-from lmlab.data.batches.mixed import Mixed
-from lmlab.data.batches.varied import VariedStreams, vary
+from lmlab.data.loaders.loader import Streams, Windows, rate_share
+from lmlab.data.loaders.mixed import Mixed
+from lmlab.data.loaders.varied import VariedStreams, vary
 
 
 def make(length: int = 20_003, *, batch: int = 4, window: int = 70, seed: int = 0) -> VariedStreams:

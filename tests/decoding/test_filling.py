@@ -241,11 +241,11 @@ def test_the_parts_have_the_tokens_of_the_whole_text(spec: str, text: str) -> No
     tokenizer = tokenizer_of(spec)
     text = text.replace(".", " .") if spec == "words" else text
     word = "c" if spec in ("characters", "bytes") else "cat"
-    carries = spec in CARRY
+    stateful = spec in CARRY
     parts, filled, spans = text.split("[MASK]"), "", []
     for part in parts[:-1]:
         filled += part
-        spans.append((len(filled) - (carries and filled.endswith(" ")), len(filled) + len(word)))
+        spans.append((len(filled) - (stateful and filled.endswith(" ")), len(filled) + len(word)))
         filled += word
     filled += parts[-1]
     encoding = tokenizer.engine.encode(filled, add_special_tokens=False)

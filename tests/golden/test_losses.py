@@ -19,8 +19,8 @@ import torch
 from golden_texts import write_corpora
 
 from lmlab.models import LINEAGE, load_class
-from lmlab.recipe import make_recipe
-from lmlab.run import start
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import start
 
 LOSSES = Path(__file__).with_name("losses.json")
 STEPS = 50

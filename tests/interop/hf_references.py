@@ -15,14 +15,14 @@ from torch import Tensor, nn
 
 import lmlab
 from encoders import filler, judge_pairs
-from lmlab.checkpoint import model_tensors, write_config
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.layers.permutation_masks import visible
 from lmlab.models import create, load_class
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, Predictor
 from lmlab.objectives import create_objective
-from lmlab.storage import HEADS, TASK, write_json, write_manifest, write_tensors
+from lmlab.runs.checkpoint import model_tensors, write_config
+from lmlab.runs.storage import HEADS, TASK, write_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer, train
 
 transformers: Any = pytest.importorskip("transformers")

@@ -62,7 +62,7 @@ def compute(model: Any, tokens: torch.Tensor, *, theirs: bool) -> torch.Tensor:
     if getattr(model.config, "parts", "") in ("both", "discriminator"):
         return model.main.judge(hidden)
     if getattr(model.config, "head", True):
-        return model.output.logits(hidden) if model.carries else scores(model, hidden)
+        return model.output.logits(hidden) if model.stateful else scores(model, hidden)
     return judge_pairs(model, hidden) if getattr(model.config, "pairs", False) else hidden
 
 

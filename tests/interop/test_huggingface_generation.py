@@ -21,7 +21,7 @@ import lmlab
 from lmlab.decoding.sampling import Sampling
 from lmlab.interop.huggingface import export_run, import_run
 from lmlab.language_model import LanguageModel
-from lmlab.storage import write_manifest
+from lmlab.runs.storage import write_manifest
 from stories import read_stories, read_vocabulary
 
 PROMPTS = ["The planet Mars", "so does Venus.\n The sun", " round  the é 17", "foo bar <tool>Mars", "a<|endoftext|>b"]

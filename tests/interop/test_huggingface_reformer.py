@@ -14,12 +14,12 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 import lmlab
-from lmlab import run
 from lmlab.interop.huggingface import export_run, import_run, read_model
 from lmlab.layers.hashing import hash_vectors
 from lmlab.layers.lsh_attention import Hashes, LSHAttention
 from lmlab.models.abilities import GivesVectors, PredictsNext, ability
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 
 SMALL: dict[str, Any] = {
     "vocab_size": 60, "hidden_size": 32, "num_attention_heads": 2, "attention_head_size": 8, "feed_forward_size": 40,

@@ -16,7 +16,7 @@ from tokenizers import models as engines
 from tokenizers import pre_tokenizers, processors
 
 import lmlab
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.interop.huggingface import import_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")

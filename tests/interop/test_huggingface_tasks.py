@@ -12,9 +12,9 @@ import torch
 from hf_references import judge, judge_there, make_task_run, transformers
 
 import lmlab
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.interop.huggingface import export_run, import_run
-from lmlab.storage import HEADS, TASK, read_json
+from lmlab.runs.storage import HEADS, TASK, read_json
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 

@@ -13,7 +13,7 @@ from hf_references import make_run, random_reference, randomise, transformers
 from lmlab.interop.huggingface import export_run, import_run, read_model
 from lmlab.layers.permutation_masks import visible
 from lmlab.models.abilities import FillsInOrder, require
-from lmlab.storage import read_json
+from lmlab.runs.storage import read_json
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -7,8 +7,14 @@ import math
 import pytest
 import torch
 
-from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window, sinusoids
-from lmlab.layers.waves import FIRST, Waves
+from lmlab.layers.positions import (
+    FIRST,
+    LearnedPositions,
+    SinusoidalPositions,
+    UnboundedSinusoidalPositions,
+    check_window,
+    sinusoids,
+)
 
 
 @pytest.mark.parametrize("width", [2, 8, 7])
@@ -44,7 +50,7 @@ def test_the_window_has_an_end() -> None:
 
 def test_a_table_of_waves_that_grows_twice_at_once_keeps_the_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     """While one text needs a longer table, another that needs one still longer comes between."""
-    waves = Waves(6)
+    waves = UnboundedSinusoidalPositions(6)
     make = waves._make
 
     def interrupted(count: int) -> torch.Tensor:

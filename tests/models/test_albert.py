@@ -19,11 +19,11 @@ from encoders import (
     random_shapes,
     renamed,
 )
-from lmlab.checkpoint import model_tensors
 from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.albert import Albert, AlbertConfig
-from lmlab.storage import read_tensors, write_tensors
+from lmlab.runs.checkpoint import model_tensors
+from lmlab.runs.storage import read_tensors, write_tensors
 
 transformers = pytest.importorskip("transformers")
 

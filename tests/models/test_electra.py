@@ -19,13 +19,13 @@ from encoders import (
     random_shapes,
     renamed,
 )
-from lmlab.checkpoint import model_tensors
 from lmlab.config import build
 from lmlab.layers.watching import watching
 from lmlab.models import create
 from lmlab.models.abilities import Detects, ability, require
 from lmlab.models.electra import Electra, ElectraConfig
-from lmlab.storage import read_tensors, write_tensors
+from lmlab.runs.checkpoint import model_tensors
+from lmlab.runs.storage import read_tensors, write_tensors
 
 transformers = pytest.importorskip("transformers")
 

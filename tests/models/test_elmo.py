@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import lmlab
-from lmlab import run
 from lmlab.data.corpora.text import prepare_text
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability, require
 from lmlab.models.elmo import Elmo, ElmoConfig
 from lmlab.models.states import detach_state
 from lmlab.objectives.bidirectional import Bidirectional
-from lmlab.recipe import make_recipe
+from lmlab.runs import run
+from lmlab.runs.recipe import make_recipe
 from losses import loss_of, mean_of
 from tolerances import rounding
 
@@ -226,13 +226,13 @@ def test_mixes_with_weights_and_norms(trained: Path) -> None:
 
 
 def test_only_recurrent_models_carry_a_state() -> None:
-    from lmlab.analysis.layer_mix import check_carries
+    from lmlab.analysis.layer_mix import check_stateful
     from lmlab.models import create
 
     small = {"vocabulary": 9, "width": 8, "heads": 2, "layers": 1, "window": 8}
-    with pytest.raises(ValueError, match="gpt2 carries no state"):
-        check_carries(create("gpt2", small))
-    check_carries(make())
+    with pytest.raises(ValueError, match="gpt2 stateful no state"):
+        check_stateful(create("gpt2", small))
+    check_stateful(make())
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -16,9 +16,9 @@ from lmlab.cli.convert import convert
 from lmlab.interop.word_vector_runs import export_vectors, import_vectors, vectors_of
 from lmlab.language_model import load
 from lmlab.models import create
-from lmlab.objectives.neighbours import Neighbours, NeighboursConfig
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
+from lmlab.objectives.negative_sampling import Neighbours, NeighboursConfig
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
 from lmlab.tokenizers.word_vectors import read_word_vectors
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from framed import pair_frame
 from lmlab.config import build
-from lmlab.data.batches.passages import PassageRows
 from lmlab.data.corpora.text import prepare_text
+from lmlab.data.loaders.passages import PassageRows
 from lmlab.models.bart import Bart, BartConfig
 from lmlab.objectives import noise
 from lmlab.objectives.denoising import Denoising, DenoisingConfig

@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from framed import encoder_frame
-from lmlab.data.batches.rows import LengthSchedule, Rows, TextRows
 from lmlab.data.corpora.corpus import Split
+from lmlab.data.loaders.rows import LengthSchedule, Rows, TextRows
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.objectives import create_objective
 from lmlab.objectives.masked import Masked, MaskedConfig

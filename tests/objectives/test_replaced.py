@@ -12,12 +12,12 @@ from test_masked import TEXTS, attention_mask, split_of, tokenizer_of
 from torch import Tensor, nn
 
 from framed import encoder_frame
-from lmlab.data.batches.rows import Rows
 from lmlab.data.corpora.corpus import Split
+from lmlab.data.loaders.rows import Rows
 from lmlab.models.abilities import Detects, require
 from lmlab.models.electra import Electra, ElectraConfig
 from lmlab.objectives.objective import IGNORE, Batch
-from lmlab.objectives.replaced import Replaced, ReplacedConfig, sample_tokens
+from lmlab.objectives.replaced_tokens import Replaced, ReplacedConfig, sample_tokens
 from lmlab.tokenizers import Tokenizer
 from losses import loss_of, mean_of
 

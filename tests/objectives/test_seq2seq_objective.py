@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from framed import pair_frame
 from lmlab.config import build
-from lmlab.data.batches.pairs import PairBatches, PairRows
 from lmlab.data.corpora.pairs import prepare_pairs
+from lmlab.data.loaders.pairs import PairBatches, PairRows
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderDecoder, Output

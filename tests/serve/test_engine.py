@@ -20,9 +20,9 @@ from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.scoring import score_tokens
 from lmlab.models import load_class
-from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import ClosedError, OverloadedError
+from lmlab.serve.sequence import Continuation, Piece
 from lmlab.serve.server import share_threads
 from patience import PATIENCE, wait_until
 from tolerances import of_blocks

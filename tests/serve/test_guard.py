@@ -14,7 +14,7 @@ import httpx
 import pytest
 from serving import Running, connect, get, post, read_all, read_until, serving
 
-from lmlab.serve import connections
+from lmlab.serve import http_protocol
 from lmlab.serve.guard import Rules, is_loopback
 from patience import PATIENCE, wait_until
 
@@ -98,7 +98,7 @@ def test_a_body_that_is_too_large_is_refused_before_it_is_read(locked: Running) 
 
 
 def test_half_sent_heads_are_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEADERS_WITHIN", 0.1)
+    monkeypatch.setattr(http_protocol, "HEADERS_WITHIN", 0.1)
     with connect(server) as connection:
         with suppress(ConnectionError):  # it may be dropped before anything is sent
             connection.sendall(b"POST /v1/completions HTTP/1.1\r\nHost: 127")
@@ -123,14 +123,14 @@ def test_a_later_request_that_is_half_sent_is_dropped_too(
         connection.sendall(whole)
         answer = read_until(connection, b"}")
         for name in ("HEADERS_WITHIN", "NEXT_WITHIN"):  # only now: the first head had all the time it needs
-            monkeypatch.setattr(connections, name, 0.1)
+            monkeypatch.setattr(http_protocol, name, 0.1)
         connection.sendall(half if when == "after the answer" else whole + half)
         answer += read_all(connection)
     assert answer.count(b"HTTP/1.1 200") == (1 if when == "after the answer" else 2)
 
 
 def test_an_idle_connection_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "NEXT_WITHIN", 0.1)
+    monkeypatch.setattr(http_protocol, "NEXT_WITHIN", 0.1)
     with connect(server) as connection:
         connection.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
         assert read_all(connection).startswith(b"HTTP/1.1 200")
@@ -138,11 +138,11 @@ def test_an_idle_connection_is_dropped(server: Running, monkeypatch: pytest.Monk
 
 def test_who_does_not_read_the_end_of_an_answer_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
     """What is left fits into the buffer of the connection, so that nothing waits to be written; closing would wait."""
-    monkeypatch.setattr(connections, "NEXT_WITHIN", 0.2)
+    monkeypatch.setattr(http_protocol, "NEXT_WITHIN", 0.2)
     held: list[Any] = []
-    begun = connections.TimeLimits.connection_made
+    begun = http_protocol.TimeLimits.connection_made
     monkeypatch.setattr(
-        connections.TimeLimits, "connection_made", lambda self, made: (held.append(made), begun(self, made))
+        http_protocol.TimeLimits, "connection_made", lambda self, made: (held.append(made), begun(self, made))
     )
     head = b"GET /static/playground.js HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     with slow_reader(server) as connection:
@@ -163,7 +163,7 @@ def slow_reader(server: Running) -> socket.socket:
 
 
 def test_who_never_reads_is_dropped(server: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "READ_WITHIN", 0.2)
+    monkeypatch.setattr(http_protocol, "READ_WITHIN", 0.2)
     body = json.dumps({"model": "ngram", "prompt": "x" * 10**6}).encode()
     head = "POST /tokenize HTTP/1.1\r\nHost: 127.0.0.1\r\n"
     request = (head + f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n").encode() + body

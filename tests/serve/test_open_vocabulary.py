@@ -15,7 +15,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.prompting import ask, find_template
 from lmlab.prompting.items import Item, Items
-from lmlab.serve.numbers import HiddenNumbers
+from lmlab.serve.token_ids import HiddenNumbers
 from lmlab.tokenizers import train
 from lmlab.tokenizers.spellings import Spellings
 from patience import PATIENCE
@@ -107,7 +107,7 @@ def test_hidden_numbers_are_a_permutation(monkeypatch: pytest.MonkeyPatch) -> No
     assert told == [HiddenNumbers(100).tell(token) for token in range(5000)], (
         "a run that is loaded again tells the same"
     )
-    monkeypatch.setattr("lmlab.serve.numbers._KEY", b"of another process")
+    monkeypatch.setattr("lmlab.serve.token_ids._KEY", b"of another process")
     assert told != [numbers.tell(token) for token in range(5000)]
 
 

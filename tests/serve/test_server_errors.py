@@ -71,7 +71,7 @@ def ask(server: Running, path: str, **body: Any) -> httpx.Response:
     return serving.post(server.address + path, json=body)
 
 
-BODIES: dict[str, dict[str, Any]] = {
+ARCHITECTURES: dict[str, dict[str, Any]] = {
     "plain": {},
     "greedy": {"temperature": 0},
     "cut": {"top_p": 0.5, "top_k": 3, "min_p": 0.1},
@@ -93,17 +93,17 @@ def check_500(answer: httpx.Response, caplog: pytest.LogCaptureFixture, says: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", BODIES)
+@pytest.mark.parametrize("body", ARCHITECTURES)
 def test_nan_weights_are_our_error(poisoned: Running, caplog: Any, kind: str, body: str) -> None:
-    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, **BODIES[body]}
+    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, **ARCHITECTURES[body]}
     check_500(ask(poisoned, "/v1/completions", **asked), caplog)
     assert ask(poisoned, "/v1/completions", model="ngram", prompt="the").status_code == 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", [name for name in BODIES if "beams" not in name and name != "several"])
+@pytest.mark.parametrize("body", [name for name in ARCHITECTURES if "beams" not in name and name != "several"])
 def test_a_stream_of_nan_weights_is_one_error_event(poisoned: Running, caplog: Any, kind: str, body: str) -> None:
-    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, "stream": True, **BODIES[body]}
+    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, "stream": True, **ARCHITECTURES[body]}
     lines = ask(poisoned, "/v1/completions", **asked).text.split("\n\n")
     events = [strictly(line.removeprefix("data: ")) for line in lines if line]
     assert "not numbers" in events[-1]["error"]["message"]

@@ -14,8 +14,8 @@ from studio_texts import HARM, KNOWS, TOKEN, WEIRD, book
 @pytest.fixture(scope="session")
 def studio_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Runs: counts, demo/lstm, demo/gpt2, bert, en-de, labels, and one with a harmful name."""
-    from lmlab.recipe import make_recipe
-    from lmlab.run import start
+    from lmlab.runs.recipe import make_recipe
+    from lmlab.runs.run import start
     from lmlab.transfer.finetune import finetune
 
     data = tmp_path_factory.mktemp("texts")

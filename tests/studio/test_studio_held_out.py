@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from lmlab.run import held_out
+from lmlab.runs.run import held_out
 from lmlab.studio.held_out import LETTERS, HeldOutReader
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.run_store import RunStore
 
 SECRET = "the quick secret word of the test"
 
@@ -98,11 +98,11 @@ def test_text_with_another_hash_is_not_shown(studio_runs: Path, tmp_path: Path, 
     (tmp_path / "book.txt").write_text(f"{SECRET}\n" * 400)
     copy_run(studio_runs, tmp_path / "copied", text=[str(tmp_path / "book.txt")])
     with pytest.raises(ValueError, match="another SHA-256"):
-        HeldOutReader(Shelf(tmp_path)).text("copied")
+        HeldOutReader(RunStore(tmp_path)).text("copied")
 
 
 def test_held_out_text_is_that_of_the_library(studio_runs: Path) -> None:
-    found = HeldOutReader(Shelf(studio_runs)).text("demo/lstm")
+    found = HeldOutReader(RunStore(studio_runs)).text("demo/lstm")
     assert found == "\n".join(held_out(studio_runs / "demo" / "lstm"))[:LETTERS]
     assert len(found) > 100
 
@@ -110,7 +110,7 @@ def test_held_out_text_is_that_of_the_library(studio_runs: Path) -> None:
 def test_the_cache_has_it_when_the_file_is_gone(studio_runs: Path, tmp_path: Path) -> None:
     expected = "\n".join(held_out(studio_runs / "demo" / "lstm"))[:LETTERS]
     copy_run(studio_runs, tmp_path / "copied", text=[str(tmp_path / "gone.txt")])
-    assert HeldOutReader(Shelf(tmp_path)).text("copied") == expected
+    assert HeldOutReader(RunStore(tmp_path)).text("copied") == expected
 
 
 def test_texts_in_several_languages_are_found_in_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,13 +140,13 @@ def test_data_in_an_allowed_folder_is_read(studio_runs: Path, tmp_path: Path, em
     shutil.copy(book, data)
     copy_run(studio_runs, runs / "copied", text=[str(data / book.name)])
     with pytest.raises(ValueError, match="--allow-data"):
-        HeldOutReader(Shelf(runs)).text("copied")
-    found = HeldOutReader(Shelf(runs), [data]).text("copied")
+        HeldOutReader(RunStore(runs)).text("copied")
+    found = HeldOutReader(RunStore(runs), [data]).text("copied")
     shutil.rmtree(empty_cache)
-    assert found == HeldOutReader(Shelf(runs), [data / book.name]).text("copied")
+    assert found == HeldOutReader(RunStore(runs), [data / book.name]).text("copied")
     assert found == "\n".join(held_out(runs / "copied"))[:LETTERS]
     with pytest.raises(ValueError, match="does not exist"):
-        HeldOutReader(Shelf(runs), [tmp_path / "nowhere"])
+        HeldOutReader(RunStore(runs), [tmp_path / "nowhere"])
 
 
 def test_a_glob_and_a_folder_in_an_allowed_folder_are_read(
@@ -155,7 +155,7 @@ def test_a_glob_and_a_folder_in_an_allowed_folder_are_read(
     shutil.copytree(book_of(studio_runs).parent, tmp_path / "data", ignore=lambda _, names: set(names) - {"book.txt"})
     for name, text in (("glob", str(tmp_path / "data" / "*.txt")), ("folder", str(tmp_path / "data"))):
         copy_run(studio_runs, tmp_path / name, text=[text])
-        assert len(HeldOutReader(Shelf(tmp_path)).text(name)) > 100
+        assert len(HeldOutReader(RunStore(tmp_path)).text(name)) > 100
 
 
 def test_the_command_line_does_not_hang_on_a_pipe(studio_runs: Path, tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_the_command_line_checks_the_hash(studio_runs: Path, tmp_path: Path) -> 
 
 def test_translators_have_no_plain_text(studio_runs: Path) -> None:
     with pytest.raises(ValueError, match="no plain text that was held out"):
-        HeldOutReader(Shelf(studio_runs)).text("en-de")
+        HeldOutReader(RunStore(studio_runs)).text("en-de")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json", "config.json", "frame.json", "last"])
@@ -194,20 +194,20 @@ def test_files_that_lead_out_of_the_folder_are_not_loaded(
         (runs / "copied" / name).symlink_to(away)
     else:
         os.mkfifo(runs / "copied" / name)
-    shelf = Shelf(runs)
+    run_store = RunStore(runs)
     with (
         pytest.raises(ValueError, match=r"leads out of the folder|there is no run|no weights yet") as told,
-        shelf.using("copied"),
+        run_store.using("copied"),
     ):
         pass
     assert str(tmp_path) not in str(told.value)
     if name == "model.safetensors":
-        assert not shelf.about()[0]["weights"]
+        assert not run_store.about()[0]["weights"]
 
 
 def test_links_within_the_folder_are_followed(studio_runs: Path, tmp_path: Path) -> None:
     shutil.copytree(studio_runs / "demo" / "lstm", tmp_path / "copied")
     shutil.move(tmp_path / "copied" / "model.safetensors", tmp_path / "weights")
     (tmp_path / "copied" / "model.safetensors").symlink_to(tmp_path / "weights")
-    with Shelf(tmp_path).using("copied") as model:
+    with RunStore(tmp_path).using("copied") as model:
         assert model.path == tmp_path / "copied"

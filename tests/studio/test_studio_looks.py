@@ -22,8 +22,8 @@ from lmlab.analysis.minimal_pairs import judge
 from lmlab.analysis.nearest import find_neighbours
 from lmlab.analysis.translations import weigh_translations
 from lmlab.analysis.view import plain
-from lmlab.checkpoint import read_heads
-from lmlab.data.reading.minimal_pairs import read_pairs
+from lmlab.data.readers.minimal_pairs import read_pairs
+from lmlab.runs.checkpoint import read_heads
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture
 from lmlab.studio.probes import parse_tagged

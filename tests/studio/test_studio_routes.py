@@ -14,7 +14,7 @@ import pytest
 import lmlab
 from lmlab.analysis.attention import read_attention
 from lmlab.studio.curves import Tail, thin, to_point
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.run_store import RunStore
 from studio_texts import HARM, WEIRD
 
 TEXT = "The cat number 7 sat"
@@ -50,7 +50,7 @@ def test_a_run_has_its_card_and_its_settings_but_no_path(client: Any, studio_run
 
 
 def test_one_run_alone_is_a_shelf(studio_runs: Path) -> None:
-    assert list(Shelf(studio_runs / "demo" / "lstm").paths()) == ["lstm"]
+    assert list(RunStore(studio_runs / "demo" / "lstm").paths()) == ["lstm"]
 
 
 @pytest.mark.parametrize("run", ["counts", "demo/lstm", "demo/gpt2", WEIRD])

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 import lmlab
-import lmlab.studio.shelf
+import lmlab.studio.run_store
 from lmlab.serve.engine import ClosedError
 from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.serving import ShelvedRuns
-from lmlab.studio.shelf import Shelf
 from studio_texts import KNOWS, WEIRD
 from tolerances import of_blocks
 
@@ -37,10 +37,10 @@ def complete(client: Any, **body: Any) -> Any:
 
 
 def test_every_run_with_weights_is_listed_and_none_is_loaded(studio_runs: Path) -> None:
-    shelf = Shelf(studio_runs)
-    runs = ShelvedRuns(shelf=shelf, limits=Limits())
+    run_store = RunStore(studio_runs)
+    runs = ShelvedRuns(run_store=run_store, limits=Limits())
     cards = {card["id"]: card for card in runs.cards()}
-    assert set(cards) == set(shelf.paths())
+    assert set(cards) == set(run_store.paths())
     assert runs.served == {}
     for name, card in cards.items():
         loaded = serve_run(name, lmlab.load(studio_runs / name), limits=Limits())
@@ -124,12 +124,12 @@ def test_the_same_guard_stands_before_it(client_of: Callable[..., Any]) -> None:
 
 
 def test_engines_go_with_their_models(studio_runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lmlab.studio.shelf, "MOST_OPEN", 1)
-    shelf = Shelf(studio_runs)
-    runs = ShelvedRuns(shelf=shelf, limits=Limits())
+    monkeypatch.setattr(lmlab.studio.run_store, "MOST_OPEN", 1)
+    run_store = RunStore(studio_runs)
+    runs = ShelvedRuns(run_store=run_store, limits=Limits())
     first = runs.find("counts")
     assert runs.find("counts") is first
-    with shelf.using("counts") as model:
+    with run_store.using("counts") as model:
         assert first.lm is model  # one model in memory for the views and the engine
     other = runs.find("demo/lstm")
     assert list(runs.served) == ["demo/lstm"]
@@ -141,7 +141,7 @@ def test_engines_go_with_their_models(studio_runs: Path, monkeypatch: pytest.Mon
 
 
 def test_an_engine_that_was_made_for_newer_weights_goes_on(studio_runs: Path) -> None:
-    runs = ShelvedRuns(shelf=Shelf(studio_runs), limits=Limits())
+    runs = ShelvedRuns(run_store=RunStore(studio_runs), limits=Limits())
     served = runs.find("counts")
     runs.end("counts", lmlab.load(studio_runs / "counts"))  # the model before it has left
     assert runs.find("counts") is served

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from lmlab.cli.verbs import VERBS, load_command
+from lmlab.studio.jobs import TRAINED, Wanted, Works
 from lmlab.studio.processes import Process
-from lmlab.studio.works import TRAINED, Wanted, Works
 from patience import wait_until
 from studio_texts import KNOWS
 
@@ -137,7 +137,7 @@ def test_what_a_killed_studio_leaves_running_is_found_and_stopped(tmp_path: Path
     (tmp_path / "book.txt").write_text("The cat sat on the mat and looked at the dog.\n" * 200)
     wanted = Wanted(name="left", models=["rnn"], text=1, budget="20min", tokenizer="characters")
     code = (
-        "import json, sys, time; from pathlib import Path; from lmlab.studio.works import Wanted, Works;"
+        "import json, sys, time; from pathlib import Path; from lmlab.studio.jobs import Wanted, Works;"
         "works = Works(Path(sys.argv[1]), [Path(sys.argv[3])]); works.start(Wanted(**json.loads(sys.argv[2])));"
         "print(flush=True); time.sleep(1000)"
     )

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.reading.examples import Answer, Example
-from lmlab.data.reading.labelled import read_labelled
+from lmlab.data.readers.examples import Answer, Example
+from lmlab.data.readers.labelled import read_labelled
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.spans import Spans, best_spans, find_pieces

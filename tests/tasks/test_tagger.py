@@ -12,20 +12,28 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.analysis.task_layers import describe_mix
-from lmlab.checkpoint import load_model, read_mix
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
-from lmlab.recipe import Recipe, make_recipe
-from lmlab.run import resume, start
-from lmlab.storage import digest, read_json, read_tensors, write_json, write_tensors
-from lmlab.tasks.language_states import LanguageStates, Reader
+from lmlab.runs.checkpoint import load_model, read_mix
+from lmlab.runs.recipe import Recipe, make_recipe
+from lmlab.runs.run import resume, start
+from lmlab.runs.storage import digest, read_json, read_tensors, write_json, write_tensors
+from lmlab.tasks.lm_embeddings import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_bytes import spell, spell_rows
 from lmlab.training.averaging import average
-from lmlab.transfer.bodies import fold, folding_engine, is_body, plan_body, tell_coverage, words_of, write_vocabulary
 from lmlab.transfer.finetune import finetune, open_data
+from lmlab.transfer.from_scratch import (
+    fold,
+    folding_engine,
+    is_body,
+    plan_body,
+    tell_coverage,
+    words_of,
+    write_vocabulary,
+)
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged
 

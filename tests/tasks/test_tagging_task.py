@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor, measure
 from lmlab.tasks.tagging import Tagging

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.layers.mix import Mix
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor

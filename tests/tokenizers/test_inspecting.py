@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmlab.tokenizers import Tokenizer, train
-from lmlab.tokenizers.inspecting import Cutting
+from lmlab.tokenizers.inspecting import TokenizedText
 
 TEXT = "To be, or not to be: that is the question.\nWhether 'tis nobler in the mind to suffer\n" * 4
 SPECS = ("bytes", "characters", "bpe:300", "unigram:300", "words", "wordpiece:100")
@@ -27,7 +27,7 @@ def tokenizers() -> dict[str, Tokenizer]:
 @given(text=st.text(ALPHABET, max_size=30))
 def test_tokens_are_those_of_the_tokenizer_and_stand_in_order(tokenizers: dict[str, Tokenizer], text: str) -> None:
     for spec, tokenizer in tokenizers.items():
-        cutting = Cutting(text, tokenizer)
+        cutting = TokenizedText(text, tokenizer)
         assert [token.id for token in cutting.tokens] == tokenizer.encode(text), spec
         assert all(token.text == text[token.start : token.end] for token in cutting.tokens)
         starts = [token.start for token in cutting.tokens]
@@ -39,7 +39,7 @@ def test_tokens_are_those_of_the_tokenizer_and_stand_in_order(tokenizers: dict[s
 
 
 def test_figures_are_those_counted_by_hand(tokenizers: dict[str, Tokenizer]) -> None:
-    cutting = Cutting("be é be", tokenizers["bytes"])
+    cutting = TokenizedText("be é be", tokenizers["bytes"])
     assert (len(cutting.ids), cutting.bytes, cutting.words) == (8, 8, 3)
     assert cutting.bytes_per_token == 1
     assert cutting.tokens_per_word == pytest.approx(8 / 3)
@@ -47,7 +47,7 @@ def test_figures_are_those_counted_by_hand(tokenizers: dict[str, Tokenizer]) -> 
 
 
 def test_unknown_words_are_marked_and_named(tokenizers: dict[str, Tokenizer]) -> None:
-    cutting = Cutting("to the Ophelia", tokenizers["words"])
+    cutting = TokenizedText("to the Ophelia", tokenizers["words"])
     assert [cutting.is_unknown(token) for token in cutting.tokens] == [False, False, True]
     assert (cutting.tokens[2].piece, cutting.tokens[2].text) == ("<unk>", "Ophelia")
     assert cutting.unknown == 1
@@ -61,12 +61,12 @@ def test_a_trimmed_space_is_given_back(tokenizers: dict[str, Tokenizer]) -> None
 
     engine = hf.Tokenizer.from_str(tokenizers["bpe:300"].engine.to_str())
     engine.post_processor = processors.ByteLevel(trim_offsets=True)
-    cutting = Cutting("to be or", Tokenizer(engine))
+    cutting = TokenizedText("to be or", Tokenizer(engine))
     assert "".join(token.text for token in cutting.tokens) == "to be or"
 
 
 def test_an_empty_text_has_no_figures(tokenizers: dict[str, Tokenizer]) -> None:
-    cutting = Cutting("", tokenizers["bytes"])
+    cutting = TokenizedText("", tokenizers["bytes"])
     assert cutting.bytes_per_token is None
     assert cutting.tokens_per_word is None
     assert cutting.lossless

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import tokenizers as hf
 
-from lmlab.checkpoint import load_tokenizer
 from lmlab.data.corpora.text import prepare_text
+from lmlab.runs.checkpoint import load_tokenizer
 from lmlab.tokenizers import Tokenizer, load, train
 from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
-from lmlab.tokenizers.inspecting import Cutting, loses_text
+from lmlab.tokenizers.inspecting import TokenizedText, loses_text
 
 TEXT = "the planet Mars goes round the sun, and so does Venus. "
 END = "<|endoftext|>"
@@ -49,7 +49,7 @@ def test_special_tokens_are_split_unless_the_tokenizer_was_imported() -> None:
     assert theirs.splitting_specials.encode(text) == own.encode(text)
     assert theirs.encode_closed([text])[0].tolist() == own.encode(text), "what is stored for training is split"
     assert not loses_text(theirs, [text])
-    assert Cutting(text, theirs).lossless
+    assert TokenizedText(text, theirs).lossless
 
 
 def test_an_imported_tokenizer_is_kept_with_its_options(tmp_path: Path) -> None:
@@ -93,8 +93,8 @@ def test_a_missing_byte_is_a_loss_only_where_a_text_has_it() -> None:
     assert not tokenizer.lossy
     assert not loses_text(tokenizer, [TEXT, "東京"])
     assert loses_text(tokenizer, [TEXT, "café"])
-    assert Cutting(TEXT, tokenizer).lossless
-    assert not Cutting("café", tokenizer).lossless
+    assert TokenizedText(TEXT, tokenizer).lossless
+    assert not TokenizedText("café", tokenizer).lossless
     assert tokenizer.encode("ab") == [97, 98]
 
 

@@ -272,7 +272,7 @@ def test_resolve_takes_specs_paths_and_tokenizers(tmp_path: Path) -> None:
 def test_encoding_remembers_only_so_much(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = train("bpe:300", [TEXT])
     want = trained("bpe:300").encode(TEXT)
-    monkeypatch.setattr("lmlab.tokenizers.remembering.MOST", 5)
+    monkeypatch.setattr("lmlab.tokenizers.word_cache.MOST", 5)
     assert tokenizer.encode(TEXT) == want
     assert tokenizer.encode(TEXT) == want
     assert tokenizer._memory is not None

@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.batches.loaders import Streams
-from lmlab.data.batches.varied import VariedStreams
+from lmlab.data.loaders.loader import Streams
+from lmlab.data.loaders.varied import VariedStreams
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
-from lmlab.storage import read_tensors
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
+from lmlab.runs.storage import read_tensors
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
-from lmlab.training.loop import train
 from lmlab.training.optimizers import learning_rate
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
-from lmlab.training.weight_average import check_average, stands_still
+from lmlab.training.trainer import train
+from lmlab.training.weight_average import check_average, plateaued
 
 
 def test_the_slanted_triangle_is_that_of_the_paper() -> None:
@@ -38,12 +38,12 @@ def test_the_slanted_triangle_is_that_of_the_paper() -> None:
 
 def test_averaging_begins_as_the_authors_say() -> None:
     """When the loss is above the least of all but the last n before it."""
-    assert not stands_still(5.0, [3.0, 2.0], validations=2)
-    assert stands_still(5.0, [3.0, 2.0, 2.0], validations=2)
-    assert not stands_still(2.5, [3.0, 2.0, 2.0], validations=2)
-    assert stands_still(2.5, [3.0, 2.0, 2.2, 2.3], validations=2)
+    assert not plateaued(5.0, [3.0, 2.0], validations=2)
+    assert plateaued(5.0, [3.0, 2.0, 2.0], validations=2)
+    assert not plateaued(2.5, [3.0, 2.0, 2.0], validations=2)
+    assert plateaued(2.5, [3.0, 2.0, 2.2, 2.3], validations=2)
     losses = [3.0, 2.0, 4.0, 4.0, 4.0, 4.0, 4.0, 4.0]
-    begun = [stands_still(loss, losses[:place], validations=5) for place, loss in enumerate(losses)]
+    begun = [plateaued(loss, losses[:place], validations=5) for place, loss in enumerate(losses)]
     assert begun == [False] * 6 + [True] * 2
 
 

@@ -11,14 +11,14 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.checkpoint import load_model, model_tensors
-from lmlab.data.batches.loaders import Windows
+from lmlab.data.loaders.loader import Windows
 from lmlab.objectives.causal import Causal
-from lmlab.storage import DamagedError, read_tensors, write_tensors
+from lmlab.runs.checkpoint import load_model, model_tensors
+from lmlab.runs.storage import DamagedError, read_tensors, write_tensors
 from lmlab.training.averaging import average, average_tensors
+from lmlab.training.checkpointer import RunDirectory, kept_checkpoints
 from lmlab.training.learner import Learner
 from lmlab.training.progress import Progress
-from lmlab.training.resume import RunDirectory, kept_checkpoints
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
 from standins import TinyGRU

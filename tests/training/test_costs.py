@@ -9,14 +9,14 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from lmlab.energy_meter.parameters import Parameters, count_parameters
 
-from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.language_model import load
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
-from lmlab.storage import read_json
-from lmlab.training import costs
-from lmlab.training.costs import Cost, Meter, price_tag, second_opinion
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
+from lmlab.runs.storage import read_json
+from lmlab.training import energy_meter
+from lmlab.training.energy_meter import Cost, Meter, price_tag, second_opinion
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(200))
 
@@ -80,7 +80,7 @@ def test_an_old_checkpoint_without_gpu_seconds_goes_on(text: Path, tmp_path: Pat
     progress = read_json(place)
     progress["cost"] = progress["cost"][:3]
     place.write_text(json.dumps(progress))
-    from lmlab.storage import write_manifest
+    from lmlab.runs.storage import write_manifest
 
     write_manifest(run / "last")
     assert resume(run, settings={"budget": "6steps"}).progress.step == 6
@@ -93,7 +93,7 @@ def test_an_unknown_country_is_found_before_anything_is_made(text: Path, tmp_pat
 
 
 def test_stated_watts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(costs, "RAPL", Path("/nowhere"))
+    monkeypatch.setattr(energy_meter, "RAPL", Path("/nowhere"))
     monkeypatch.setenv("LMLAB_WATTS", "20")
     meter = Meter()
     sum(i * i for i in range(200_000))
@@ -116,7 +116,7 @@ def test_rapl_counters_are_read_and_wrap_around(monkeypatch: pytest.MonkeyPatch,
         folder.mkdir()
         for file, value in (("name", name), ("energy_uj", "900"), ("max_energy_range_uj", "1000")):
             (folder / file).write_text(value)
-    monkeypatch.setattr(costs, "RAPL", tmp_path)
+    monkeypatch.setattr(energy_meter, "RAPL", tmp_path)
     meter = Meter()
     assert meter.method == "RAPL"
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("950")
@@ -135,7 +135,7 @@ def test_nvml_adds_the_energy_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
     import torch
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
-    monkeypatch.setattr(costs, "RAPL", Path("/nowhere"))
+    monkeypatch.setattr(energy_meter, "RAPL", Path("/nowhere"))
     monkeypatch.setenv("LMLAB_WATTS", "0")
     meter = Meter(torch.device("cuda"))
     cost = meter.lap()

@@ -12,22 +12,22 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.data.batches.loaders import Windows
+from lmlab.data.loaders.loader import Windows
 from lmlab.metrics.bleu import Bleu
 from lmlab.metrics.metric import Average
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
 from lmlab.objectives.objective import Batch, weighted_mean
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
-from lmlab.storage import read_tensors, write_folder, write_json, write_tensors
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
+from lmlab.runs.storage import read_tensors, write_folder, write_json, write_tensors
 from lmlab.training.learner import Learner
-from lmlab.training.loop import train
 from lmlab.training.progress import Progress
 from lmlab.training.randomness import own_randomness, random_tensors, restore_random
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
 from lmlab.training.strategies import Layerwise
+from lmlab.training.trainer import train
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(200))
 
@@ -306,9 +306,9 @@ def test_bits_per_byte_of_training_is_that_of_score(tmp_path: Path) -> None:
 
 
 def _validation_texts(run: Path) -> list[str]:
-    from lmlab.jobs import Silent
-    from lmlab.recipe import read_record
-    from lmlab.run import reopen_corpus
+    from lmlab.runs.jobs import Silent
+    from lmlab.runs.recipe import read_record
+    from lmlab.runs.run import reopen_corpus
 
     corpus = reopen_corpus(read_record(run), run, Silent())
     assert corpus.valid is not None

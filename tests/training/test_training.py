@@ -13,18 +13,18 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.checkpoint import load_model
-from lmlab.data.batches.loaders import Streams, Windows
+from lmlab.data.loaders.loader import Streams, Windows
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
-from lmlab.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
+from lmlab.runs.checkpoint import load_model
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
+from lmlab.runs.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
-from lmlab.training.loop import NotFiniteError, train
 from lmlab.training.optimizers import learning_rate
 from lmlab.training.settings import TrainConfig
+from lmlab.training.trainer import NotFiniteError, train
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(300))
 
@@ -179,7 +179,7 @@ class Slow:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *, batches: int) -> None:
         self.batches, self.seen, self.now = batches, [], 0.0
-        monkeypatch.setattr("lmlab.training.costs.time.perf_counter", lambda: self.now)
+        monkeypatch.setattr("lmlab.training.energy_meter.time.perf_counter", lambda: self.now)
 
     def __call__(self, batches: Any = None, *, seconds: float | None = None) -> Evaluation:
         wanted = (batches or {}).get("", self.batches)

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from lmlab.recipe import make_recipe
-from lmlab.run import resume, start
-from lmlab.storage import read_tensors
+from lmlab.runs.recipe import make_recipe
+from lmlab.runs.run import resume, start
+from lmlab.runs.storage import read_tensors
 from lmlab.training.evaluation import Evaluation
 
 WORDS = {"one": "eins", "two": "zwei", "three": "drei", "four": "vier", "five": "fünf", "six": "sechs"}

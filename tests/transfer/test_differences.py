@@ -14,12 +14,12 @@ import pytest
 
 from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig
-from lmlab.data.reading.examples import Answer, Example
+from lmlab.data.readers.examples import Answer, Example
 from lmlab.metrics.classification import Accuracy, Matthews
 from lmlab.metrics.measures import measures_for
 from lmlab.metrics.statistics import wilson
 from lmlab.pages.verdict import tell_headline, tell_lead
-from lmlab.storage import read_json
+from lmlab.runs.storage import read_json
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.differences import Difference, choose_pairs, compare_results
 from lmlab.transfer.finetune import Finetuned, finetune

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from lmlab import run
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.language_model import load
-from lmlab.recipe import read_record
-from lmlab.storage import DamagedError, digest, read_json, write_json
+from lmlab.runs import run
+from lmlab.runs.recipe import read_record
+from lmlab.runs.storage import DamagedError, digest, read_json, write_json
 from lmlab.transfer import trials
 from lmlab.transfer.finetune import finetune, finetune_trial, open_data
 from lmlab.transfer.study import prices

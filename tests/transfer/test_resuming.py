@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from killing import kill_while_saving
-from lmlab.storage import read_tensors
+from lmlab.runs.storage import read_tensors
 from lmlab.transfer.finetune import finetune, finetune_trial, open_data, plan_curve
 from lmlab.transfer.study import carry_out_study
 from lmlab.transfer.trials import TaskData, Trial, carry_out_all, find_changes, plan

@@ -13,8 +13,8 @@ import pytest
 
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, hold_out_selection, name_text
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of, read
-from lmlab.data.reading.examples import Example, Labelled
-from lmlab.storage import read_json
+from lmlab.data.readers.examples import Example, Labelled
+from lmlab.runs.storage import read_json
 from lmlab.transfer.finetune import describe_selection, finetune, open_data
 from toy_tasks import WORDS, write_tagged, write_toy_run
 

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, read
-from lmlab.data.reading.examples import Example, Labelled
-from lmlab.finetuning import begin_with_pooler
+from lmlab.data.readers.examples import Example, Labelled
 from lmlab.language_model import load
 from lmlab.models import load_class
-from lmlab.storage import read_tensors
+from lmlab.runs.finetuning import begin_with_pooler
+from lmlab.runs.storage import read_tensors
 from lmlab.tasks.heads import Classifier
 from lmlab.tokenizers.frames import frame_of
 from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison

@@ -87,7 +87,7 @@ class Read(NamedTuple):
 def read_cells(model: Any, text: str, *, parts: Sequence[str] = ()) -> Read:
     """The activations of a LanguageModel's units while it reads a text, at each of its tokens.
 
-    What carries a state reads a text of any length, and of ELMo that is the direction from left to right; a model with
+    What stateful a state reads a text of any length, and of ELMo that is the direction from left to right; a model with
     a window, or one that reads both ways (XLNet) or backwards, reads it in pieces that each begin anew.
     """
     network, tokenizer = model.model, model.text_tokenizer

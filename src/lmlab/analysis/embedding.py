@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.analysis.layer_mix import check_carries, read_layers, read_on
+from lmlab.analysis.layer_mix import check_stateful, read_layers, read_on
 from lmlab.decoding.too_long import TooLongError
 from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of
@@ -136,7 +136,7 @@ class Embedder:
         groups = _batches([len(row.pieces) for row in rows], self.batch_tokens)
         state: State = None
         if self.carry_state:
-            check_carries(model)
+            check_stateful(model)
             groups = ([i] for i in range(len(rows)))
         for group in groups:
             check_cancelled()

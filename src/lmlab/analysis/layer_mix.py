@@ -42,10 +42,10 @@ def read_on(model: Model, tokens: Tensor, state: State, selection: Selection) ->
     return selection.of(layers), state
 
 
-def check_carries(model: Model) -> None:
+def check_stateful(model: Model) -> None:
     """A ValueError where a model has no state that could be carried from one text to the next."""
-    if not model.carries or model.window is not None:
+    if not model.stateful or model.window is not None:
         raise ValueError(
-            f"{name_of(model)} carries no state from text to text: leave out --carry-state, or take a recurrent "
+            f"{name_of(model)} stateful no state from text to text: leave out --carry-state, or take a recurrent "
             "model (lstm, lm-1b, elmo)"
         )

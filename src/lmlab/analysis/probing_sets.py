@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from lmlab.config import suggest
-from lmlab.data.reading.treebank import Parsed
+from lmlab.data.readers.treebank import Parsed
 
 DEEPEST, FARTHEST = 6, 5
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from lmlab.analysis.view import Viewed
 from lmlab.analysis.word_vectors import AT_ONCE, layer_widths, read_sentences
-from lmlab.data.reading.senses import Occurrence
+from lmlab.data.readers.senses import Occurrence
 from lmlab.metrics.statistics import wilson
 from lmlab.pages.figures import Dot, Figure, Lines, Scatter
 from lmlab.pages.inspection import Table

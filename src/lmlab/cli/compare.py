@@ -149,7 +149,7 @@ def compare(
     They are ranked by bits per byte of test text that none has seen; masked language models are ranked separately, by
     their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
     """
-    from lmlab.own_files import is_study
+    from lmlab.runs.run_files import is_study
 
     given = _given(context)
     if runs is not None:
@@ -209,7 +209,7 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
     from lmlab.cli.finetune import carry_out
     from lmlab.cli.scores import tell_study
-    from lmlab.data.reading.roles import parse_columns
+    from lmlab.data.readers.columns import parse_columns
     from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
     from lmlab.transfer.trials import Trial
 
@@ -360,8 +360,8 @@ def run(conditions: Conditions, folder: Path, *, csv: bool = False, overwrite: b
     """Carry out a comparison with the live table, and show its leaderboard."""
     from lmlab.cli.leaderboard import LiveTable
     from lmlab.cli.stopping import catch_interrupts
-    from lmlab.compare.arena import Interruption
     from lmlab.compare.comparison import compare
+    from lmlab.compare.runner import Interruption
 
     try:
         with LiveTable() as table:

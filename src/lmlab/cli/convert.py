@@ -111,7 +111,7 @@ def _describe_boundary(run: Path) -> str:
     """What an imported run reads before a text, as its frame says."""
     if not (run / "frame.json").is_file():
         return ""
-    from lmlab.checkpoint import load_tokenizer
+    from lmlab.runs.checkpoint import load_tokenizer
     from lmlab.tokenizers.boundary import describe_boundary
     from lmlab.tokenizers.frames import Frame
 
@@ -152,7 +152,7 @@ def _from_elmo(folder: Path, run: Path, overwrite: bool) -> None:
 
 def _format_of(run: Path, target: Path) -> str:
     """What a run becomes unless the user says so."""
-    from lmlab.storage import read_json
+    from lmlab.runs.storage import read_json
 
     named = any(suffix in (".arpa", ".lm") for suffix in target.suffixes)
     if read_json(run / "config.json").get("kind") == "word2vec":

@@ -8,7 +8,7 @@ import typer
 
 if TYPE_CHECKING:
     from lmlab.costs.design import Design
-    from lmlab.costs.paper import Estimate, Memory
+    from lmlab.costs.estimate import Estimate, Memory
     from lmlab.training.settings import TrainConfig
 
 
@@ -72,8 +72,8 @@ def cost(
     import json
 
     from lmlab.costs.countries import find_grid
+    from lmlab.costs.estimate import estimate, parse_count
     from lmlab.costs.hardware import THIS
-    from lmlab.costs.paper import estimate, parse_count
 
     find_grid(country)
     wanted = parse_count(tokens) if tokens is not None else None
@@ -175,8 +175,8 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
 
     from lmlab.cli.bars import counting
     from lmlab.models import create
-    from lmlab.training.loop import choose_device
-    from lmlab.training.trial import affordable_rows, machine_memory, matrix_rate, try_here
+    from lmlab.training.benchmark import affordable_rows, machine_memory, matrix_rate, try_here
+    from lmlab.training.trainer import choose_device
 
     if design.settings is None:
         raise ValueError(f"{design.name} has no file, so it cannot be tried here; give other --hardware, such as a100")
@@ -221,7 +221,7 @@ def _model_rows(result: Estimate) -> list[tuple[str, str, str]]:
     design = result.design
     parameters = design.parameters
     pairs = "" if design.unit == "token" else f"; one is a {design.unit}"
-    extra = f"and {design.thrown_away:,} that only pre-training needs" if design.thrown_away else ""
+    extra = f"and {design.pretraining_only:,} that only pre-training needs" if design.pretraining_only else ""
     rows = [
         ("parameters", f"{parameters.total:,}", design.basis),
         ("  embedding", f"{parameters.embedding:,}", f"vocabulary {design.vocabulary:,}" if design.vocabulary else ""),

@@ -63,7 +63,7 @@ def embed(
     from lmlab.decoding.too_long import TooLongError
     from lmlab.language_model import load
     from lmlab.layers.selection import select_layers
-    from lmlab.training.loop import choose_device
+    from lmlab.training.trainer import choose_device
 
     if output is None or output.suffix != ".npy":
         given = "nothing" if output is None else output
@@ -115,7 +115,7 @@ def embed(
 
 
 def _name(file: str) -> str:
-    from lmlab.data.reading.text import STANDARD_INPUTS
+    from lmlab.data.readers.text import STANDARD_INPUTS
 
     return "standard input" if file in STANDARD_INPUTS else file
 
@@ -124,7 +124,7 @@ def _write(path: Path, vectors: Any) -> None:
     """Write an array so that the file is whole or not there."""
     import numpy as np
 
-    from lmlab.storage import writing
+    from lmlab.runs.storage import writing
 
     with writing(path) as new, open(new, "wb") as file:
         np.save(file, vectors, allow_pickle=False)
@@ -134,7 +134,7 @@ def _write(path: Path, vectors: Any) -> None:
 def _write_listing(path: Path, found: list[TokenVectors], *, layers: str) -> None:
     import json
 
-    from lmlab.storage import write_bytes
+    from lmlab.runs.storage import write_bytes
 
     start, texts = 0, []
     for each in found:

@@ -65,7 +65,7 @@ def evaluate(
 
     BLEU and chrF are those of sacrebleu, with its signature; quote both. They need: pip install 'lmlab\\[eval]'
     """
-    from lmlab.storage import TASK
+    from lmlab.runs.storage import TASK
 
     if (run / TASK).is_file():
         given = {"--source": source, "--target": target, "--lowercase": lowercase}
@@ -87,7 +87,7 @@ def evaluate(
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
-    from lmlab.training.loop import choose_device
+    from lmlab.training.trainer import choose_device
 
     check_outputs({"-o": output}, inputs=[run, source, target], overwrite=overwrite)
     metrics = translation_metrics(lowercase=lowercase)
@@ -137,17 +137,17 @@ def _evaluate_task(
     from dataclasses import replace
 
     from lmlab.cli.bars import counting
-    from lmlab.data.reading.roles import parse_columns
+    from lmlab.data.readers.columns import parse_columns
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out
-    from lmlab.training.loop import choose_device
+    from lmlab.training.trainer import choose_device
     from lmlab.transfer.evaluation import evaluate_file, find_trained_on, tell_trained_on
     from lmlab.transfer.trials import write_predictions
 
     run = runs[0]
     if data is None:
-        from lmlab.storage import TASK, read_json
-        from lmlab.training.first_commands import ENDINGS
+        from lmlab.runs.first_commands import ENDINGS
+        from lmlab.runs.storage import TASK, read_json
 
         ending = ENDINGS.get(read_json(run / TASK).get("kind"), "tsv")
         raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.{ending}")
@@ -198,8 +198,8 @@ def _evaluate_task(
 
 
 def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:
-    from lmlab.data.reading.pairs import Aligned, read_pairs
-    from lmlab.data.reading.text import Source
+    from lmlab.data.readers.pairs import Aligned, read_pairs
+    from lmlab.data.readers.text import Source
 
     for path in (source, target):
         if not path.is_file():

@@ -129,9 +129,9 @@ def finetune(
     from lmlab.cli.scores import tell_study
     from lmlab.config import apply_settings
     from lmlab.data.corpora.example_splits import SELECTED
-    from lmlab.data.reading.roles import parse_columns
-    from lmlab.transfer.bodies import is_body, tell_coverage
+    from lmlab.data.readers.columns import parse_columns
     from lmlab.transfer.finetune import check_data, describe_selection, open_data
+    from lmlab.transfer.from_scratch import is_body, tell_coverage
     from lmlab.transfer.planning import WAYS, read_origin
     from lmlab.transfer.trials import Trial
 
@@ -287,7 +287,7 @@ def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetune
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import catch_interrupts
     from lmlab.transfer.finetune import finetune_trial
-    from lmlab.transfer.target_text import tuned_for
+    from lmlab.transfer.ulmfit import tuned_for
 
     interrupted = catch_interrupts()
     try:
@@ -339,7 +339,7 @@ def carry_out(
     """Carry out trials with bars on the screen."""
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import catch_interrupts
-    from lmlab.own_files import check_not_read, check_study_place, clear_study
+    from lmlab.runs.run_files import check_not_read, check_study_place, clear_study
     from lmlab.transfer.finetune import read_study
     from lmlab.transfer.study import SCORES, carry_out_study
     from lmlab.transfer.study_settings import is_finished
@@ -373,7 +373,7 @@ def _stop(output: Path, *, language: Path | None = None) -> NoReturn:
 
     `language` is the folder in which ulmfit tunes its language model, first of all.
     """
-    from lmlab.own_files import is_run, is_study
+    from lmlab.runs.run_files import is_run, is_study
 
     said = "nothing was written yet, and the same command begins again"
     if language is not None and is_run(language):
@@ -389,7 +389,7 @@ def _stop(output: Path, *, language: Path | None = None) -> NoReturn:
 def _next_step(found: Finetuned) -> str:
     import shlex
 
-    from lmlab.training.first_commands import task_commands
+    from lmlab.runs.first_commands import task_commands
 
     path = shlex.quote(str(found.path))
     return "   or: ".join(

@@ -11,12 +11,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from lmlab.cli.console import Console
-from lmlab.compare.contests import contest_of
 from lmlab.compare.leaderboard import Board, headline, read_rankings, tell_groups, verdict
 from lmlab.compare.notes import ADDED, tell_basis, write_caveats
 from lmlab.compare.plan import Entrant, Refusal
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
+from lmlab.compare.tracks import track_of
 from lmlab.pages.charts import short
 from lmlab.training.progress import Progress
 
@@ -65,13 +65,13 @@ class LiveTable:
         done = BAR if progress.ended else round(progress.share * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        contest = contest_of(entrant.system)
-        if line.get(contest.curve) is not None:
-            row["valid"] = f"{line[contest.curve]:.3f} {contest.words.curve}"
+        track = track_of(entrant.system)
+        if line.get(track.curve) is not None:
+            row["valid"] = f"{line[track.curve]:.3f} {track.words.curve}"
         self._draw()
 
     def scored(self, entrant: Entrant, record: Record, score: float) -> None:
-        row, words = self.rows[entrant.name], contest_of(entrant.system).words
+        row, words = self.rows[entrant.name], track_of(entrant.system).words
         row |= {
             "status": "[green]done[/green]",
             "test": f"[bold]{score:.3f}[/bold] {words.column}",
@@ -105,7 +105,7 @@ def show(board: Board, console: Console) -> None:
     for number, ranking in enumerate(read_rankings(board)):
         if number:
             console.print()
-        words = ranking.contest.words
+        words = ranking.track.words
         if words.why:
             console.print(f"[bold]{escape(words.not_with)}[/bold] [dim]{escape(words.why)}[/dim]\n")
         _show(ranking, console, caveats=write_caveats(ranking, board["conditions"]))
@@ -148,14 +148,14 @@ def _below(ranking: Ranking) -> list[str]:
 
 
 def _table(ranking: Ranking, width: int) -> Table:
-    contest = ranking.contest
-    score = contest.words.score
-    title = f"{score[0].upper()}{score[1:]} on the test text: {contest.better} is better"
+    track = ranking.track
+    score = track.words.score
+    title = f"{score[0].upper()}{score[1:]} on the test text: {track.better} is better"
     table = Table(title=title, title_justify="left", box=None)
     letters = ranking.letters
     own = _own_columns(ranking) if width >= 90 else {}
     bars = width >= 103 + 7 * (len(own) + bool(letters))
-    names = ["", "model", contest.words.column, *[""] * bars, "95% interval", *["group"] * bool(letters), *own]
+    names = ["", "model", track.words.column, *[""] * bars, "95% interval", *["group"] * bool(letters), *own]
     for column in (*names, "params", "tokens", "seconds", "joules"):
         table.add_column(column, justify="left" if column in ("model", "", "group") else "right", no_wrap=True)
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
@@ -177,10 +177,10 @@ def _table(ranking: Ranking, width: int) -> Table:
 
 
 def _own_columns(ranking: Ranking) -> dict[str, tuple[str, str]]:
-    """The columns that only this contest has, each with its field and format; those without any figure are left out."""
+    """The columns that only this track has, each with its field and format; those without any figure are left out."""
     return {
         column: field
-        for column, field in ranking.contest.columns.items()
+        for column, field in ranking.track.columns.items()
         if any(entry.get(field[0]) is not None for entry in ranking.ranked)
     }
 

@@ -13,7 +13,7 @@ import typer
 from lmlab.cli.texts import OVERWRITE, check_outputs, is_input, is_stream, note_file_name, read_lines
 
 if TYPE_CHECKING:
-    from lmlab.data.reading.examples import Example
+    from lmlab.data.readers.examples import Example
     from lmlab.tasks.predicting import Predicts
     from lmlab.tasks.task import Prediction, Task
 
@@ -64,9 +64,9 @@ def predict(
 
     from lmlab.cli.bars import counting
     from lmlab.language_model import load_ensemble
-    from lmlab.tasks.forms import to_json
+    from lmlab.tasks.example_io import to_json
     from lmlab.tasks.predicting import describe_left_out
-    from lmlab.training.loop import choose_device
+    from lmlab.training.trainer import choose_device
 
     files = [text for text in texts or [] if is_input(text)]
     check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)
@@ -82,7 +82,7 @@ def predict(
     if output is None:
         sys.stdout.write(text)
         return
-    from lmlab.storage import write_bytes
+    from lmlab.runs.storage import write_bytes
 
     write_bytes(output, text.encode())
     print(f"wrote {output}", file=sys.stderr)
@@ -92,8 +92,8 @@ def read_examples(
     predictor: Predicts, texts: list[str], context: Path | None = None, *, columns: str | None = None
 ) -> list[Example]:
     """What is to be predicted, from the arguments or from the rows of a file."""
-    from lmlab.data.reading.examples import Example
-    from lmlab.tasks.forms import make_example
+    from lmlab.data.readers.examples import Example
+    from lmlab.tasks.example_io import make_example
 
     task = predictor.task
     if (
@@ -135,10 +135,10 @@ def _read_questions(file: str) -> list[str]:
 
 def _read_file(task: Task, file: str, columns: str | None) -> list[Example]:
     """An example for each row of a file, whose labels are not looked at."""
-    from lmlab.data.reading.roles import parse_columns
-    from lmlab.data.reading.unlabelled import TABLE_ENDINGS, read_unlabelled
-    from lmlab.data.reading.whole import read_text
-    from lmlab.tasks.forms import is_pair
+    from lmlab.data.readers.columns import parse_columns
+    from lmlab.data.readers.strict_text import read_text
+    from lmlab.data.readers.unlabelled import TABLE_ENDINGS, read_unlabelled
+    from lmlab.tasks.example_io import is_pair
 
     table = file.lower().removesuffix(".gz").endswith(TABLE_ENDINGS)
     found = read_unlabelled(

@@ -10,13 +10,13 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from lmlab.cli.console import Console
-from lmlab.jobs import Plan
+from lmlab.runs.jobs import Plan
 from lmlab.training import progress as training
 from lmlab.units import read_speed
 
 
 class TrainingDisplay:
-    """A reporter for `lmlab.run` that draws progress bars on standard error; `several` runs go by their folders."""
+    """Draws the progress bars of training on standard error; `several` runs are named by their folders."""
 
     def __init__(self, *, several: bool = False) -> None:
         self.several = several

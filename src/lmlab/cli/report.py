@@ -40,8 +40,8 @@ def report(
         return
     from lmlab.cli.bars import counting
     from lmlab.cli.texts import documents_of, read_documents
-    from lmlab.report import gather_facts
-    from lmlab.training.loop import choose_device
+    from lmlab.runs.report import gather_facts
+    from lmlab.training.trainer import choose_device
 
     path = output or run / "report.html"
     if not json_:
@@ -55,7 +55,7 @@ def report(
         print(json.dumps(facts, ensure_ascii=False))
         return
     from lmlab.pages.run import make_page
-    from lmlab.storage import write_bytes
+    from lmlab.runs.storage import write_bytes
 
     write_bytes(path, make_page(facts).encode())
     print(f"wrote {path}")
@@ -70,7 +70,7 @@ def report(
 def _report_task(run: Path, *, open_: bool) -> None:
     """The page of a fine-tuned run, a learning curve or a comparison, made again from its scores."""
     from lmlab.config import build
-    from lmlab.storage import read_json
+    from lmlab.runs.storage import read_json
     from lmlab.transfer.report import write_report
     from lmlab.transfer.study import Study
 

@@ -93,8 +93,8 @@ def score(
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scoring import add_scores
     from lmlab.language_model import load
-    from lmlab.training.costs import Meter
-    from lmlab.training.loop import choose_device
+    from lmlab.training.energy_meter import Meter
+    from lmlab.training.trainer import choose_device
 
     place, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
@@ -149,7 +149,7 @@ def score(
 
 def _held_out(run: Path) -> tuple[str, list[str]]:
     """The name and the documents of the text that a run has never seen."""
-    from lmlab.run import find_held_out
+    from lmlab.runs.run import find_held_out
 
     if not (run / "recipe.json").is_file():
         raise ValueError(f"--held-out: {run} has no recipe.json, which would say what text was held out; give FILE")

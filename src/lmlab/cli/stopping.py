@@ -8,7 +8,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lmlab.jobs import Reporter
+    from lmlab.runs.jobs import Reporter
 
 
 def catch_interrupts() -> Callable[[], bool]:

@@ -72,13 +72,13 @@ def studio(
     import socket
 
     from lmlab.serve.access_token import find_token, make_link
-    from lmlab.serve.connections import QuietServer, make_config
     from lmlab.serve.guard import is_loopback
+    from lmlab.serve.http_protocol import QuietServer, make_config
     from lmlab.studio.app import make_app
+    from lmlab.studio.jobs import Works
     from lmlab.studio.lecture import read_lecture
-    from lmlab.studio.shelf import Shelf
+    from lmlab.studio.run_store import RunStore
     from lmlab.studio.workers import Workers
-    from lmlab.studio.works import Works
 
     if no_token and (token or token_file):
         raise ValueError("--no-token and a token are both given: leave one of them out")
@@ -87,7 +87,7 @@ def studio(
     key = None if no_token else find_token(option=token, file=token_file) or secrets.token_urlsafe(16)
     if lecture is not None:
         read_lecture(lecture)
-    works, workers = Works(Shelf(runs).folder, text or []), Workers()
+    works, workers = Works(RunStore(runs).folder, text or []), Workers()
     app = make_app(
         runs,
         token=key,

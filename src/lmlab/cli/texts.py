@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from lmlab.data.reading.text import Source
+    from lmlab.data.readers.text import Source
     from lmlab.language_model import LanguageModel
 
 
@@ -34,7 +34,7 @@ def choose_boundary(model: LanguageModel, boundary: bool | None) -> LanguageMode
 def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
     """The documents of files, folders, globs, `.gz`, `-` and `builtin`, cleaned as for training."""
     from lmlab.config import suggest
-    from lmlab.data.reading.documents import SEPARATORS, gather
+    from lmlab.data.readers.documents import SEPARATORS, gather
 
     if documents not in SEPARATORS:
         raise ValueError(f"unknown way {documents!r} to tell documents apart{suggest(documents, SEPARATORS)}")
@@ -52,7 +52,7 @@ def read_documents(files: Sequence[str], *, documents: str) -> list[str]:
 
 def read_lines(file: str) -> list[str]:
     """The lines of a file, a `.gz` file or standard input (`-`), cleaned as for training, without their ends."""
-    from lmlab.data.reading.text import read_lines as lines_of
+    from lmlab.data.readers.text import read_lines as lines_of
 
     with _found([file]) as (sources, _):
         if len(sources) > 1 or sources[0].path is None:
@@ -62,7 +62,7 @@ def read_lines(file: str) -> list[str]:
 
 def is_stream(text: str) -> bool:
     """Whether an argument names standard input or another pipe, as a shell does for `<(command)`."""
-    from lmlab.data.reading.text import is_pipe
+    from lmlab.data.readers.text import is_pipe
 
     return is_pipe(text)
 
@@ -78,7 +78,7 @@ def text_of(argument: str) -> str:
 
     A note says so where the argument looks like the name of a file.
     """
-    from lmlab.data.reading.text import STANDARD_INPUTS
+    from lmlab.data.readers.text import STANDARD_INPUTS
 
     if argument in STANDARD_INPUTS:
         return sys.stdin.read()
@@ -107,7 +107,7 @@ def looks_like_file(text: str) -> bool:
 @contextmanager
 def spooled(file: str) -> Iterator[str]:
     """A file that can be read several times: itself, or of standard input and other pipes a copy."""
-    from lmlab.data.reading.text import keep_stream
+    from lmlab.data.readers.text import keep_stream
 
     if not is_stream(file):
         yield file
@@ -143,7 +143,7 @@ def check_outputs(
     that another path, a symbolic link or a hard link to an input is that input. What was there before is replaced with
     `--overwrite` alone; pipes and devices may always be written to.
     """
-    from lmlab.data.reading.text import STANDARD_INPUTS
+    from lmlab.data.readers.text import STANDARD_INPUTS
 
     read = [Path(each) for each in inputs if each is not None and str(each) not in STANDARD_INPUTS]
     known = {identity for path in read if path.is_file() and (identity := _identity(path))}
@@ -181,7 +181,7 @@ def _identity(file: str | Path | int) -> tuple[int, int] | None:
 @contextmanager
 def _found(files: Sequence[str]) -> Iterator[tuple[list[Source], Path]]:
     """The texts that are meant, and a folder that is there as long as they are needed."""
-    from lmlab.data.reading.text import find, keep_stream
+    from lmlab.data.readers.text import find, keep_stream
 
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lmlab.cli.console import Console
     from lmlab.tokenizers import Tokenizer
-    from lmlab.tokenizers.inspecting import Cutting, Token
+    from lmlab.tokenizers.inspecting import Token, TokenizedText
 
 BACKGROUNDS = ("black on cyan", "black on yellow")
 UNKNOWN = "white on red"
@@ -52,9 +52,9 @@ def tokenize(
     A dot is a space, ⏎ a newline; unknown tokens are red. With several tokenizers, each has its own line.
     """
     names, text = _given(given, file)
-    from lmlab.tokenizers.inspecting import Cutting
+    from lmlab.tokenizers.inspecting import TokenizedText
 
-    cuttings = [(name, Cutting(text, tokenizer)) for name, tokenizer in _find_all(names, train or [])]
+    cuttings = [(name, TokenizedText(text, tokenizer)) for name, tokenizer in _find_all(names, train or [])]
     if json_:
         import json
 
@@ -109,7 +109,7 @@ def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tok
             raise ValueError(f"{name} has to be trained first: name a text to train it on with --train FILE")
 
 
-def _show_one(cutting: Cutting, console: Console) -> None:
+def _show_one(cutting: TokenizedText, console: Console) -> None:
     """The pieces in colour with their ids below them, and the figures."""
     from rich.text import Text
 
@@ -133,7 +133,7 @@ def _show_one(cutting: Cutting, console: Console) -> None:
         console.print(f"unknown: {', '.join(lost[:5])}{more}", soft_wrap=True, markup=False)
 
 
-def _show_several(cuttings: Sequence[tuple[str, Cutting]], console: Console) -> None:
+def _show_several(cuttings: Sequence[tuple[str, TokenizedText]], console: Console) -> None:
     """One line for each tokenizer, so that the cuts can be seen side by side."""
     from rich.table import Table
     from rich.text import Text
@@ -199,7 +199,7 @@ def _pad(label: str, width: int) -> str:
     return set_cell_size(label, width)
 
 
-def _style(cutting: Cutting, token: Token, number: int) -> str:
+def _style(cutting: TokenizedText, token: Token, number: int) -> str:
     return UNKNOWN if cutting.is_unknown(token) else BACKGROUNDS[number % 2]
 
 
@@ -211,7 +211,7 @@ def _describe(tokenizer: Tokenizer) -> str:
     return f"{tokenizer.spec} ({tokenizer.predicted:,} words are predicted, {seen})"
 
 
-def _figures(cutting: Cutting) -> Text:
+def _figures(cutting: TokenizedText) -> Text:
     from rich.text import Text
 
     counts = f"{len(cutting.ids):,} tokens, {cutting.bytes:,} bytes, {cutting.words:,} words"
@@ -221,7 +221,7 @@ def _figures(cutting: Cutting) -> Text:
     return Text(f"{counts}; {cutting.bytes_per_token:.2f} bytes per token{fertility}")
 
 
-def _round_trip(cutting: Cutting) -> str:
+def _round_trip(cutting: TokenizedText) -> str:
     """Whether the text comes back from its ids, and if not, from where on it differs."""
     if cutting.lossless and cutting.tokenizer.lossy:
         return "lossless: this text comes back from its ids, byte for byte; others may lose case, spaces or rare words"

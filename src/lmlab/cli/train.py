@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from lmlab.recipe import Recipe
-    from lmlab.run import Outcome
+    from lmlab.runs.recipe import Recipe
+    from lmlab.runs.run import Outcome
 
 
 def train(
@@ -215,12 +215,12 @@ def _start(
     overwrite: bool,
     origin: Path | None,
 ) -> Outcome:
-    from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import Stopping, catch_interrupts
     from lmlab.config import apply_settings, read_toml
-    from lmlab.own_files import is_run
-    from lmlab.recipe import make_recipe, read_groups
+    from lmlab.runs import run
+    from lmlab.runs.recipe import make_recipe, read_groups
+    from lmlab.runs.run_files import is_run
 
     groups: dict[str, Any] = {}
     if recipe is not None:
@@ -242,9 +242,9 @@ def _start(
 
 def _show_finished(recipe: Recipe, path: Path) -> Outcome:
     """What a run has come to that was made by the same command; a ValueError where it is another, or not finished."""
-    from lmlab.own_files import check_not_read, check_place
-    from lmlab.recipe import name_differences, read_record
-    from lmlab.storage import read_folder, read_json
+    from lmlab.runs.recipe import name_differences, read_record
+    from lmlab.runs.run_files import check_not_read, check_place
+    from lmlab.runs.storage import read_folder, read_json
 
     def read_progress(folder: Path) -> Any:
         return read_json(folder / "progress.json")
@@ -263,9 +263,9 @@ def _show_finished(recipe: Recipe, path: Path) -> Outcome:
 
 
 def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:
-    from lmlab import run
     from lmlab.cli.progress import TrainingDisplay
     from lmlab.cli.stopping import Stopping, catch_interrupts
+    from lmlab.runs import run
 
     interrupted = catch_interrupts()
     with TrainingDisplay() as display:
@@ -275,7 +275,7 @@ def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outc
 
 def _report(outcome: Outcome) -> None:
     from lmlab.cli.console import Console
-    from lmlab.training.costs import Cost
+    from lmlab.training.energy_meter import Cost
     from lmlab.units import describe_units
 
     console = Console(highlight=False, soft_wrap=True, markup=False)

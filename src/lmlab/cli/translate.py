@@ -77,7 +77,7 @@ def translate(
     from lmlab.decoding.too_long import TooLongError
     from lmlab.decoding.tracing import SearchTree
     from lmlab.language_model import load
-    from lmlab.training.loop import choose_device
+    from lmlab.training.trainer import choose_device
 
     check_trace(trace, beams=beams)
     _check_alignments(alignments, layer=layer, head=head)
@@ -129,7 +129,7 @@ def translate(
     if output is None:
         sys.stdout.write(content)
     else:
-        from lmlab.storage import write_bytes
+        from lmlab.runs.storage import write_bytes
 
         write_bytes(output, content.encode())
         print(f"wrote {output}", file=sys.stderr)

@@ -37,7 +37,7 @@ WHY = (
 
 
 def measure_blanks(model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
-    """What the contest of masked systems wants to know of a run."""
+    """What the track of masked systems wants to know of a run."""
     return {**evaluate_blanks(model, tests, progress=progress), **read_measures(path)}
 
 

@@ -7,21 +7,21 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmlab.compare import joining
-from lmlab.compare.arena import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
 from lmlab.compare.conditions import check_folder, read_conditions
-from lmlab.compare.contests import contests_of
 from lmlab.compare.leaderboard import Board, make_board, read_entries, read_rankings, to_csv
 from lmlab.compare.plan import Conditions, Refusal, plan
 from lmlab.compare.plots import all_charts
 from lmlab.compare.ranking import answers, entered
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
-from lmlab.own_files import CONDITIONS, LOCK, check_not_read
+from lmlab.compare.runner import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
+from lmlab.compare.tracks import contests_of
 from lmlab.pages import charts
-from lmlab.storage import read_json, write_bytes, write_json
+from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read
+from lmlab.runs.storage import read_json, write_bytes, write_json
+from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.training import is_path
 from lmlab.training.lock import hold
-from lmlab.upgrade import upgrade_saved
 
 
 class Published(NamedTuple):
@@ -122,9 +122,9 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     write_json(folder / "leaderboard.json", board)
     passages: dict[tuple[str, str], Passage] = {}
     for record in [*reversed(results.records.values()), *added]:
-        for contest in (each for each in contests_of(record["system"]) if entered(record, each)):
+        for track in (each for each in contests_of(record["system"]) if entered(record, each)):
             name = record["name"] if "added" in record else record["system"]
-            passages[contest.name, name] = answers(record, contest)["passage"]
+            passages[track.name, name] = answers(record, track)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())
     png = charts.save(all_charts(read_rankings(board)), folder / "plots")
     if csv:

@@ -16,10 +16,10 @@ from lmlab.compare.plan import Conditions, matched_parameters, read_tokenizers
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.own_files import CONDITIONS, LOCK
-from lmlab.storage import read_json, write_json
+from lmlab.runs.run_files import CONDITIONS, LOCK
+from lmlab.runs.storage import read_json, write_json
+from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.fingerprints import text_fingerprint
-from lmlab.upgrade import upgrade_saved
 
 
 def check_folder(conditions: Conditions, folder: Path) -> None:

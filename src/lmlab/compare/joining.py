@@ -10,22 +10,22 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab import recipe as recipes
-from lmlab import run
-from lmlab.compare.arena import measure
-from lmlab.compare.contests import contests_of
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import TRAINING_JOULES, Record
+from lmlab.compare.runner import measure
+from lmlab.compare.tracks import contests_of
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
-from lmlab.jobs import Silent
 from lmlab.language_model import LanguageModel, load
-from lmlab.recipe import read_record
-from lmlab.storage import digest, read_json
+from lmlab.runs import recipe as recipes
+from lmlab.runs import run
+from lmlab.runs.jobs import Silent
+from lmlab.runs.recipe import read_record
+from lmlab.runs.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.fingerprints import text_fingerprint
 from lmlab.tokenizers.inspecting import loses_text
-from lmlab.training.loop import choose_device
+from lmlab.training.trainer import choose_device
 from lmlab.units import read_speed
 
 LONG_LINE = 40
@@ -87,15 +87,15 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Record]) -> dict[str, bool]:
-    """The fingerprints of the tokenizers of all in the same contests, and whether they lose text."""
-    contests = contests_of(system)
+    """The fingerprints of the tokenizers of all in the same tracks, and whether they lose text."""
+    tracks = contests_of(system)
     rivals = {
         description["fingerprints"][name]: bool(description["lossy"][description["tokenizers"][name]])
         for name in description["systems"]
-        if any(contest.has(name) for contest in contests)
+        if any(track.has(name) for track in tracks)
     }
     for record in records:
-        if any(contest.has(record["system"]) for contest in contests):
+        if any(track.has(record["system"]) for track in tracks):
             fingerprint = record.get("tokenizer") or description["fingerprints"][record["system"]]
             rivals[fingerprint] = rivals.get(fingerprint, False) or record["lossy"]
     return rivals
@@ -106,11 +106,11 @@ def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapp
     tokenizer = model.text_tokenizer
     if rivals.keys() <= {text_fingerprint(tokenizer)}:
         return
-    for contest in contests_of(system):
-        if contest.one_tokenizer:
+    for track in contests_of(system):
+        if track.one_tokenizer:
             raise ValueError(
-                f"{path} cannot be added: its tokenizer, {tokenizer.spec}, is not that of other {contest.words.systems}"
-                f", and {contest.one_tokenizer}"
+                f"{path} cannot be added: its tokenizer, {tokenizer.spec}, is not that of other {track.words.systems}"
+                f", and {track.one_tokenizer}"
             )
     loses = ""
     if _has_unknown(tokenizer, test) or loses_text(tokenizer, test.texts):

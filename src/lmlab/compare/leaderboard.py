@@ -1,4 +1,4 @@
-"""The leaderboard: the rankings of all contests, and the result in words."""
+"""The leaderboard: the rankings of all tracks, and the result in words."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import io
 from collections.abc import Sequence
 from typing import Any
 
-from lmlab.compare.arena import Results
-from lmlab.compare.contests import CONTESTS, Contest
 from lmlab.compare.notes import write_caveats, write_notes
 from lmlab.compare.ranking import Ranking, rank
 from lmlab.compare.records import COSTS, Entry, Record
+from lmlab.compare.runner import Results
+from lmlab.compare.tracks import TRACKS, Track
 from lmlab.metrics.statistics import Difference
 from lmlab.models import LINEAGE
 
@@ -19,12 +19,12 @@ Board = dict[str, Any]
 
 
 def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
-    """leaderboard.json: left-to-right systems in `entries`, others under the key of their contest; each best first."""
+    """leaderboard.json: left-to-right systems in `entries`, others under the key of their track; each best first."""
     runs: dict[str, list[Record]] = {}
     for record in results.records.values():
         runs.setdefault(record["system"], []).append(record)
     runs |= {record["name"]: [record] for record in added}
-    rankings = [rank(contest, runs, results) for contest in CONTESTS.values()]
+    rankings = [rank(track, runs, results) for track in TRACKS.values()]
     board: Board = {"conditions": results.description}
     for ranking in rankings:
         board |= _written(ranking, results.description)
@@ -37,7 +37,7 @@ def make_board(results: Results, *, added: Sequence[Record] = ()) -> Board:
 
 
 def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
-    contest, letters = ranking.contest, ranking.letters
+    track, letters = ranking.track, ranking.letters
     entries = [{**entry, "letters": letters[name]} if (name := entry["name"]) in letters else entry
                for entry in ranking.entries]  # fmt: skip
     besides = {
@@ -47,26 +47,26 @@ def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
         "units": ranking.units,
         "caveats": write_caveats(ranking, conditions),
     }
-    if not contest.key:
+    if not track.key:
         return {"entries": entries, **besides}
-    return {contest.key: entries, f"{contest.key}_ranking": {**besides, "why": contest.words.why}}
+    return {track.key: entries, f"{track.key}_ranking": {**besides, "why": track.words.why}}
 
 
 def read_entries(board: Board) -> list[Entry]:
-    """The entries of all contests."""
-    return [entry for contest in CONTESTS.values() for entry in board.get(contest.key or "entries", [])]
+    """The entries of all tracks."""
+    return [entry for track in TRACKS.values() for entry in board.get(track.key or "entries", [])]
 
 
 def read_rankings(board: Board) -> list[Ranking]:
-    """The rankings of a board that hold any system, in the order of the contests, unless all systems of one failed."""
-    rankings = [_read(contest, board) for contest in CONTESTS.values() if (contest.key or "entries") in board]
+    """The rankings of a board that hold any system, in the order of the tracks, unless all systems of one failed."""
+    rankings = [_read(track, board) for track in TRACKS.values() if (track.key or "entries") in board]
     return sorted((each for each in rankings if each.entries or each.apart), key=lambda each: not each.ranked)
 
 
-def _read(contest: Contest, board: Board) -> Ranking:
-    part = {**board[f"{contest.key}_ranking"], "entries": board[contest.key]} if contest.key else board
+def _read(track: Track, board: Board) -> Ranking:
+    part = {**board[f"{track.key}_ranking"], "entries": board[track.key]} if track.key else board
     differences = [_read_difference(each) for each in part["differences"]]
-    return Ranking(contest, part["entries"], differences, part["apart"], part["units"])
+    return Ranking(track, part["entries"], differences, part["apart"], part["units"])
 
 
 def _read_difference(written: dict[str, Any]) -> Difference:
@@ -79,7 +79,7 @@ def headline(ranking: Ranking) -> str:
     """The result in one sentence; of one system alone it does not say that it is the best."""
     if not ranking.ranked:
         return "No model could be trained and scored."
-    first, words = ranking.ranked[0], ranking.contest.words
+    first, words = ranking.ranked[0], ranking.track.words
     measure = f"{ranking.score(first):.3f} {words.unit}"
     if len(ranking.ranked) == 1:
         return f"{first['name']} {words.does}: {measure}."
@@ -93,7 +93,7 @@ def verdict(ranking: Ranking) -> str:
     """What the result means, and which differences from the best are significant."""
     if not ranking.ranked:
         return ""
-    best, said = ranking.leaders[0], [ranking.contest.verdict(ranking.ranked[0])]
+    best, said = ranking.leaders[0], [ranking.track.verdict(ranking.ranked[0])]
     if len(ranking.ranked) > 1 and not ranking.tested:
         said.append("The test text has too few parts to test whether the models differ.")
         return " ".join(said)
@@ -124,10 +124,10 @@ def join(names: Sequence[str]) -> str:
 
 
 def to_csv(board: Board) -> str:
-    """The leaderboard as comma-separated values, one system per line; ranks are those in its contest."""
+    """The leaderboard as comma-separated values, one system per line; ranks are those in its track."""
     table = io.StringIO()
     writer = csv.writer(table, lineterminator="\n")
-    contests = CONTESTS.values()
+    tracks = TRACKS.values()
     columns = (
         *(
             "rank",
@@ -135,12 +135,12 @@ def to_csv(board: Board) -> str:
             "kind",
             "predicts",
             "status",
-            *(contest.ranks_by for contest in contests),
+            *(track.ranks_by for track in tracks),
             "low",
             "high",
             "letters",
         ),
-        *(field for contest in contests for field in contest.fields),
+        *(field for track in tracks for field in track.fields),
         *("parameters", "embedding_parameters", "lossy", "error"),
     )
     writer.writerow([*columns, *COSTS, "year"])

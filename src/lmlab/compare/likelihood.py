@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.bits import bits_per_byte
 from lmlab.compare.held_out import Tests, TestText, shorten_for_pseudo
 from lmlab.compare.records import Entry, Record
 from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
+from lmlab.units import bits_per_byte
 
 SAMPLE_BYTES = 260
 
 
 def measure_next_token(model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
-    """What the contest of left-to-right systems wants to know of a run."""
+    """What the track of left-to-right systems wants to know of a run."""
     return evaluate(model, tests.whole, progress=progress)
 
 

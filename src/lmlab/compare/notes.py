@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lmlab.compare.arena import Results
 from lmlab.compare.plan import SWEEP_SHARE, trains
 from lmlab.compare.ranking import Ranking, tokenizers_of
 from lmlab.compare.records import Entry, Record, choose_basis
+from lmlab.compare.runner import Results
 from lmlab.metrics.statistics import FEWEST_UNITS
 from lmlab.models import LINEAGE
 from lmlab.training.budget import parse_budget
@@ -33,7 +33,7 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
         *(note for ranking in rankings for note in write_caveats(ranking, conditions)),
         *_of_budget(conditions),
         *(note for ranking in rankings for note in _of_heading(ranking)),
-        *(note for ranking in rankings for note in ranking.contest.notes(results.tests, ranking.units, ranking.ranked)),
+        *(note for ranking in rankings for note in ranking.track.notes(results.tests, ranking.units, ranking.ranked)),
         *_of_intervals(results, rankings),
         *_of_costs(conditions, entries),
         *_of_equality(results, rankings, added),
@@ -80,15 +80,15 @@ def _of_heading(ranking: Ranking) -> Iterator[str]:
         falls = ", ".join(f"{name} by {gain:.2f}" for gain, name in falling[:4])
         what = "ranking" if len(ranking.ranked) > 1 else "score"
         yield (
-            f"With a larger budget the {what}{ranking.contest.of_systems} may change. In the second half of the "
-            f"budget the validation loss was still falling: {falls} {ranking.contest.words.curve} (partly because of "
+            f"With a larger budget the {what}{ranking.track.of_systems} may change. In the second half of the "
+            f"budget the validation loss was still falling: {falls} {ranking.track.words.curve} (partly because of "
             "the learning-rate decay)."
         )
 
 
 def _coverage(ranking: Ranking) -> list[str]:
     """What the intervals and tests of a ranking cover: other test units, and other seeds where there are several."""
-    units, systems = f"{ranking.units['count']} {ranking.units['kind']}", ranking.contest.of_systems
+    units, systems = f"{ranking.units['count']} {ranking.units['kind']}", ranking.track.of_systems
     if not ranking.ranked:
         return []
     if ranking.units["count"] < FEWEST_UNITS:
@@ -177,7 +177,7 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
             )
         elif any(entry["lossy"] for entry in ranking.ranked):
             yield (
-                f"The tokenizer{ranking.contest.of_systems} is lossy: part of the text is lost, so bits per byte are "
+                f"The tokenizer{ranking.track.of_systems} is lossy: part of the text is lost, so bits per byte are "
                 "too low, for all alike. Compare them only with each other, and perplexities only with those of the "
                 "same tokenizer."
             )

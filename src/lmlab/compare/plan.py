@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 from pydantic import Field
 
-from lmlab.compare.contests import CONTESTS, contests_of, systems_of
 from lmlab.compare.matching import match_width, parse_match
+from lmlab.compare.tracks import TRACKS, contests_of, systems_of
 from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
@@ -17,7 +17,7 @@ from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import LINEAGE, load_class, outline
 from lmlab.objectives import load_objective
-from lmlab.recipe import Recipe, make_recipe
+from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
 from lmlab.tokenizers.fingerprints import text_fingerprint
 from lmlab.tokenizers.training import is_path
@@ -38,7 +38,7 @@ OWN = {
 }
 """`--tokenizer own`: what each system was known for, without loss. Models over words get large pieces in their place,
 for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings. Masked
-systems all read the same, the one for all others: see `Contest.one_tokenizer`."""
+systems all read the same, the one for all others: see `Track.one_tokenizer`."""
 OTHERS = "bpe:4096"
 LEAST_TEST = 200
 """Bytes of test text below which no comparison is worth its name."""
@@ -123,7 +123,7 @@ def make_conditions(
 
 def choose_systems(text: str) -> list[str]:
     """Names with commas between them; `all` is every system that predicts the next token, `masked` all with blanks."""
-    groups = {contest.group: systems_of(contest) for contest in CONTESTS.values()}
+    groups = {track.group: systems_of(track) for track in TRACKS.values()}
     names: list[str] = []
     grouped: set[str] = set()  # a system with several abilities is in several groups
     for word in filter(None, map(str.strip, text.split(","))):
@@ -182,12 +182,12 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
             "--sweep needs validation text, and none is held out; give --split three fractions, or --valid"
         )
     fingerprints = {spec: text_fingerprint(corpus.text_tokenizer) for spec, corpus in corpora.items()}
-    for contest in CONTESTS.values():
-        specs = {system: spec for system, spec in conditions.tokenizers.items() if contest.has(system)}
+    for track in TRACKS.values():
+        specs = {system: spec for system, spec in conditions.tokenizers.items() if track.has(system)}
         if len({fingerprints[spec] for spec in specs.values()}) < 2:
             continue
-        if contest.one_tokenizer:
-            raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {contest.one_tokenizer}")
+        if track.one_tokenizer:
+            raise ValueError(f"{' and '.join(specs)} would use different tokenizers: {track.one_tokenizer}")
         for system, spec in specs.items():
             if corpora[spec].loses(corpora[spec].test):
                 raise ValueError(

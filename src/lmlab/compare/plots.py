@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from lmlab.compare.contests import systems_of
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, choose_basis, heading
+from lmlab.compare.tracks import systems_of
 from lmlab.pages.charts import PALETTE, Chart, Series, pareto_front
 
 AXES = {
@@ -19,14 +19,14 @@ AXES = {
 
 def choose_colours(ranking: Ranking) -> dict[str, str]:
     """One colour for each system, the same in every comparison where that is possible."""
-    known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(systems_of(ranking.contest))}
+    known = {name: PALETTE[i % len(PALETTE)] for i, name in enumerate(systems_of(ranking.track))}
     extra = iter(PALETTE[::-1] * (1 + len(ranking.ranked) // len(PALETTE)))
     return {entry["name"]: known.get(entry["name"]) or next(extra) for entry in ranking.ranked}
 
 
 def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Learning curves against each thing that is spent."""
-    measure, shown = ranking.contest.curve, f"{ranking.contest.words.curve} (validation)"
+    measure, shown = ranking.track.curve, f"{ranking.track.words.curve} (validation)"
     charts = []
     for axis, label in AXES.items():
         series = [
@@ -64,15 +64,15 @@ def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
             for name, point in points.items()
             if point[0] > 0 or axis == "flops"
         ]
-        front = pareto_front([point for point in points.values() if point[0] > 0], better=ranking.contest.better)
+        front = pareto_front([point for point in points.values() if point[0] > 0], better=ranking.track.better)
         if any(not each.level for each in series):
-            name, shown = _name(ranking, f"cost-{axis}"), f"{ranking.contest.words.score} (test)"
+            name, shown = _name(ranking, f"cost-{axis}"), f"{ranking.track.words.score} (test)"
             charts.append(Chart(name, f"Quality against {label}", label, shown, series, front))
     return charts
 
 
 def _name(ranking: Ranking, chart: str) -> str:
-    return f"{ranking.contest.key}-{chart}" if ranking.contest.key else chart
+    return f"{ranking.track.key}-{chart}" if ranking.track.key else chart
 
 
 def _spent(name: str) -> Callable[[Entry], float]:

@@ -1,4 +1,4 @@
-"""A ranking: systems in one contest by their score on held-out text, and which of them differ significantly."""
+"""A ranking: systems in one track by their score on held-out text, and which of them differ significantly."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmlab.compare.arena import Results
-from lmlab.compare.contests import Contest, contest_of
 from lmlab.compare.records import Entry, Record, last_doubling, mean_costs, mean_curve
+from lmlab.compare.runner import Results
+from lmlab.compare.tracks import Track, track_of
 from lmlab.metrics.statistics import Difference, RatioOfSums, Scores, letter_display, tied_groups
 
 APART_REASON = (
@@ -18,9 +18,9 @@ APART_REASON = (
 
 
 class Ranking(NamedTuple):
-    """Systems in one contest, which can therefore be compared."""
+    """Systems in one track, which can therefore be compared."""
 
-    contest: Contest
+    track: Track
     entries: list[Entry]  # best first, failed ones last
     differences: list[Difference]  # of every pair
     apart: list[dict[str, Any]]  # those that cannot be ranked with the rest
@@ -65,38 +65,38 @@ class Ranking(NamedTuple):
 
     def score(self, entry: Entry) -> float:
         """What the entry is ranked by."""
-        return float(entry[self.contest.ranks_by])
+        return float(entry[self.track.ranks_by])
 
     @property
     def _names(self) -> list[str]:
         return [entry["name"] for entry in self.ranked]
 
 
-def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
-    """Rank the systems that take part in one contest, on its test text."""
+def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) -> Ranking:
+    """Rank the systems that take part in one track, on its test text."""
     runs = {
-        name: [answers(record, contest) for record in records]
+        name: [answers(record, track) for record in records]
         for name, records in every.items()
-        if entered(records[0], contest)
+        if entered(records[0], track)
     }
-    test = contest.test(results.tests)
-    sizes = contest.sizes(test).tolist()
+    test = track.test(results.tests)
+    sizes = track.sizes(test).tolist()
     one_tokenizer = len(tokenizers_of(results.description, runs)) == 1
     apart = [] if one_tokenizer else [name for name, records in runs.items() if any(each["lossy"] for each in records)]
     ranked = {name: records for name, records in runs.items() if name not in apart}
-    sums = {name: [each[contest.sums] for each in ranked[name]] for name in sorted(ranked)}
-    scores = Scores(RatioOfSums(contest.better), sums, sizes, sizes=sizes)
-    entries = [_entry(contest, name, ranked[name], scores, one_tokenizer) for name in scores.order]
+    sums = {name: [each[track.sums] for each in ranked[name]] for name in sorted(ranked)}
+    scores = Scores(RatioOfSums(track.better), sums, sizes, sizes=sizes)
+    entries = [_entry(track, name, ranked[name], scores, one_tokenizer) for name in scores.order]
     failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
-    failed = {system: reason for system, reason in reversed(failed.items()) if contest.has(system)}
+    failed = {system: reason for system, reason in reversed(failed.items()) if track.has(system)}
     return Ranking(
-        contest,
-        [*entries, *(_failed(contest, system, reason) for system, reason in failed.items())],
+        track,
+        [*entries, *(_failed(track, system, reason) for system, reason in failed.items())],
         scores.compare(),
         [
             {
                 "name": name,
-                contest.ranks_by: float(np.mean([contest.score(each, results.tests) for each in runs[name]])),
+                track.ranks_by: float(np.mean([track.score(each, results.tests) for each in runs[name]])),
                 "reason": APART_REASON,
             }
             for name in apart
@@ -105,14 +105,14 @@ def rank(contest: Contest, every: Mapping[str, Sequence[Record]], results: Resul
     )
 
 
-def entered(record: Record, contest: Contest) -> bool:
-    """Whether a run was measured in a contest."""
-    return contest is contest_of(record["system"]) or contest.name in record.get("also", {})
+def entered(record: Record, track: Track) -> bool:
+    """Whether a run was measured in a track."""
+    return track is track_of(record["system"]) or track.name in record.get("also", {})
 
 
-def answers(record: Record, contest: Contest) -> Record:
-    """A record with what was measured of it in this contest, which need not be the one that its system is known for."""
-    return {**record, **record.get("also", {}).get(contest.name, {})}
+def answers(record: Record, track: Track) -> Record:
+    """A record with what was measured of it in this track, which need not be the one that its system is known for."""
+    return {**record, **record.get("also", {}).get(track.name, {})}
 
 
 def tokenizers_of(description: Mapping[str, Any], runs: Mapping[str, Sequence[Record]]) -> set[str]:
@@ -127,19 +127,19 @@ def _overlap(one: Entry, other: Entry) -> bool:
     return bool(one["low"] <= other["high"] and other["low"] <= one["high"])
 
 
-def _entry(contest: Contest, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
+def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, same_tokens: bool) -> Entry:
     first, estimate = records[0], scores.estimate(name)
     curve = mean_curve([each["curve"] for each in records])
     entry: Entry = {
         "name": name,
         "kind": first["system"],
-        "predicts": contest.name,
+        "predicts": track.name,
         "run": first["run"] if "run" in first else [each["name"] for each in records],
         "seeds": [each["seed"] for each in records],
-        contest.ranks_by: estimate.value,
+        track.ranks_by: estimate.value,
         "low": estimate.low,
         "high": estimate.high,
-        **contest.summarise(records, same_tokens=same_tokens),
+        **track.summarise(records, same_tokens=same_tokens),
         "parameters": first["parameters"],
         "embedding_parameters": first["embedding_parameters"],
         "training": mean_costs([each["training"] for each in records]),
@@ -150,7 +150,7 @@ def _entry(contest: Contest, name: str, records: Sequence[Record], scores: Score
         "unknown": first["unknown"],
         "sample": first["sample"],
         "curve": curve,
-        "last_doubling": last_doubling(curve, measure=contest.curve),
+        "last_doubling": last_doubling(curve, measure=track.curve),
         "status": "ok",
     }
     if len(records) > 1:
@@ -160,12 +160,12 @@ def _entry(contest: Contest, name: str, records: Sequence[Record], scores: Score
     return entry
 
 
-def _failed(contest: Contest, system: str, error: str) -> Entry:
+def _failed(track: Track, system: str, error: str) -> Entry:
     return {
         "name": system,
         "kind": system,
-        "predicts": contest.name,
-        contest.ranks_by: None,
+        "predicts": track.name,
+        track.ranks_by: None,
         "status": "failed",
         "error": error,
     }

@@ -11,14 +11,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.costs.countries import find_grid
-from lmlab.recipe import Recipe
-from lmlab.storage import digest, read_json, write_json
-from lmlab.training.costs import Cost
+from lmlab.runs.recipe import Recipe
+from lmlab.runs.storage import digest, read_json, write_json
+from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import Progress
 from lmlab.units import training_seconds
 
 Record = dict[str, Any]
-"""Of one run: its system, what its contest measures (see `contests`), and `spent`."""
+"""Of one run: its system, what its track measures (see `tracks`), and `spent`."""
 Entry = dict[str, Any]
 """Of one system in a leaderboard: the mean of its runs."""
 Curve = list[dict[str, float]]

@@ -23,7 +23,7 @@ Passage = Sequence[tuple[str, float]]
 
 
 def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> str:
-    """The whole page; `passages` are the pieces of the held-out passage with the bits of each, by contest and name."""
+    """The whole page; `passages` are the pieces of the held-out passage with the bits of each, by track and name."""
     rankings = read_rankings(board)
     return fill_page(
         "comparison.html",
@@ -48,11 +48,11 @@ def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
         f"{parts.size(text['test']['bytes'])} of test text."
     )
     if len(rankings) > 1:
-        lead += f" The first ranking is of those that {rankings[0].contest.words.do}."
+        lead += f" The first ranking is of those that {rankings[0].track.words.do}."
     for ranking in rankings[1:]:
         names = join([entry["name"] for entry in (*ranking.entries, *ranking.apart)])
         lead += (
-            f" Others {ranking.contest.words.do} ({escape(names)}): these scores are not comparable, so they are "
+            f" Others {ranking.track.words.do} ({escape(names)}): these scores are not comparable, so they are "
             "ranked separately, further below."
         )
     return lead
@@ -70,7 +70,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     )
     if len(specs) > 1:
         tokenizer = ", ".join(f"{system}: {spec}" for system, spec in conditions["tokenizers"].items())
-    in_part = any(ranking.contest.text == "part" for ranking in rankings)
+    in_part = any(ranking.track.text == "part" for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
         "text": ", ".join(data["text"]),
@@ -98,39 +98,39 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
 
 def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, str], Passage], *, first: bool) -> str:
     """All sections of a ranking; one that is not the `first` of the page has its own headline."""
-    contest, words, colours = ranking.contest, ranking.contest.words, choose_colours(ranking)
+    track, words, colours = ranking.track, ranking.track.words, choose_colours(ranking)
     curves, costs = curve_charts(ranking, colours), cost_charts(ranking, colours)
     unit = parse_budget(board["conditions"]["budget"]).unit
     curves.sort(key=lambda chart: not chart.name.endswith(f"curve-{unit}"))
     return fill_part(
         "ranking.html",
         title=_title(ranking, first=first),
-        of=contest.of_systems,
+        of=track.of_systems,
         between=f" between {words.systems}" if words.systems else "",
-        direction=contest.better.capitalize(),
+        direction=track.better.capitalize(),
         about_leaderboard=words.leaderboard,
         leaderboard=_leaderboard(ranking, colours),
         groups="".join(f"<p class=after>{escape(line)}</p>" for line in tell_groups(ranking)),
         caveats="".join(f"<p class=caveat>{escape(each)}</p>" for each in write_caveats(ranking, board["conditions"])),
         about_curves=words.curves,
-        curves=_tabs(f"{contest.name} curves", curves)
+        curves=_tabs(f"{track.name} curves", curves)
         if curves
         else "<p>There is no validation text, so there are no learning curves.</p>",
         heading=_heading(ranking),
         about_costs=words.costs,
-        costs=_tabs(f"{contest.name} costs", costs),
+        costs=_tabs(f"{track.name} costs", costs),
         shown=words.shown,
         about_samples=words.samples,
         samples="".join(
-            f"<article>{_name(entry, colours)}{contest.show(entry, board)}</article>" for entry in ranking.ranked
+            f"<article>{_name(entry, colours)}{track.show(entry, board)}</article>" for entry in ranking.ranked
         ),
         surprising=words.surprising,
         about_passages=words.passages,
         legend=surprisal.legend(),
         passages="".join(
-            f"<article>{_name(entry, colours)} {_passage(passages[contest.name, entry['name']], words.score)}</article>"
+            f"<article>{_name(entry, colours)} {_passage(passages[track.name, entry['name']], words.score)}</article>"
             for entry in ranking.ranked
-            if (contest.name, entry["name"]) in passages
+            if (track.name, entry["name"]) in passages
         ),
         about_matrix=words.matrix,
         matrix=_matrix(ranking),
@@ -139,7 +139,7 @@ def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, s
 
 def _title(ranking: Ranking, *, first: bool) -> str:
     """What stands over a ranking: what sets it apart, and its result where that is not the page's own headline."""
-    words = ranking.contest.words
+    words = ranking.track.words
     own = "" if first else f"<h1>{escape(headline(ranking))}</h1><p class=lead><b>{escape(verdict(ranking))}</b></p>"
     if not words.apart:
         return own
@@ -152,13 +152,13 @@ def _tabs(group: str, charts: Sequence[Chart]) -> str:
 
 
 def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
-    ranked, contest = ranking.ranked, ranking.contest
+    ranked, track = ranking.ranked, ranking.track
     widest = max([entry["high"] or ranking.score(entry) for entry in ranked], default=1.0)
     leading = ranking.leaders if ranked else []
-    own = {name: cell for name, cell in contest.cells.items() if any(cell(entry) for entry in ranked)}
+    own = {name: cell for name, cell in track.cells.items() if any(cell(entry) for entry in ranked)}
     basis = choose_basis(entry["training"] for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
-    score = f"{contest.words.score}: {contest.better} is better"
+    score = f"{track.words.score}: {track.better} is better"
     letters = ranking.letters
     head = [
         "",
@@ -240,7 +240,7 @@ def _heading(ranking: Ranking) -> str:
         for gain, name in sorted(gains, reverse=True)
     ]
     return (
-        f"<p><b>Still improving?</b> Improvement in {ranking.contest.words.curve} over the second half of the "
+        f"<p><b>Still improving?</b> Improvement in {ranking.track.words.curve} over the second half of the "
         f"training. A large number suggests that a larger budget would help.</p>{parts.chips(items)}"
         f"<p class=after>The dotted ends extrapolate to {AHEAD} times the budget, assuming that every doubling "
         "improves as much as the last two did. This is not a measurement.</p>"
@@ -260,4 +260,4 @@ def _matrix(ranking: Ranking) -> str:
         return "<p>There is only one model, so there is nothing to compare it with.</p>" if names else ""
     paired = ranking.paired_only
     differences = [{**each._asdict(), "paired_only": each in paired} for each in ranking.differences]
-    return parts.matrix(names, differences, unit=ranking.contest.words.score)
+    return parts.matrix(names, differences, unit=ranking.track.words.score)

@@ -65,7 +65,7 @@ class Activations:
             return tensor
 
         inputs = model.blank_inputs(rows, window)
-        state = cast(Any, model).start(rows) if model.carries else None
+        state = cast(Any, model).start(rows) if model.stateful else None
         for _ in range(math.ceil(getattr(model.config, "memory", 0) / window)):
             state = detach_state(model(**inputs, state=state).state)
         with saved_tensors_hooks(keep, lambda tensor: tensor), _FusedAttention(keep):

@@ -39,7 +39,7 @@ class Design(NamedTuple):
     basis: str  # where the numbers come from
     settings: dict[str, Any] | None  # with which the model is made; None where there is no file to make it from
     parameters: Parameters
-    thrown_away: int  # parameters that only training needs: prediction heads, ELECTRA's generator
+    pretraining_only: int  # parameters that only training needs: prediction heads, ELECTRA's generator
     block: int  # parameters of the largest block, what FSDP gathers at a time
     vocabulary: int
     window: int  # tokens in a row
@@ -114,7 +114,7 @@ def _from_file(
         basis=f"counted on models/{LINEAGE[name].where.split(':')[0].rsplit('.', 1)[-1]}.py",
         settings={**settings, **known},
         parameters=parameters,
-        thrown_away=count_parameters(model).total - parameters.total,
+        pretraining_only=count_parameters(model).total - parameters.total,
         block=max(_blocks(model), default=parameters.total),
         vocabulary=known.get("vocabulary", 0),
         window=length,
@@ -144,7 +144,7 @@ def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -
     return few._replace(
         settings={**(few.settings or {}), **settings},
         parameters=Parameters(*(int(grown(a, b)) for a, b in zip(few.parameters, more.parameters, strict=True))),
-        thrown_away=int(grown(few.thrown_away, more.thrown_away)),
+        pretraining_only=int(grown(few.pretraining_only, more.pretraining_only)),
         block=max(few.block, more.block),
         forward_flops=grown(few.forward_flops, more.forward_flops),
         backward_flops=grown(few.backward_flops, more.backward_flops),
@@ -207,7 +207,7 @@ def _from_shape(
         basis=f"formulas over the shape in {shape.source}",
         settings=None,
         parameters=shape.parameters(),
-        thrown_away=0,
+        pretraining_only=0,
         block=shape.block,
         vocabulary=shape.vocabulary,
         window=length,

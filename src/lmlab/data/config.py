@@ -12,7 +12,7 @@ from pydantic import BeforeValidator, Field, SerializeAsAny
 
 from lmlab.config import Config
 from lmlab.data import make_config
-from lmlab.data.reading.text import BUILTIN, STANDARD_INPUT
+from lmlab.data.readers.text import BUILTIN, STANDARD_INPUT
 
 
 def _one_or_many(value: Any) -> Any:

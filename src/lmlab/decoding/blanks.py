@@ -103,7 +103,7 @@ def _adding_nothing(tokenizer: Tokenizer) -> hf.Tokenizer:
 
 def write_blanks(parts: Sequence[str], filling: Sequence[int], tokenizer: Tokenizer) -> str:
     """The user's own text with tokens in its blanks, spaces as the tokens want them."""
-    carries, plain = _carries_space(tokenizer), tokenizer.kind in ("characters", "bytes")
+    stateful, plain = _carries_space(tokenizer), tokenizer.kind in ("characters", "bytes")
     text = parts[0]
     for token, after in zip(filling, parts[1:], strict=True):
         context = tokenizer.encode(text)[-CONTEXT:]
@@ -113,7 +113,7 @@ def write_blanks(parts: Sequence[str], filling: Sequence[int], tokenizer: Tokeni
             text += tokenizer.show(token)
         elif plain:
             text += piece
-        elif carries:
+        elif stateful:
             text = text.removesuffix(" ") + piece if text else piece.removeprefix(" ")
         elif piece.startswith(" ") or not context:
             text += piece.removeprefix(" ")

@@ -17,12 +17,12 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from lmlab.bits import bits_per_byte
 from lmlab.decoding.mixture import Mixture
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import reorder_state
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.frames import pad_rows
+from lmlab.units import bits_per_byte
 
 Nats = NDArray[np.float64]
 

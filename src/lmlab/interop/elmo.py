@@ -15,11 +15,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.checkpoint import write_config
 from lmlab.config import build
 from lmlab.interop.staging import staged
 from lmlab.models.elmo import Elmo, ElmoConfig
-from lmlab.storage import read_json, write_manifest, write_tensors
+from lmlab.runs.checkpoint import write_config
+from lmlab.runs.storage import read_json, write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import START, spelled_engine
 from lmlab.tokenizers.frames import frame_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmlab.interop.hf_special_tokens import ROLES, read_token_settings, token_name
-from lmlab.storage import DamagedError, read_json, write_json
+from lmlab.runs.storage import DamagedError, read_json, write_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.chat_template import FILE, ChatTemplate
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmlab.storage import read_json, read_tensors, write_tensors
+from lmlab.runs.storage import read_json, read_tensors, write_tensors
 
 SAFE, PICKLE = "model.safetensors", "pytorch_model.bin"
 OTHERS = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import tokenizers as hf
 
-from lmlab.storage import read_json
+from lmlab.runs.storage import read_json
 
 ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 

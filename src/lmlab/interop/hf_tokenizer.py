@@ -14,7 +14,7 @@ from tokenizers import models, normalizers, processors
 from lmlab.interop.hf_frames import read_template
 from lmlab.interop.hf_special_tokens import ROLES, add_tokens, read_token_settings, special_texts, token_name
 from lmlab.interop.hf_table import Family
-from lmlab.storage import write_json
+from lmlab.runs.storage import write_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.files import check_options, read_engine

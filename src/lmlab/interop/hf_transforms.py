@@ -98,11 +98,11 @@ class PerHead:
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:
         bias, *inwards, outwards = theirs
         q, k, v, r = (tensor.flatten(1).mT for tensor in inwards)
-        return [bias, q, torch.cat((k, v)), *Waves().read([r]), outwards.flatten(1)]
+        return [bias, q, torch.cat((k, v)), *SineCosineOrder().read([r]), outwards.flatten(1)]
 
     def write(self, ours: Sequence[Tensor]) -> list[Tensor]:
         bias, q, both, r, outwards = ours
-        inwards = (tensor.mT for tensor in (q, *both.chunk(2), *Waves().write([r])))
+        inwards = (tensor.mT for tensor in (q, *both.chunk(2), *SineCosineOrder().write([r])))
         return [bias, *(tensor.reshape(len(tensor), *bias.shape) for tensor in (*inwards, outwards))]
 
 
@@ -116,7 +116,7 @@ class WithZeros:
         return [ours[0], ours[0].new_zeros(len(ours[0]))]
 
 
-class Waves:
+class SineCosineOrder:
     """Their sine waves come as all sines, then all cosines; ours alternate: the columns of W_R change places."""
 
     def read(self, theirs: Sequence[Tensor]) -> list[Tensor]:

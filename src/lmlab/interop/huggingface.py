@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from torch import Tensor
 
 from lmlab import __version__
-from lmlab.checkpoint import load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.config import build
 from lmlab.interop import hf_weights
 from lmlab.interop.families import family_of_config, family_of_kind
@@ -39,7 +38,17 @@ from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokeniz
 from lmlab.interop.hf_weights import expected_tensors
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import load_class
-from lmlab.storage import HEADS, TASK, DamagedError, read_json, read_tensors, write_json, write_manifest, write_tensors
+from lmlab.runs.checkpoint import load_frame, load_model, load_weights, read_heads, write_config
+from lmlab.runs.storage import (
+    HEADS,
+    TASK,
+    DamagedError,
+    read_json,
+    read_tensors,
+    write_json,
+    write_manifest,
+    write_tensors,
+)
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame
 

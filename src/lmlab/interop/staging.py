@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from lmlab.storage import sync_folder
+from lmlab.runs.storage import sync_folder
 
 EXPORT = "lmlab.json"
 """What a Hugging Face folder of ours has, and nobody else's."""

@@ -8,11 +8,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from lmlab.checkpoint import load_model, model_tensors, write_config
 from lmlab.interop.staging import staged
 from lmlab.models.model import ReadsLetters
 from lmlab.models.word2vec import Word2Vec, Word2VecConfig
-from lmlab.storage import write_manifest, write_tensors
+from lmlab.runs.checkpoint import load_model, model_tensors, write_config
+from lmlab.runs.storage import write_manifest, write_tensors
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import END_OF_LINE, UNKNOWN, word_engine
 from lmlab.tokenizers.word_vectors import WordVectors, read_word_vectors, write_word_vectors

@@ -51,7 +51,7 @@ class KeyValueCache(NamedTuple):
     layers: tuple[Tensor, ...]  # each [B, H, 2, room, d]: keys, then values
     length: int  # tokens read of the longest text
     lengths: Tensor | None = None  # [B], tokens read of each; None where it is the same number for all
-    is_apart: bool = False
+    batch_invariant: bool = False
 
     @staticmethod
     def empty(batch: int, *, layers: int, heads: int, head_width: int, window: int, like: Tensor) -> KeyValueCache:
@@ -72,17 +72,17 @@ class KeyValueCache(NamedTuple):
         layers, lengths, rows, seen = self.layers, self.lengths, None, length
         if length > room:
             room = max(_rounded(length), 2 * room)
-            room = room if self.is_apart else min(room, window)
+            room = room if self.batch_invariant else min(room, window)
             layers = tuple(_resize(layer, room, used=self.length) for layer in layers)
         if lengths is not None:
-            seen = _rounded(length) if self.is_apart else length
+            seen = _rounded(length) if self.batch_invariant else length
             places = lengths[:, None] + torch.arange(more, device=lengths.device)
             keys = torch.arange(seen, device=lengths.device)
             rows = Rows(places, (keys <= places[..., None])[:, None])
             lengths = lengths + more
         texts = slice(None) if lengths is None else slice(len(lengths))
         slots = [Slot(layer[texts], self.length, seen, rows) for layer in layers]
-        return KeyValueCache(layers, length, lengths, self.is_apart), slots
+        return KeyValueCache(layers, length, lengths, self.batch_invariant), slots
 
     def apart(self) -> KeyValueCache:
         """The same texts, kept apart."""
@@ -91,7 +91,7 @@ class KeyValueCache(NamedTuple):
 
     def select(self, index: Tensor) -> KeyValueCache:
         """The cache whose text i is text index[i] of this one."""
-        if self.is_apart:
+        if self.batch_invariant:
             return self._select_apart(index)
         layers = tuple(layer.index_select(0, index) for layer in self.layers)
         if self.lengths is None:
@@ -101,7 +101,7 @@ class KeyValueCache(NamedTuple):
     def join(self, others: Sequence[KeyValueCache]) -> KeyValueCache:
         """All texts of this cache and of others of the same model."""
         caches = [self, *others]
-        if self.is_apart:
+        if self.batch_invariant:
             return self._join_apart(caches)
         room = max(_rounded(max(cache.length for cache in caches)), FIRST)
         layers = tuple(

@@ -202,7 +202,7 @@ LINEAGE: dict[str, System] = {
 }
 
 
-BODIES: dict[str, System] = {
+ARCHITECTURES: dict[str, System] = {
     "tagger": System(
         "tagger",
         "lmlab.models.tagger:Tagger",
@@ -217,8 +217,8 @@ BODIES: dict[str, System] = {
 
 def find(name: str) -> System:
     """The system, or the body of a task, called `name`; a ValueError names the nearest system."""
-    if name in BODIES:
-        return BODIES[name]
+    if name in ARCHITECTURES:
+        return ARCHITECTURES[name]
     if name not in LINEAGE:
         raise ValueError(f"unknown model {name!r}{suggest(name, LINEAGE)}")
     return LINEAGE[name]
@@ -228,7 +228,7 @@ def name_of(model: object) -> str:
     """What a model is called in the lineage, or as the body of a task; of any other, the name of its class."""
     cls = type(model)
     where = f"{cls.__module__}:{cls.__qualname__}"
-    known = (system.name for system in (*LINEAGE.values(), *BODIES.values()) if system.where == where)
+    known = (system.name for system in (*LINEAGE.values(), *ARCHITECTURES.values()) if system.where == where)
     return next(known, cls.__name__)
 
 

@@ -86,7 +86,7 @@ class AWDLSTM(NextTokenModel):
     HEAD: ClassVar[str | None] = "relu"
     HEAD_WIDTH: ClassVar[int | None] = 50
     SEGMENT: ClassVar[int | None] = 70
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
     config: AWDLSTMConfig
     output: Softmax

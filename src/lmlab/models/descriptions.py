@@ -17,7 +17,7 @@ class Description(NamedTuple):
     title: str  # over the systems that are known for it
     commands: tuple[str, ...] = ()
     """What to try with a run that has it: {run} is its folder, {prompt} a few words, {blank} the same with a blank."""
-    instead: str = ""  # how its systems are compared, where `lmlab compare` has no contest for it
+    instead: str = ""  # how its systems are compared, where `lmlab compare` has no track for it
 
 
 DESCRIPTIONS: dict[str, Description] = {

@@ -91,7 +91,7 @@ class Elmo(Model):
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a boundary"}
     TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a [boundary b] boundary"}
     POOL: ClassVar[str] = "mean"
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
     config: ElmoConfig
 

@@ -172,7 +172,7 @@ class LM1B(NextTokenModel):
     }
     TUNED_WIDTH: ClassVar[int | None] = 64
     TOKENIZER: ClassVar[str | None] = "spelled:10000"
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
     config: SpelledConfig
     output: Softmax

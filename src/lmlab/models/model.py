@@ -81,10 +81,10 @@ class Model(nn.Module, CountsFlops):
     HEAD_WIDTH: ClassVar[int | None] = None
     """How wide that dense layer is; None: as wide as what it reads."""
     SEGMENT: ClassVar[int | None] = None
-    """Of what carries a state: tokens of a long text that a task reads at once; no gradient passes between these."""
+    """Of what stateful a state: tokens of a long text that a task reads at once; no gradient passes between these."""
     HEAD_BIAS: ClassVar[bool] = True
     """Whether the last layer of a classifier has a bias."""
-    carries: ClassVar[bool] = False
+    stateful: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
     memory: int = 0

@@ -76,7 +76,7 @@ class NGram:
     OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
     TOKENIZER: ClassVar[str] = "bpe:4096"
     FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
-    carries: ClassVar[bool] = False
+    stateful: ClassVar[bool] = False
 
     def __init__(self, config: Config, *, levels: Sequence[Level] | None = None) -> None:
         self.config = config

@@ -58,7 +58,7 @@ class NPLM(NextTokenModel):
         "decay": 0.01,
     }
     TUNED_WIDTH: ClassVar[int | None] = 32
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
     expands: ClassVar[str] = "hidden"
 
     config: NPLMConfig

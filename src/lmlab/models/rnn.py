@@ -88,7 +88,7 @@ class RNN(NextTokenModel):
         "decay": 0.01,
     }
     TUNED_WIDTH: ClassVar[int | None] = 128
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
     layer: ClassVar[type[Layer]] = ElmanLayer
 
     config: RNNConfig

@@ -97,7 +97,7 @@ def join_states(states: Sequence[State]) -> State:
     return first
 
 
-def keep_apart(state: State) -> State:
+def make_batch_invariant(state: State) -> State:
     """The state in a form in which a row goes on to the very same bits, whatever rows are beside it.
 
     It costs some work, so it is for who promises that. Rows must be two or more, since one row alone is computed by
@@ -109,9 +109,9 @@ def keep_apart(state: State) -> State:
     if isinstance(state, JoinableState):
         return state
     if isinstance(state, dict):
-        return {key: keep_apart(value) for key, value in state.items()}
+        return {key: make_batch_invariant(value) for key, value in state.items()}
     if isinstance(state, (tuple, list)):
-        parts = [keep_apart(part) for part in state]
+        parts = [make_batch_invariant(part) for part in state]
         return type(state)(*parts) if hasattr(state, "_fields") else type(state)(parts)
     return state
 

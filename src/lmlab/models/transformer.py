@@ -27,8 +27,8 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding, Padding
+from lmlab.layers.positions import Order, UnboundedSinusoidalPositions
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.waves import Order, Waves
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
@@ -194,7 +194,7 @@ class Transformer(EncoderDecoder):
     def stack(self, blocks: list[nn.Module]) -> Stack:
         """One side of the model."""
         waves = cast(TransformerConfig, self.config).waves
-        return Stack(blocks, positions=Waves(self.config.width, order=waves), config=self.config)
+        return Stack(blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=waves), config=self.config)
 
     def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""

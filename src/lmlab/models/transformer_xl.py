@@ -52,7 +52,7 @@ class Memory(NamedTuple):
     distances: Any = None  # sine waves of the distances so far, which know the `longest`
     lengths: Tensor | None = None  # [B], how many of the M each text remembers, its latest; None: all of them
     longest: int = 0  # the most that is ever remembered
-    is_apart: bool = False  # each text is computed to the same bits, whatever others there are
+    batch_invariant: bool = False  # each text is computed to the same bits, whatever others there are
 
     def apart(self) -> Memory:
         """The same texts, kept apart: each with all the places that it can ever have, so that sums end alike."""
@@ -77,8 +77,8 @@ class Memory(NamedTuple):
         lengths = torch.cat([memory._each for memory in memories])
         known = [memory.distances for memory in memories if memory.distances is not None]
         distances = max(known, key=lambda each: each.longest, default=None)
-        even = not self.is_apart and bool((lengths == most).all())
-        return Memory(layers, self.projected, distances, None if even else lengths, self.longest, self.is_apart)
+        even = not self.batch_invariant and bool((lengths == most).all())
+        return Memory(layers, self.projected, distances, None if even else lengths, self.longest, self.batch_invariant)
 
     def mask(self, more: int) -> Tensor | None:
         """[B, M + T], True where a text has a key: what is before its memory is none. None where all have all."""
@@ -141,7 +141,7 @@ class TransformerXL(NextTokenModel):
         "decay": 0.01,
     }
     TUNED_WIDTH: ClassVar[int | None] = 64
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
     config: TransformerXLConfig
 
@@ -195,8 +195,8 @@ class TransformerXL(NextTokenModel):
             collect.append(x)
         known = None if self.training else distances
         count = None if mask is None else mask.sum(1).clamp(max=self.memory)
-        is_apart = state is not None and state.is_apart
-        return Output(x, Memory(tuple(remembered), not self.training, known, count, self.memory, is_apart))
+        batch_invariant = state is not None and state.batch_invariant
+        return Output(x, Memory(tuple(remembered), not self.training, known, count, self.memory, batch_invariant))
 
     def _distances(self, length: int, state: State) -> Distances:
         """The distances of `length` tokens to all that they see; outside learning those of the state, if enough."""

@@ -4,7 +4,7 @@
     cbow        P(c stands here) = σ(h · u_c),  h = the mean of v_o over the words o around it
 
 v are the vectors that are kept, u those of words as neighbours. Each word has one vector, whatever stands around it:
-that is what the language models that came after it changed. It learns by `objectives/neighbours.py`.
+that is what the language models that came after it changed. It learns by `objectives/negative_sampling.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
 DRAWN = 64
-"""Drawn words that a row shares, by default (objectives/neighbours.py)."""
+"""Drawn words that a row shares, by default (objectives/negative_sampling.py)."""
 
 
 class Word2VecConfig(TokenModelConfig):

@@ -116,7 +116,7 @@ class XLNet(EncoderModel):
     FRAME: ClassVar[Mapping[str, str]] = NextTokenModel.FRAME
     TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a:0 sep:0 [b:1 sep:1] cls:2"}
     POOL: ClassVar[str] = "last"
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
     config: XLNetConfig
 
@@ -230,8 +230,8 @@ class XLNet(EncoderModel):
             collect.append(x)
         count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
         distances = None if self.training else asking.distances
-        is_apart = state is not None and state.is_apart
-        return x, Memory(tuple(memories), not self.training, distances, count, self.memory, is_apart)
+        batch_invariant = state is not None and state.batch_invariant
+        return x, Memory(tuple(memories), not self.training, distances, count, self.memory, batch_invariant)
 
     def _asking(
         self,
@@ -352,7 +352,7 @@ class OrderedFiller(Filler):
 class LeftToRight(NextTokenModel):
     """XLNet in the order of the text: the place after each token is asked for what stands there (`PredictsNext`)."""
 
-    carries: ClassVar[bool] = True
+    stateful: ClassVar[bool] = True
 
     def __init__(self, model: XLNet) -> None:
         super().__init__()

@@ -18,10 +18,10 @@ OBJECTIVES: dict[str, str] = {
     "bidirectional": "lmlab.objectives.bidirectional:Bidirectional",
     "masked": "lmlab.objectives.masked:Masked",
     "permutation": "lmlab.objectives.permutation:Permutation",
-    "replaced": "lmlab.objectives.replaced:Replaced",
+    "replaced": "lmlab.objectives.replaced_tokens:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "denoising": "lmlab.objectives.denoising:Denoising",
-    "neighbours": "lmlab.objectives.neighbours:Neighbours",
+    "neighbours": "lmlab.objectives.negative_sampling:Neighbours",
 }
 
 TASKS: dict[str, str] = {

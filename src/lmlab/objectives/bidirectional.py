@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader, Mirrored, Streams, Windows
 from lmlab.data.corpora.corpus import Split
+from lmlab.data.loaders.loader import Loader, Mirrored, Streams, Windows
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsBothWays, State, require
 from lmlab.models.flops import PASSES
@@ -51,7 +51,7 @@ class Bidirectional(PreTraining):
         return (PredictsBothWays,)
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        """Contiguous streams for a model that carries its state, shuffled windows for others; both ways round."""
+        """Contiguous streams for a model that stateful its state, shuffled windows for others; both ways round."""
         make = Streams if streams else Windows
         ways = [make(tokens, batch=batch, window=window, seed=seed) for tokens in (data.tokens, data.tokens[::-1])]
         return Mirrored(*ways)

@@ -10,8 +10,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader, Streams, Windows
 from lmlab.data.corpora.corpus import Split
+from lmlab.data.loaders.loader import Loader, Streams, Windows
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.flops import PASSES
@@ -71,7 +71,7 @@ class Causal(PreTraining):
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        """Contiguous streams for a model that carries its state, shuffled windows for others."""
+        """Contiguous streams for a model that stateful its state, shuffled windows for others."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
         return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)
 

@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from lmlab.config import Config
-from lmlab.data.batches.framing import Part
-from lmlab.data.batches.pairs import frame_pairs, pair_overhead
-from lmlab.data.batches.passages import PassageRows, Passages
 from lmlab.data.corpora.corpus import Split
+from lmlab.data.loaders.framing import Part
+from lmlab.data.loaders.pairs import frame_pairs, pair_overhead
+from lmlab.data.loaders.passages import PassageRows, Passages
 from lmlab.objectives import noise
 from lmlab.objectives.noise import Ragged
 from lmlab.objectives.objective import Batch

@@ -16,12 +16,12 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader
-from lmlab.data.batches.rows import LengthSchedule, RowLoader, Rows, TextRows
-from lmlab.data.batches.sentence_pairs import SentencePairs
-from lmlab.data.batches.translation_rows import TranslationRows
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.pairs import PairSplit
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
+from lmlab.data.loaders.sentence_pairs import SentencePairs
+from lmlab.data.loaders.translation_rows import TranslationRows
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
@@ -84,7 +84,7 @@ class Blanks(PreTraining):
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
-            raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
+            raise ValueError("a masked language model stateful no state from row to row; set train.order=shuffled")
         rows = self._rows(data, batch=batch, window=window, seed=seed)
         short = self.config.short
         if short is None:

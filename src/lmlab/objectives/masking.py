@@ -7,8 +7,8 @@ from typing import Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.batches.framing import Integers
-from lmlab.data.batches.rows import Rows
+from lmlab.data.loaders.framing import Integers
+from lmlab.data.loaders.rows import Rows
 from lmlab.objectives.objective import IGNORE
 from lmlab.tokenizers.pieces import Flags, Pieces
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader
+from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
@@ -143,7 +143,7 @@ class PreTraining:
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
         def flops_of(part: Loader, place: int) -> tuple[float, Mapping[str, int]]:
             batch = self.batch(part.batch(place), np.random.default_rng([0, place]))
-            remembered = 0 if not model.carries or part.restarts(1) else model.memory
+            remembered = 0 if not model.stateful or part.restarts(1) else model.memory
             return self.batch_flops(model, batch, remembered=remembered), batch.units
 
         return mean_flops(loader, flops_of)

@@ -19,10 +19,10 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.framing import Integers
-from lmlab.data.batches.loaders import Halved, Loader, Streams
-from lmlab.data.batches.rows import Rows, TextRows
 from lmlab.data.corpora.corpus import Split
+from lmlab.data.loaders.framing import Integers
+from lmlab.data.loaders.loader import Halved, Loader, Streams
+from lmlab.data.loaders.rows import Rows, TextRows
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES

@@ -12,8 +12,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.pairs import PairBatches, PairRows
 from lmlab.data.corpora.pairs import PairSplit
+from lmlab.data.loaders.pairs import PairBatches, PairRows
 from lmlab.layers.softmax import Softmax
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import State, WritesTarget

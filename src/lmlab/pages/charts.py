@@ -68,7 +68,7 @@ def pareto_front(points: Sequence[Point], *, better: Literal["lower", "higher"] 
 
 
 def to_svg(chart: Chart, *, alone: bool = False) -> str:
-    """The chart as SVG; `alone` carries its own colours and a white ground, to stand in a paper."""
+    """The chart as SVG; `alone` stateful its own colours and a white ground, to stand in a paper."""
     scale = _Scale(chart)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '

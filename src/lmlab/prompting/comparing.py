@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from typing import NamedTuple
 
-from lmlab.data.reading.examples import Example
-from lmlab.data.reading.labelled import check_known
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.labelled import check_known
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Estimate, estimate

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.data.reading.examples import Answer, Example
-from lmlab.data.reading.labelled import read_labelled
+from lmlab.data.readers.examples import Answer, Example
+from lmlab.data.readers.labelled import read_labelled
 from lmlab.prompting.templates import Template
 
 PASSAGE = 30

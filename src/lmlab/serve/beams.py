@@ -10,11 +10,11 @@ import torch
 
 from lmlab.decoding.search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
-from lmlab.serve.choices import Choice
-from lmlab.serve.continuations import Piece
 from lmlab.serve.errors import NotANumberError
 from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.reading import Prefixes, piece_of, score_prompt
+from lmlab.serve.prefill import Prefixes, piece_of, score_prompt
+from lmlab.serve.responses import Choice
+from lmlab.serve.sequence import Piece
 
 T = TypeVar("T")
 

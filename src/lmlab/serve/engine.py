@@ -20,12 +20,12 @@ from torch import Tensor
 from lmlab.decoding.sampling import draw_each
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.serve.company import Company, fewest_rows, room_in_use
-from lmlab.serve.continuations import Continuation, Piece
+from lmlab.serve.batch import Company, fewest_rows, room_in_use
 from lmlab.serve.errors import ClosedError, NotANumberError, OverloadedError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
-from lmlab.serve.post import Post, patience_for
-from lmlab.serve.reading import PREFIX_BYTES, Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
+from lmlab.serve.outbox import Post, patience_for
+from lmlab.serve.prefill import PREFIX_BYTES, Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
+from lmlab.serve.sequence import Continuation, Piece
 
 READ = 256
 """Tokens of prompts that are read between two steps of those that are being written."""

@@ -16,8 +16,8 @@ from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.naming import TokenNames
-from lmlab.serve.numbers import HiddenNumbers
-from lmlab.serve.reading import PREFIX_BYTES
+from lmlab.serve.prefill import PREFIX_BYTES
+from lmlab.serve.token_ids import HiddenNumbers
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token
 from lmlab.tokenizers.spellings import NEW_WORDS

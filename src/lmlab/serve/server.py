@@ -11,8 +11,8 @@ from typing import Any
 import uvicorn
 
 from lmlab.serve.app import close_runs, cut_runs
-from lmlab.serve.connections import QuietServer, make_config
 from lmlab.serve.guard import Guard
+from lmlab.serve.http_protocol import QuietServer, make_config
 from lmlab.serve.served import Runs
 
 DRAIN = 8.0

@@ -41,10 +41,10 @@ from lmlab.studio import (
     writing,
 )
 from lmlab.studio.held_out import HeldOutReader
+from lmlab.studio.jobs import Works
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
-from lmlab.studio.shelf import Shelf
 from lmlab.studio.workers import Workers
-from lmlab.studio.works import Works
 
 if TYPE_CHECKING:
     from lmlab.serve.served import Runs
@@ -61,7 +61,7 @@ PAGE = (
 
 
 def make_studio(
-    shelf: Shelf,
+    run_store: RunStore,
     works: Works,
     ready: Sets,
     held_out: HeldOutReader,
@@ -72,13 +72,13 @@ def make_studio(
     router = APIRouter(prefix=API)
     inside = (attention, why, probes, neighbours, mix, errors)
     for view in (runs, curves, next_words, surprise, writing, blanks, translate, predict, *inside):
-        router.include_router(view.make_router(shelf))
+        router.include_router(view.make_router(run_store))
     for view in (cells, senses):
-        router.include_router(view.make_router(shelf, held_out))
+        router.include_router(view.make_router(run_store, held_out))
     router.include_router(sets.make_router(ready))
     for view in (pairs, bias):
-        router.include_router(view.make_router(shelf, ready))
-    router.include_router(lecture.make_router(shelf, talk))
+        router.include_router(view.make_router(run_store, ready))
+    router.include_router(lecture.make_router(run_store, talk))
     router.include_router(training.make_router(works))
     return router
 
@@ -103,11 +103,11 @@ def make_app(
     is read from the folder, the texts, the sets and what is `allowed` besides. Who gives `works` and `workers` can
     close them however the server ends.
     """
-    shelf = Shelf(folder)
-    works = works or Works(shelf.folder, texts)
+    run_store = RunStore(folder)
+    works = works or Works(run_store.folder, texts)
     workers = workers or Workers()
-    seen, api = threading.Event(), Later(shelf, workers)
-    held_out = HeldOutReader(shelf, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
+    seen, api = threading.Event(), Later(run_store, workers)
+    held_out = HeldOutReader(run_store, [*(Path(text) for text in works.texts[1:]), *data, *allowed])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -119,8 +119,8 @@ def make_app(
 
     app = FastAPI(title="lmlab studio", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
     app.state.workers = workers
-    ready = Sets(shelf.folder, data)
-    app.include_router(make_studio(shelf, works, ready, held_out, talk=talk))
+    ready = Sets(run_store.folder, data)
+    app.include_router(make_studio(run_store, works, ready, held_out, talk=talk))
     app.mount("/studio/static", StaticFiles(directory=STATIC), name="static")
     add_errors(app)
     add_library_errors(app)
@@ -148,10 +148,10 @@ def _warm_up(seen: threading.Event, api: Later) -> None:
 
 
 class Later:
-    """The API of `lmlab serve` over a shelf, which is made when it is first asked: what it needs is slow to import."""
+    """The API of `lmlab serve` over a run store, made at the first request: what it needs is slow to import."""
 
-    def __init__(self, shelf: Shelf, workers: Workers) -> None:
-        self.shelf, self.workers, self._lock = shelf, workers, threading.Lock()
+    def __init__(self, run_store: RunStore, workers: Workers) -> None:
+        self.run_store, self.workers, self._lock = run_store, workers, threading.Lock()
         self._app: FastAPI | None = None
         self._runs: Runs | None = None
 
@@ -166,7 +166,7 @@ class Later:
                 from lmlab.serve.served import Limits
                 from lmlab.studio.serving import ShelvedRuns
 
-                self._runs = ShelvedRuns(shelf=self.shelf, workers=self.workers, limits=Limits())
+                self._runs = ShelvedRuns(run_store=self.run_store, workers=self.workers, limits=Limits())
                 self._app = make_api(self._runs)
             return self._app
 

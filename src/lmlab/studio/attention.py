@@ -12,8 +12,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunName, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
@@ -49,15 +49,15 @@ class Layer(Asked):
 class Passes:
     """The last few passes, so that going from layer to layer reads the text once."""
 
-    def __init__(self, shelf: Shelf) -> None:
-        self.shelf, self._lock = shelf, Lock()
+    def __init__(self, run_store: RunStore) -> None:
+        self.run_store, self._lock = run_store, Lock()
         self._kept: OrderedDict[str, tuple[ref[LanguageModel], dict[str, Attention]]] = OrderedDict()
 
     def read(self, asked: Asked) -> dict[str, Attention]:
         """The attention of a text, by kind."""
         from lmlab.analysis.attention import read_attention
 
-        with self.shelf.using(asked.run) as model:
+        with self.run_store.using(asked.run) as model:
             key = asked.model_dump_json(include=set(Asked.model_fields))
             with self._lock:
                 if key in self._kept and self._kept[key][0]() is model:  # not one that was trained further since
@@ -77,8 +77,8 @@ class Passes:
         return sum(each.weights.nbytes for _, found in self._kept.values() for each in found.values())
 
 
-def make_router(shelf: Shelf) -> APIRouter:
-    router, passes = APIRouter(route_class=HeavyRoute), Passes(shelf)
+def make_router(run_store: RunStore) -> APIRouter:
+    router, passes = APIRouter(route_class=HeavyRoute), Passes(run_store)
 
     @router.post("/attention")
     def attention(asked: Asked) -> Response:

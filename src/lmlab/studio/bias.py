@@ -9,9 +9,9 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.responses import RunNames, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
-from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -45,13 +45,13 @@ class Translations(Config):
     targets: list[Text] = Field(max_length=20)
 
 
-def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
+def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     def each(runs: list[str], look: Any) -> Response:
         found = []
         for name in runs:
-            with shelf.using(name) as model:
+            with run_store.using(name) as model:
                 found.append({"run": name, "shown": show(look(model))})
         return answer({"runs": found})
 
@@ -68,7 +68,7 @@ def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
     @router.post("/bias/set")
     def ready(asked: Ready) -> Response:
         from lmlab.analysis.bias_sets import judge_crows, judge_winogender
-        from lmlab.data.reading.bias_sets import read_crows_pairs, read_winogender
+        from lmlab.data.readers.bias_sets import read_crows_pairs, read_winogender
 
         with sets.reading(asked.set) as path:
             if path.is_dir():

@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer_for_each
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, Text, answer_for_each
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 MOST = 12
@@ -27,7 +27,7 @@ class Asked(Config):
     order: Literal["left-to-right", "confident"] = Field("left-to-right", description="of joint filling")
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/blanks")
@@ -35,6 +35,8 @@ def make_router(shelf: Shelf) -> APIRouter:
         if asked.text.count("[MASK]") > MOST:
             raise ValueError(f"{asked.text.count('[MASK]')} blanks: hide at most {MOST} words at once")
         options: dict[str, Any] = {"top": asked.top, "jointly": asked.jointly, "order": asked.order}
-        return answer_for_each(asked.runs, shelf, lambda model: {"filled": model.filler.fill(asked.text, **options)})
+        return answer_for_each(
+            asked.runs, run_store, lambda model: {"filled": model.filler.fill(asked.text, **options)}
+        )
 
     return router

@@ -9,9 +9,9 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, answer
 from lmlab.studio.held_out import HeldOutReader
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunName, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -64,14 +64,14 @@ PATTERN_WITHIN = 10.0
 """Seconds that a regular expression may take."""
 
 
-def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
+def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/cells")
     def one_cell(asked: One) -> Response:
         from lmlab.analysis.cells import CellText, cell_parts, read_cells
 
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             names = list(dict.fromkeys(part.name for part in _parts(cell_parts, model.model)))
             read = read_cells(model, asked.text, parts=names)
         parts = [{"layer": part.layer, "part": part.name, "units": v.shape[1]} for part, v in read.activations.items()]
@@ -85,7 +85,7 @@ def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
     def firing(asked: Fire) -> Response:
         from lmlab.analysis.cells import read_cells
 
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             return answer({"cells": fire_in(read_cells(model, asked.text), asked.spans, top=asked.top)})
 
     @router.post("/cells/follow")
@@ -99,7 +99,7 @@ def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
         wanted = find_property(asked.property) if named else matches(asked.pattern, within=PATTERN_WITHIN)
         name = asked.property if named else asked.pattern
         text = asked.text or held_out.text(asked.run)
-        model = shelf.open(asked.run)  # it takes seconds, and others may use the model meanwhile
+        model = run_store.open(asked.run)  # it takes seconds, and others may use the model meanwhile
         found = search_cells(model, text, wanted, name=name)
         return answer({"cells": found.found, "shown": show(found)})
 

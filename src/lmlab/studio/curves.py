@@ -17,9 +17,9 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from lmlab.analysis.view import plain
-from lmlab.studio.answers import answer
+from lmlab.studio.responses import answer
 from lmlab.studio.run_files import is_number, open_inside, parse_lines
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.run_store import RunStore
 from lmlab.units import read_speed, training_seconds
 
 EVERY = 1.0
@@ -97,20 +97,20 @@ def thin(points: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter()
 
     @router.get("/curves")
     def curves(run: Names) -> Response:
         found = []
         for name in run:
-            points, _ = Tail(shelf.find(name)).more()
+            points, _ = Tail(run_store.find(name)).more()
             found.append({"run": name, "points": points})
         return answer({"curves": found})
 
     @router.get("/live")
     async def live(request: Request, run: Names = []) -> Response:  # noqa: B006
-        tails = {name: Tail(await asyncio.to_thread(shelf.find, name)) for name in run}
+        tails = {name: Tail(await asyncio.to_thread(run_store.find, name)) for name in run}
 
         async def events() -> AsyncIterator[bytes]:
             before = None
@@ -119,7 +119,7 @@ def make_router(shelf: Shelf) -> APIRouter:
                     points, again = await asyncio.to_thread(tail.more)
                     if points or again:
                         yield _event("points", {"run": name, "points": points, "again": again})
-                now = await asyncio.to_thread(shelf.about)
+                now = await asyncio.to_thread(run_store.about)
                 if now != before:
                     yield _event("runs", {"runs": now})
                     before = now

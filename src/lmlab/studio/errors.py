@@ -7,8 +7,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunName, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -26,7 +26,7 @@ class Asked(Config):
     seed: int = Field(0, ge=0, lt=2**31, description="of what is scrambled")
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/errors")
@@ -36,7 +36,7 @@ def make_router(shelf: Shelf) -> APIRouter:
         lines = [line for line in asked.lines.splitlines() if line.strip()]
         if len(lines) > MOST:
             raise ValueError(f"{len(lines)} texts: give at most {MOST}; lmlab inspect errors takes a file")
-        model = shelf.open(asked.run)  # it takes seconds, and others may use the model meanwhile
+        model = run_store.open(asked.run)  # it takes seconds, and others may use the model meanwhile
         found = find_errors(model, lines, tokens=asked.tokens, seed=asked.seed, provoked=asked.provoked)
         return answer({"outputs": found.outputs, "aligned": found.aligned, "shown": show(found)})
 

@@ -16,21 +16,21 @@ from typing import Any
 
 from lmlab.progress import check_cancelled
 from lmlab.studio.run_files import is_inside
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.run_store import RunStore
 
 LETTERS = 12_000
 """Characters of a run's held-out text that are used."""
 
 
 class HeldOutReader:
-    """Reads what the runs of a shelf did not learn from."""
+    """Reads what the runs of a run_store did not learn from."""
 
-    def __init__(self, shelf: Shelf, allowed: Sequence[Path] = ()) -> None:
+    def __init__(self, run_store: RunStore, allowed: Sequence[Path] = ()) -> None:
         for path in allowed:
             if not path.exists():
                 raise ValueError(f"--allow-data {path} does not exist; name a file or a folder that is there")
-        self.shelf = shelf
-        self.allowed = [shelf.folder, *(path.resolve() for path in allowed)]
+        self.run_store = run_store
+        self.allowed = [run_store.folder, *(path.resolve() for path in allowed)]
 
     def text(self, name: str) -> str:
         """The beginning of the text that a run did not learn from; a ValueError where it may not be read."""
@@ -47,9 +47,9 @@ class HeldOutReader:
 
     def _documents(self, name: str) -> Iterator[str]:
         from lmlab.data.corpora.held_out import read_cached
-        from lmlab.recipe import read_record
+        from lmlab.runs.recipe import read_record
 
-        run = self.shelf.find_checked(name)
+        run = self.run_store.find_checked(name)
         try:
             record = read_record(run)
         except (ValueError, KeyError, TypeError, AttributeError):
@@ -62,8 +62,8 @@ class HeldOutReader:
         return self._read_files(name, run, record) if cached is None else cached
 
     def _read_files(self, name: str, run: Path, record: Any) -> Iterator[str]:
-        from lmlab.jobs import Silent
-        from lmlab.run import reopen_corpus
+        from lmlab.runs.jobs import Silent
+        from lmlab.runs.run import reopen_corpus
 
         data = record.recipe.data
         if data.parallel:

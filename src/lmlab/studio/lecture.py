@@ -21,8 +21,8 @@ from starlette.responses import Response
 
 from lmlab.config import Config, build, read_toml
 from lmlab.names import suggest
-from lmlab.studio.answers import answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import answer
+from lmlab.studio.run_store import RunStore
 
 FILE = "lecture.toml"
 """Where a folder of runs has its lecture, unless another is named."""
@@ -66,16 +66,16 @@ def read_lecture(path: Path) -> Lecture:
     return build(Lecture, read_toml(path), where=path.name)
 
 
-def make_router(shelf: Shelf, path: Path | None = None) -> APIRouter:
+def make_router(run_store: RunStore, path: Path | None = None) -> APIRouter:
     router = APIRouter()
-    given = path or shelf.folder / FILE
+    given = path or run_store.folder / FILE
 
     @router.get("/lecture")
     def lecture() -> Response:
         found: dict[str, Any] = {"lecture": None, "file": given.name, "missing": []}
         if given.is_file():
             told = read_lecture(given)
-            known = shelf.paths()
+            known = run_store.paths()
             found["lecture"] = told.model_dump()
             found["missing"] = sorted({run for view in told.views for run in view.runs if run not in known})
         return answer(found)

@@ -6,8 +6,8 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -18,15 +18,15 @@ class Asked(Config):
     runs: RunNames
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/mix")
     def mix(asked: Asked) -> Response:
         from lmlab.analysis.task_layers import TaskLayers, describe_mix
-        from lmlab.checkpoint import read_mix
+        from lmlab.runs.checkpoint import read_mix
 
-        found = [describe_mix(name, *read_mix(shelf.find_checked(name), name=name)) for name in asked.runs]
+        found = [describe_mix(name, *read_mix(run_store.find_checked(name), name=name)) for name in asked.runs]
         return answer({"mixes": found, "shown": show(TaskLayers(found))})
 
     return router

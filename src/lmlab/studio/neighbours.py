@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -23,7 +23,7 @@ class Asked(Config):
     top: int = Field(12, ge=1, le=100, description="tokens that are shown")
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/neighbours")
@@ -34,7 +34,7 @@ def make_router(shelf: Shelf) -> APIRouter:
             raise ValueError("2 words: give one, or three for an analogy (a is to b as c is to what?)")
         found: list[dict[str, Any]] = []
         for name in asked.runs:
-            with shelf.using(name) as model:
+            with run_store.using(name) as model:
                 try:
                     shown = show(find_neighbours(model, asked.words, top=asked.top))
                     found.append({"run": name, "shown": shown, "why_not": None})

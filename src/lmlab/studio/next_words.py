@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer_for_each
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, Text, answer_for_each
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
@@ -30,12 +30,12 @@ class Asked(Config):
     top_p: float = Field(1.0, gt=0, le=1, description="the nucleus that is drawn from")
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/next")
     def next_words(asked: Asked) -> Response:
-        return answer_for_each(asked.runs, shelf, lambda model: expect(model.writer, asked))
+        return answer_for_each(asked.runs, run_store, lambda model: expect(model.writer, asked))
 
     return router
 

@@ -11,14 +11,14 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
+from lmlab.studio.responses import RunNames, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.sets import Sets
-from lmlab.studio.shelf import Shelf
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.data.reading.minimal_pairs import Pair, PairSet
+    from lmlab.data.readers.minimal_pairs import Pair, PairSet
 
 MOST, MOST_READY = 500, 5000
 """Pairs at once, of a user and of a ready set."""
@@ -36,13 +36,13 @@ class Asked(Config):
     limit: int = Field(10, ge=1, le=1000, description="pairs of each paradigm of a ready set, the first")
 
 
-def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
+def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/pairs")
     def judge_pairs(asked: Asked) -> Response:
         from lmlab.analysis.minimal_pairs import judge
-        from lmlab.data.reading.minimal_pairs import PairSet
+        from lmlab.data.readers.minimal_pairs import PairSet
 
         if asked.set:
             with sets.reading(asked.set) as path:
@@ -55,7 +55,7 @@ def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
             pairs = PairSet("", parse_pairs(asked.pairs))
         found = []
         for name in asked.runs:
-            with shelf.using(name) as model:
+            with run_store.using(name) as model:
                 judged = judge(model, pairs, region=asked.region)
             found.append({"run": name, "judged": judged.judged, "accuracy": judged.accuracy[0], "shown": show(judged)})
         return answer({"runs": found})
@@ -66,14 +66,14 @@ def make_router(shelf: Shelf, sets: Sets) -> APIRouter:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed: int) -> PairSet:
     """The pairs of a file as it was when it was last changed: BLiMP takes a second to read."""
-    from lmlab.data.reading.minimal_pairs import read_pairs
+    from lmlab.data.readers.minimal_pairs import read_pairs
 
     return read_pairs(path)
 
 
 def parse_pairs(text: str) -> list[Pair]:
     """The pairs of a text that was typed."""
-    from lmlab.data.reading.minimal_pairs import Pair
+    from lmlab.data.readers.minimal_pairs import Pair
 
     found: list[Pair] = []
     for number, line in enumerate(text.splitlines(), 1):

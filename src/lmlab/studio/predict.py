@@ -9,9 +9,9 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, answer
+from lmlab.studio.responses import RunName, Text, answer
 from lmlab.studio.run_files import read
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 
@@ -24,21 +24,21 @@ class Asked(Config):
     choices: list[Text] = Field([], max_length=20)
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:
-        told = read(shelf.find(run) / "task.json")
+        told = read(run_store.find(run) / "task.json")
         names = ("kind", "labels", "how", "layers", "pair")
         return answer({name: told.get(name) for name in names})
 
     @router.post("/predict")
     def predict(asked: Asked) -> Response:
-        from lmlab.data.reading.examples import Example
-        from lmlab.tasks.forms import as_task_reads
+        from lmlab.data.readers.examples import Example
+        from lmlab.tasks.example_io import as_task_reads
 
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             predictor = model.predictor
             words = as_task_reads(predictor.task, asked.text)
             if not asked.text.strip():

@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunName, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -30,7 +30,7 @@ class Asked(Config):
     seed: int = Field(0, ge=0, lt=2**31)
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/probes")
@@ -38,7 +38,7 @@ def make_router(shelf: Shelf) -> APIRouter:
         from lmlab.analysis.probing import probe
 
         items = parse_tagged(asked.lines)
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             found = probe(model, items[::2], items[1::2], name="tag", kind=asked.kind, seed=asked.seed)
         return answer({"probes": found, "shown": show(found)})
 

@@ -8,25 +8,25 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from lmlab.studio.answers import answer
+from lmlab.studio.responses import answer
 from lmlab.studio.run_files import open_inside, read
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.run_store import RunStore
 
 LONGEST_CARD = 60_000
 """Characters of a model card that are shown."""
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter()
 
     @router.get("/runs")
     def list_runs() -> Response:
-        return answer({"folder": shelf.folder.name, "runs": shelf.about()})
+        return answer({"folder": run_store.folder.name, "runs": run_store.about()})
 
     @router.get("/run")
     def one_run(run: Annotated[str, Query(max_length=500)]) -> Response:
-        path = shelf.find(run)
-        return answer({**shelf.describe(run, path), "card": _card(path), "settings": _settings(path)})
+        path = run_store.find(run)
+        return answer({**run_store.describe(run, path), "card": _card(path), "settings": _settings(path)})
 
     return router
 

@@ -9,14 +9,14 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer
 from lmlab.studio.held_out import HeldOutReader
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.data.reading.senses import Occurrence
+    from lmlab.data.readers.senses import Occurrence
 
 MOST = 400
 """Occurrences that are shown."""
@@ -32,7 +32,7 @@ class Asked(Config):
     projection: Literal["pca", "tsne"] = "pca"
 
 
-def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
+def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/senses")
@@ -43,7 +43,7 @@ def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
         for name in asked.runs:
             text = asked.lines if asked.lines.strip() else held_out.text(name)
             given = parse_lines(text, asked.word)
-            with shelf.using(name) as model:
+            with run_store.using(name) as model:
                 read = read_senses_of(model, asked.word, given, layer=asked.layer, projection=asked.projection)
             found.append({"run": name, "layer": read.layer, "layers": len(read.layers), "shown": show(read)})
         return answer({"runs": found})
@@ -53,7 +53,7 @@ def make_router(shelf: Shelf, held_out: HeldOutReader) -> APIRouter:
 
 def parse_lines(text: str, word: str) -> list[Occurrence]:
     """The occurrences of a word in lines, with their senses where every line names one."""
-    from lmlab.data.reading.senses import find_occurrences
+    from lmlab.data.readers.senses import find_occurrences
 
     lines = [line for line in text.splitlines() if line.strip()]
     named = [line.partition("|") for line in lines]

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from lmlab.serve.errors import APIError
 from lmlab.serve.served import Runs, Served, serve_run
 from lmlab.studio.run_files import read
-from lmlab.studio.shelf import WEIGHTS, Shelf
+from lmlab.studio.run_store import WEIGHTS, RunStore
 from lmlab.studio.workers import Workers
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ LEFT = "this model has just left the memory, for others or for newer weights; as
 
 @dataclass(frozen=True, kw_only=True)
 class ShelvedRuns(Runs):
-    """All runs on a shelf that have weights, by where they lie; `served` are those that have an engine by now."""
+    """All runs on a run_store that have weights, by where they lie; `served` are those that have an engine by now."""
 
-    shelf: Shelf
+    run_store: RunStore
     workers: Workers = field(default_factory=Workers)
     served: dict[str, Served] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def __post_init__(self) -> None:
-        self.shelf.let_go = self.end
+        self.run_store.let_go = self.end
 
     def find(self, name: str | None) -> Served:
         """The run of that name, the first where none is given; loaded, and its engine started, if need be."""
@@ -46,7 +46,7 @@ class ShelvedRuns(Runs):
             raise APIError(
                 f"{told}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
             )
-        model = self.shelf.open(name)
+        model = self.run_store.open(name)
         with self.lock:
             held = self.served.get(name)
             if held is None or held.lm is not model or held.engine.failed is not None:
@@ -72,7 +72,7 @@ class ShelvedRuns(Runs):
         held = self.served.get(name or "")
         if held is None or held.name not in known or held.engine.failed is not None:
             return None
-        return held if held.lm is self.shelf.held(held.name, known[held.name]) else None
+        return held if held.lm is self.run_store.held(held.name, known[held.name]) else None
 
     def end(self, name: str, model: LanguageModel) -> None:
         """Take nothing more for a model that has left the memory; texts in the writing are finished."""
@@ -94,10 +94,10 @@ class ShelvedRuns(Runs):
         return self._card(name, known[name])
 
     def _known(self) -> dict[str, Path]:
-        return {name: path for name, path in self.shelf.paths().items() if self.shelf.has_weights(path)}
+        return {name: path for name, path in self.run_store.paths().items() if self.run_store.has_weights(path)}
 
     def _card(self, name: str, path: Path) -> dict[str, Any]:
-        told, settings = self.shelf.describe(name, path), read(path / "config.json").get("model")
+        told, settings = self.run_store.describe(name, path), read(path / "config.json").get("model")
         window = settings.get("window") if isinstance(settings, dict) else None
         return {
             "id": name,

@@ -7,11 +7,11 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lmlab.bits import bits_per_byte
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer_for_each
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, Text, answer_for_each
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
+from lmlab.units import bits_per_byte
 
 
 class Asked(Config):
@@ -21,12 +21,12 @@ class Asked(Config):
     text: Text
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/surprise")
     def surprise(asked: Asked) -> Response:
-        return answer_for_each(asked.runs, shelf, lambda model: colour(model, asked.text))
+        return answer_for_each(asked.runs, run_store, lambda model: colour(model, asked.text))
 
     return router
 

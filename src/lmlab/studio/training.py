@@ -7,8 +7,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import answer
-from lmlab.studio.works import TRAINED, Wanted, Works
+from lmlab.studio.jobs import TRAINED, Wanted, Works
+from lmlab.studio.responses import answer
 
 
 class Which(Config):

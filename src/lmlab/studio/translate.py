@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunName, Text, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 
@@ -26,12 +26,12 @@ class Asked(Config):
     target: Text | None = Field(None, description="a translation of the user's own, to be aligned")
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/translate")
     def translate(asked: Asked) -> Response:
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             (found,) = model.translator.translate(
                 [asked.text], beams=asked.beams, length_penalty=asked.length_penalty, longest=200
             )

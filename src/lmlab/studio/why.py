@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunNames, Text, answer_for_each
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunNames, Text, answer_for_each
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
@@ -26,7 +26,7 @@ class Asked(Config):
     target: str = Field("", max_length=100)
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/why")
@@ -37,6 +37,6 @@ def make_router(shelf: Shelf) -> APIRouter:
             attributed = attribute(model, asked.text, target=asked.target or None)
             return {"found": attributed, "shown": show(attributed)}
 
-        return answer_for_each(asked.runs, shelf, look)
+        return answer_for_each(asked.runs, run_store, look)
 
     return router

@@ -9,8 +9,8 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.studio.answers import RunName, Text, TokenIds, answer
-from lmlab.studio.shelf import Shelf
+from lmlab.studio.responses import RunName, Text, TokenIds, answer
+from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ class Cut(Config):
     after: Text = ""
 
 
-def make_router(shelf: Shelf) -> APIRouter:
+def make_router(run_store: RunStore) -> APIRouter:
     router = APIRouter(route_class=HeavyRoute)
 
     @router.post("/search")
     def search(asked: Search) -> Response:
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             writer = model.writer
             return answer({"searches": [search_from(writer, asked, pin) for pin in [[], *asked.pins]]})
 
     @router.post("/tokens")
     def tokens(asked: Cut) -> Response:
         """The tokens of a word as it would go on after a text: what a user who forces it means."""
-        with shelf.using(asked.run) as model:
+        with run_store.using(asked.run) as model:
             tokenizer = model.text_tokenizer
             before, whole = tokenizer.encode(asked.after), tokenizer.encode(asked.after + asked.text)
             ids = whole[len(before) :] if whole[: len(before)] == before else tokenizer.encode(asked.text)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tasks.classification import PooledTask
 from lmlab.tasks.task import Item, Prediction

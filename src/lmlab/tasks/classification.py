@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.reading.examples import Example
-from lmlab.data.reading.whole import shorten
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.strict_text import shorten
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig

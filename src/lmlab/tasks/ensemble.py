@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.progress import ReportProgress
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Prediction, Task

@@ -1,4 +1,4 @@
-"""Long texts, read by a model that carries a state: segment after segment, as it was pre-trained."""
+"""Long texts, read by a model that stateful a state: segment after segment, as it was pre-trained."""
 
 from __future__ import annotations
 

@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor, nn
 
-from lmlab.data.batches.bucketing import in_batches
-from lmlab.data.reading.examples import Example
+from lmlab.data.loaders.bucketing import in_batches
+from lmlab.data.readers.examples import Example
 from lmlab.layers.mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress
-from lmlab.tasks.forms import check_examples, make_example, split_words, truth_of
+from lmlab.tasks.example_io import check_examples, make_example, split_words, truth_of
 from lmlab.tasks.task import Item, Prediction, Task
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner

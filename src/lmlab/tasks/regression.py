@@ -9,7 +9,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.objectives.objective import Batch
 from lmlab.tasks.classification import PooledConfig, PooledTask
 from lmlab.tasks.task import Item, Prediction, TaskConfig

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.reading.examples import Answer, Example
+from lmlab.data.readers.examples import Answer, Example
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig

@@ -12,12 +12,12 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.layers.crf import CRF, legal_tags
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.progress import ReportProgress
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.language_states import STATES, LanguageStates, with_states
+from lmlab.tasks.lm_embeddings import STATES, LanguageStates, with_states
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows

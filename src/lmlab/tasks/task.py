@@ -20,8 +20,8 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.batches.examples import ExampleLoader
-from lmlab.data.reading.examples import Example
+from lmlab.data.loaders.examples import ExampleLoader
+from lmlab.data.readers.examples import Example
 from lmlab.layers.mix import Mix, side_by_side
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
@@ -83,7 +83,7 @@ class TaskConfig(Config):
     segment: int | None = Field(
         None,
         ge=1,
-        description="of what carries a state: long texts are read in segments of so many tokens, and gradients stay "
+        description="of what stateful a state: long texts are read in segments of so many tokens, and gradients stay "
         "within each (BPTT for text classification); none: at once",
     )
     metric: str | None = Field(None, description="the metric that counts most; by default that of the task")
@@ -328,7 +328,7 @@ class Task:
                 f"objective.auxiliary = {self.config.auxiliary:g} predicts each next token from the vector before it, "
                 f"but those of {name_of(model)} know what follows: leave it out, or take a left-to-right model"
             )
-        if self.config.segment is not None and not (model.carries and isinstance(model, PredictsNext)):
+        if self.config.segment is not None and not (model.stateful and isinstance(model, PredictsNext)):
             raise ValueError(
                 f"objective.segment = {self.config.segment} reads a text in segments, each after the state of those "
                 f"before it, but {name_of(model)} reads it as a whole: leave it out, or take a recurrent model"

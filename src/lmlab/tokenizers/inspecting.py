@@ -46,7 +46,7 @@ def restore(tokenizer: Tokenizer, ids: Sequence[int]) -> str:
     return str(tokenizer.engine.decode(list(ids), skip_special_tokens=False))
 
 
-class Cutting:
+class TokenizedText:
     """A text and its tokens; the boundary and other special tokens around it are left out."""
 
     def __init__(self, text: str, tokenizer: Tokenizer) -> None:

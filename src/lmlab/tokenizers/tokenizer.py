@@ -29,8 +29,8 @@ from lmlab.tokenizers.engines import (
     word_engine,
     wordpiece_engine,
 )
-from lmlab.tokenizers.remembering import WordMemory, find_added
 from lmlab.tokenizers.spellings import NEW_WORDS
+from lmlab.tokenizers.word_cache import WordCache, find_added
 
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
@@ -347,11 +347,11 @@ class Tokenizer:
         return find_added(self._settings, split_special_tokens=self.split_special_tokens)
 
     @cached_property
-    def _memory(self) -> WordMemory | None:
+    def _memory(self) -> WordCache | None:
         """Where pieces never reach over white space, words can be encoded one by one and remembered."""
         empty = models.BPE()
         known = [byte_level_engine(empty), *(wordpiece_engine(empty, cased=cased) for cased in (True, False))]
-        return WordMemory(self._encode_afresh) if any(map(self._cuts_as, known)) else None
+        return WordCache(self._encode_afresh) if any(map(self._cuts_as, known)) else None
 
     def _encode_afresh(self, texts: Sequence[str]) -> list[list[int]]:
         encodings = self.engine.encode_batch_fast(list(texts), add_special_tokens=False)

@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from lmlab.checkpoint import with_new_names
 from lmlab.models import load_class
-from lmlab.storage import (
+from lmlab.runs.checkpoint import with_new_names
+from lmlab.runs.storage import (
     HEADS,
     MODEL,
     DamagedError,
@@ -26,7 +26,7 @@ from lmlab.storage import (
     write_manifest,
     write_tensors,
 )
-from lmlab.training.resume import kept_checkpoints, kept_heads
+from lmlab.training.checkpointer import kept_checkpoints, kept_heads
 
 COPIED = (
     *("config.json", "tokenizer.json", "tokenizer_options.json", "source_tokenizer.json"),

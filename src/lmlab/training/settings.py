@@ -113,9 +113,9 @@ class TrainConfig(Config):
     )
     tensorboard: bool = Field(False, description="also write TensorBoard events (extra: lmlab[track])")
 
-    def streams(self, *, carries: bool) -> bool:
+    def streams(self, *, stateful: bool) -> bool:
         """Whether text is read in contiguous streams, in training and validation, by what does or does not carry."""
-        return self.order in ("streams", "varied") or (self.order == "auto" and carries)
+        return self.order in ("streams", "varied") or (self.order == "auto" and stateful)
 
     @field_validator("budget", mode="before")
     @classmethod

@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmlab.data.batches.loaders import Loader, rate_share
+from lmlab.data.loaders.loader import Loader, rate_share
 from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
 from lmlab.objectives.objective import Batch, Loss, weighted_mean
-from lmlab.training.ahead import Ahead
 from lmlab.training.learner import Learner
 from lmlab.training.optimizers import (
     create_optimizer,
@@ -26,13 +25,14 @@ from lmlab.training.optimizers import (
     scale_groups,
     settle_gradients,
 )
+from lmlab.training.prefetch import Prefetcher
 from lmlab.training.settings import TrainConfig
 from lmlab.training.strategies import by_layer, choose_strategy
 from lmlab.training.weight_average import WeightAverage
 
 
 @dataclass(frozen=True)
-class Taken:
+class StepResult:
     """What one step came to; the tensors are still on the device, so that nobody waits for it without need."""
 
     sums: dict[str, Tensor]  # nats by term
@@ -53,7 +53,7 @@ class Step:
             self.depths = by_layer(learner.model, learner.heads.parameters())
         self.optimizer = create_optimizer(parameter_groups(self.depths, decay=config.decay), config)
         self.average = WeightAverage(learner)
-        self.ahead = Ahead(learner.objective, loader, seed=config.seed)
+        self.ahead = Prefetcher(learner.objective, loader, seed=config.seed)
         self.device = learner.device
         self.dtype = choose_dtype(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
@@ -64,7 +64,7 @@ class Step:
         if config.compile:
             learner.compile()
 
-    def __call__(self, step: int, rate: float, state: State) -> tuple[Taken, State]:
+    def __call__(self, step: int, rate: float, state: State) -> tuple[StepResult, State]:
         """Give what the step came to, and the state after it.
 
         The counts of all micro-batches are known before the first of them is read, so each prediction weighs the same,
@@ -81,7 +81,7 @@ class Step:
         sums: dict[str, Tensor] = {}
         watched: dict[str, tuple[Tensor, int]] = {}
         for place, batch in zip(places, batches, strict=True):
-            if not self.learner.model.carries or self.loader.restarts(place):
+            if not self.learner.model.stateful or self.loader.restarts(place):
                 state = None
             loss = self._backward(batch.to(self.device), state, counts)
             state = loss.state
@@ -93,7 +93,7 @@ class Step:
                     watched[name] = (values.detach().sum() + before, count + values.numel())
             del loss  # with what its graph still holds
         norm = self._update()
-        return Taken(sums, counts, add_up(batch.units for batch in batches), norm, watched), state
+        return StepResult(sums, counts, add_up(batch.units for batch in batches), norm, watched), state
 
     def _update(self) -> Tensor:
         """Clip, and change the weights; give the norm of the gradient. On a CPU, none that is no number is applied."""

@@ -34,7 +34,7 @@ def check_average(config: TrainConfig, *, validated: bool) -> None:
         raise ValueError(f"train.average = {config.average} begins where validation stands still: hold some data out")
 
 
-def stands_still(loss: float, before: Sequence[float], *, validations: int) -> bool:
+def plateaued(loss: float, before: Sequence[float], *, validations: int) -> bool:
     """Whether a validation loss is above the best of those that are at least so many validations old."""
     old = before[: max(0, len(before) - validations)]
     return bool(old) and loss > min(old)

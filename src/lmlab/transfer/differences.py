@@ -33,7 +33,7 @@ class Difference(Config):
     significant: bool
 
 
-class Ahead(NamedTuple):
+class Prefetcher(NamedTuple):
     """How far one row is ahead of another, below 0 where it is behind."""
 
     value: float
@@ -150,14 +150,14 @@ def choose_pairs(kind: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
     return found
 
 
-def ahead_of(differences: Sequence[Difference], one: str, other: str) -> Ahead | None:
+def ahead_of(differences: Sequence[Difference], one: str, other: str) -> Prefetcher | None:
     """The tested difference between two rows as seen from `one`; None where they were not tested."""
     for each in differences:
         if (each.better, each.worse) == (one, other):
-            return Ahead(each.value, each.low, each.high, each.p, each.significant)
+            return Prefetcher(each.value, each.low, each.high, each.p, each.significant)
         if (each.better, each.worse) == (other, one):
             low, high = (None if end is None else -end for end in (each.high, each.low))
-            return Ahead(-each.value, low, high, each.p, each.significant)
+            return Prefetcher(-each.value, low, high, each.p, each.significant)
     return None
 
 

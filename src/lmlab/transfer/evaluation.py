@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lmlab.data.corpora.examples import ExamplesConfig, read, texts_of
-from lmlab.data.reading.examples import Example, Labelled, TaskName
-from lmlab.data.reading.folders import find_parts, find_split
-from lmlab.data.reading.labelled import find_labels, read_examples
-from lmlab.data.reading.roles import Columns
-from lmlab.data.reading.values import are_classes, are_mostly_numbers
-from lmlab.recipe import read_record
+from lmlab.data.readers.column_types import are_classes, are_mostly_numbers
+from lmlab.data.readers.columns import Columns
+from lmlab.data.readers.examples import Example, Labelled, TaskName
+from lmlab.data.readers.folders import find_parts, find_split
+from lmlab.data.readers.labelled import find_labels, read_examples
+from lmlab.runs.recipe import read_record
 from lmlab.tasks.predicting import Predicts
 from lmlab.tasks.task import Prediction, Task
 from lmlab.transfer.results import Interval, score_predictions

@@ -8,24 +8,23 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmlab.checkpoint import load_tokenizer
 from lmlab.config import build
 from lmlab.data import make_config
 from lmlab.data.corpora.checking import Check, check
 from lmlab.data.corpora.example_splits import FEWEST_TO_SELECT, SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig, read
-from lmlab.data.reading.examples import Labelled
-from lmlab.data.reading.text import is_pipe
-from lmlab.jobs import Reporter, Silent
-from lmlab.own_files import BESIDE, check_not_read, check_place, is_run
-from lmlab.storage import read_json
+from lmlab.data.readers.examples import Labelled
+from lmlab.data.readers.text import is_pipe
+from lmlab.runs.checkpoint import load_tokenizer
+from lmlab.runs.jobs import Reporter, Silent
+from lmlab.runs.run_files import BESIDE, check_not_read, check_place, is_run
+from lmlab.runs.storage import read_json
 from lmlab.training.budget import check_epochs
-from lmlab.transfer.bodies import is_body
+from lmlab.transfer.from_scratch import is_body
 from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, keep_baselines, measure_baselines
 from lmlab.transfer.study_settings import SavesCommand, make_command
-from lmlab.transfer.target_text import check_tuned, tuned_for
 from lmlab.transfer.trials import (
     PREDICTIONS,
     TaskData,
@@ -36,6 +35,7 @@ from lmlab.transfer.trials import (
     plan,
     plan_language,
 )
+from lmlab.transfer.ulmfit import check_tuned, tuned_for
 
 FORWARD = 1 / 3
 """What reading an example costs, of learning from it: the backward pass takes twice as long as the forward pass."""

@@ -13,13 +13,13 @@ from torch import nn
 
 from lmlab.config import build, suggest_near
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of
-from lmlab.data.reading.examples import Labelled
-from lmlab.data.reading.labelled import find_labels
+from lmlab.data.readers.examples import Labelled
+from lmlab.data.readers.labelled import find_labels
 from lmlab.metrics.measure import Measure
-from lmlab.models import BODIES, load_class, outline
+from lmlab.models import ARCHITECTURES, load_class, outline
 from lmlab.objectives import load_objective
-from lmlab.recipe import Recipe, make_recipe
-from lmlab.storage import TASK, read_json
+from lmlab.runs.recipe import Recipe, make_recipe
+from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks.task import HOWS
 from lmlab.tokenizers.frames import FILE
 from lmlab.training.budget import check_epochs
@@ -106,7 +106,7 @@ def plan_finetuning(
 def read_origin(origin: Path) -> dict[str, Any]:
     """What a run says of its model; a ValueError where it is none, or has no vectors."""
     if not (origin / "config.json").is_file():
-        near = "" if origin.exists() else suggest_near(str(origin), BODIES)
+        near = "" if origin.exists() else suggest_near(str(origin), ARCHITECTURES)
         raise ValueError(f"{origin} is not a run directory: it has no config.json (make one with: lmlab train){near}")
     description: dict[str, Any] = read_json(origin / "config.json")
     cls = load_class(description["kind"])

@@ -8,7 +8,7 @@ from typing import Any
 
 from lmlab.pages.scores import within
 from lmlab.pages.transfer import make_page
-from lmlab.storage import write_bytes
+from lmlab.runs.storage import write_bytes
 from lmlab.transfer.commands import use_commands
 from lmlab.transfer.differences import ahead_of, find_reference
 from lmlab.transfer.evidence import find_shown, gather_evidence

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from lmlab.config import Config
-from lmlab.data.reading.examples import Answer, Example
+from lmlab.data.readers.examples import Answer, Example
 from lmlab.metrics.measure import Measure
 from lmlab.metrics.statistics import Estimate, estimate, mean_interval
 from lmlab.tasks.predicting import answers

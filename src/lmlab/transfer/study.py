@@ -11,16 +11,16 @@ from typing import Literal, NamedTuple
 
 from pydantic import Field
 
+from lmlab.baselines.baseline import BASELINES as ALL_BASELINES
+from lmlab.baselines.baseline import make_baseline
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
-from lmlab.data.reading.examples import Example
-from lmlab.jobs import Reporter
+from lmlab.data.readers.examples import Example
 from lmlab.metrics.measure import Measure
-from lmlab.own_files import BASELINES as OWN_BASELINES
-from lmlab.own_files import TRIALS
-from lmlab.storage import write_json
-from lmlab.tasks.baseline import BASELINES as ALL_BASELINES
-from lmlab.tasks.baseline import make_baseline
+from lmlab.runs.jobs import Reporter
+from lmlab.runs.run_files import BASELINES as OWN_BASELINES
+from lmlab.runs.run_files import TRIALS
+from lmlab.runs.storage import write_json
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.commands import format_command
 from lmlab.transfer.differences import Difference, compare_results

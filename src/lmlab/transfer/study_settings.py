@@ -14,10 +14,10 @@ from pydantic import Field
 from lmlab.config import Config, build
 from lmlab.data import make_config
 from lmlab.data.corpora.examples import ExamplesConfig, read
-from lmlab.jobs import Plan, Reporter
-from lmlab.own_files import STUDY, TRIALS, is_study, is_trial, remove
-from lmlab.storage import digest_weights, read_json, write_json
-from lmlab.transfer.bodies import is_body
+from lmlab.runs.jobs import Plan, Reporter
+from lmlab.runs.run_files import STUDY, TRIALS, is_study, is_trial, remove
+from lmlab.runs.storage import digest_weights, read_json, write_json
+from lmlab.transfer.from_scratch import is_body
 from lmlab.transfer.trials import TaskData, Trial, fingerprint_of, is_done, result_file
 
 GROWING = ("seeds", "examples")

@@ -10,25 +10,25 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from lmlab import run as runs
 from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, parts_of
-from lmlab.data.reading.examples import Example, Labelled
-from lmlab.jobs import Reporter
+from lmlab.data.readers.examples import Example, Labelled
 from lmlab.language_model import load
-from lmlab.own_files import clear, is_run, remove
-from lmlab.recipe import Recipe, read_record
-from lmlab.storage import read_json, write_bytes, write_json
-from lmlab.tasks.forms import to_json_with_truth
+from lmlab.runs import run as runs
+from lmlab.runs.jobs import Reporter
+from lmlab.runs.recipe import Recipe, read_record
+from lmlab.runs.run_files import clear, is_run, remove
+from lmlab.runs.storage import read_json, write_bytes, write_json
+from lmlab.tasks.example_io import to_json_with_truth
 from lmlab.tasks.task import Prediction
-from lmlab.training.costs import Cost
-from lmlab.training.loop import choose_device
+from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import Progress
 from lmlab.training.settings import TrainConfig
-from lmlab.transfer.bodies import is_body, plan_body
+from lmlab.training.trainer import choose_device
+from lmlab.transfer.from_scratch import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, score_predictions
-from lmlab.transfer.target_text import ENDING, is_the_same, plan_tuning, tune, tuned_for
+from lmlab.transfer.ulmfit import ENDING, is_the_same, plan_tuning, tune, tuned_for
 
 PREDICTIONS = "predictions.jsonl"
 

@@ -48,7 +48,7 @@ def bias(
     from lmlab.analysis.view import Viewed
     from lmlab.cli.bars import counting
     from lmlab.cli.inspect.showing import check_output, open_run, show
-    from lmlab.data.reading.bias_sets import read_crows_pairs, read_winogender
+    from lmlab.data.readers.bias_sets import read_crows_pairs, read_winogender
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if (source is None) != (target is None):

@@ -60,7 +60,7 @@ def gradients(
     from lmlab.analysis.gradients import read_gradients
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.showing import check_output, open_run, show
-    from lmlab.run import held_out
+    from lmlab.runs.run import held_out
 
     check_output(output, inputs=[run, *(versus or [])], overwrite=overwrite)
     given = None if text is None else text_of(text).strip("\n") if is_stream(text) else text_of(text)

@@ -25,8 +25,8 @@ def layers(
     itself is that of a probe: lmlab inspect probes RUN DATA.
     """
     from lmlab.analysis.task_layers import TaskLayers, describe_mix
-    from lmlab.checkpoint import read_mix
     from lmlab.cli.inspect.showing import check_output, show
+    from lmlab.runs.checkpoint import read_mix
 
     check_output(output, inputs=list(runs), overwrite=overwrite)
     found = [describe_mix(run.name, *read_mix(run)) for run in runs]

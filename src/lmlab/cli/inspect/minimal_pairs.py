@@ -50,7 +50,7 @@ def minimal_pairs(
     from lmlab.analysis.minimal_pairs import choose_region, judge, judge_scores
     from lmlab.cli.bars import counting
     from lmlab.cli.inspect.showing import check_output, open_run, show
-    from lmlab.data.reading.minimal_pairs import PairSet, read_pairs, read_scored
+    from lmlab.data.readers.minimal_pairs import PairSet, read_pairs, read_scored
 
     check_output(output, inputs=[run, pairs], overwrite=overwrite)
     if run == "-":

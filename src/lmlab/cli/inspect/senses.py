@@ -38,7 +38,7 @@ def senses(
     from lmlab.cli.bars import counting
     from lmlab.cli.inspect.showing import check_output, open_run, show
     from lmlab.cli.texts import read_lines
-    from lmlab.data.reading.senses import find_occurrences, read_senses
+    from lmlab.data.readers.senses import find_occurrences, read_senses
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if data.is_dir():

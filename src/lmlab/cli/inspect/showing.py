@@ -40,7 +40,7 @@ def check_output(output: Path | None, *, inputs: Sequence[str | Path | None], ov
 def open_run(run: Path, device: str) -> LanguageModel:
     """The model of a run, on the device that is asked for."""
     from lmlab.language_model import load
-    from lmlab.training.loop import choose_device
+    from lmlab.training.trainer import choose_device
 
     return load(run, device=choose_device(device))
 
@@ -111,7 +111,7 @@ def write(view: Viewed, output: Path, *, about: str = "") -> None:
     """Write the record in the form that the name of the file asks for, whole or not at all."""
     from lmlab.pages.figures import save_png
     from lmlab.pages.inspection import to_csv, to_page
-    from lmlab.storage import write_bytes, writing
+    from lmlab.runs.storage import write_bytes, writing
 
     if output.suffix == ".png":
         with writing(output) as new:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from lmlab.data.corpora.example_splits import name_text
-from lmlab.data.reading.examples import Example, Labelled
+from lmlab.data.readers.examples import Example, Labelled
 
 if TYPE_CHECKING:
     from lmlab.tokenizers import Tokenizer

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.corpora.shards import Shard
+from lmlab.data.loaders.loader import Loader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.inspecting import loses_text
 

@@ -9,7 +9,7 @@ from hashlib import blake2b
 from typing import NamedTuple
 
 from lmlab.data.corpora.splitting import check_shares
-from lmlab.data.reading.examples import Example, Labelled
+from lmlab.data.readers.examples import Example, Labelled
 
 SHARES = (0.8, 0.1, 0.1)
 FEWEST = 3

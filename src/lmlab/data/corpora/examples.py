@@ -14,15 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.checking import remove_leaks, remove_trained
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.example_splits import complete_splits, hold_out_selection
 from lmlab.data.corpora.preparing import ReportProgress
-from lmlab.data.reading.examples import Example, Labelled, TaskName
-from lmlab.data.reading.labelled import check_labels, read_labelled
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.readers.examples import Example, Labelled, TaskName
+from lmlab.data.readers.labelled import check_labels, read_labelled
 from lmlab.tokenizers import Tokenizer
 
 

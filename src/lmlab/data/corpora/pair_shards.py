@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from lmlab.data.corpora.preparing import SAMPLE, Counter, ReportProgress, learns_from_all, size_of, warnings_to_keep
 from lmlab.data.corpora.shards import BATCH, Shard, write_shard
 from lmlab.data.corpora.store import read_index, write_index
-from lmlab.data.reading.documents import Documents
-from lmlab.data.reading.pairs import Aligned, Pairs, gather_pairs
-from lmlab.data.reading.text import TextWarning
+from lmlab.data.readers.documents import Documents
+from lmlab.data.readers.pairs import Aligned, Pairs, gather_pairs
+from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers import Tokenizer, resolve
 
 SIDES = ("source", "target")

@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from lmlab.config import Config
-from lmlab.data.batches.loaders import Loader
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Split, Tokens
@@ -40,8 +39,9 @@ from lmlab.data.corpora.preparing import (
 )
 from lmlab.data.corpora.splitting import main_shares
 from lmlab.data.corpora.store import FORMAT, building, open_home
-from lmlab.data.reading.pairs import Aligned
-from lmlab.data.reading.text import Source, TextWarning, find
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.readers.pairs import Aligned
+from lmlab.data.readers.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer
 
 HELD_OUT = ("valid", "test")

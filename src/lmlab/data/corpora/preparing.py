@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from lmlab.data.corpora.store import temporary
-from lmlab.data.reading.text import TextWarning, keep_stream
+from lmlab.data.readers.text import TextWarning, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
 from lmlab.tokenizers.tokenizer import WORD_KINDS
 from lmlab.tokenizers.training import is_path

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.reading.documents import SEPARATORS, Documents
+from lmlab.data.readers.documents import SEPARATORS, Documents
 from lmlab.tokenizers import Tokenizer
 
 BATCH = 2 << 20

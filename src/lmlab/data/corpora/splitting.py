@@ -8,8 +8,8 @@ from collections.abc import Container, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.reading.documents import Documents
-from lmlab.data.reading.text import TextWarning
+from lmlab.data.readers.documents import Documents
+from lmlab.data.readers.text import TextWarning
 
 NAMES = ("train", "valid", "test")
 FARTHEST = 0.5

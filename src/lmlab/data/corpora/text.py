@@ -33,9 +33,9 @@ from lmlab.data.corpora.preparing import (
 from lmlab.data.corpora.shards import Shard, write_shard
 from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
 from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
-from lmlab.data.reading.builtin import builtin_documents
-from lmlab.data.reading.documents import SEPARATORS, gather
-from lmlab.data.reading.text import Source, TextWarning, find
+from lmlab.data.readers.builtin import builtin_documents
+from lmlab.data.readers.documents import SEPARATORS, gather
+from lmlab.data.readers.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, resolve
 from lmlab.tokenizers.extending import with_words
 from lmlab.tokenizers.training import different_words

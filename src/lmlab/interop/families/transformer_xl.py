@@ -6,7 +6,7 @@ With the full softmax only, and biases u and v that all layers share, as in the 
 from __future__ import annotations
 
 from lmlab.interop.hf_table import Architecture, Family, Only, Setting, Weight, linear
-from lmlab.interop.hf_transforms import Divided, Waves
+from lmlab.interop.hf_transforms import Divided, SineCosineOrder
 
 TRANSFORMER_XL = Family(
     kind="transformer-xl",
@@ -46,7 +46,7 @@ TRANSFORMER_XL = Family(
             "transformer.layers.{}.dec_attn.qkv_net.weight",
             Divided(1, 2),
         ),
-        Weight("blocks.{}.attention.distance.weight", "transformer.layers.{}.dec_attn.r_net.weight", Waves()),
+        Weight("blocks.{}.attention.distance.weight", "transformer.layers.{}.dec_attn.r_net.weight", SineCosineOrder()),
         Weight("blocks.{}.attention.projection.weight", "transformer.layers.{}.dec_attn.o_net.weight"),
         *linear("blocks.{}.attention_norm", "transformer.layers.{}.dec_attn.layer_norm"),
         *linear("blocks.{}.feed_forward.expand", "transformer.layers.{}.pos_ff.CoreNet.0"),

@@ -12,8 +12,8 @@ from typing import Any
 from fastapi import APIRouter, Request
 
 from lmlab.serve.planning import plan_chat
-from lmlab.serve.requests import ChatCompletion, LenientChatCompletion
 from lmlab.serve.routes.completions import Asked, Form, answer
+from lmlab.serve.schemas import ChatCompletion, LenientChatCompletion
 from lmlab.serve.served import Runs
 
 PATH = "/v1/chat/completions"

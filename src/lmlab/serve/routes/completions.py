@@ -16,12 +16,12 @@ from fastapi.responses import JSONResponse, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from lmlab.serve.beams import search
-from lmlab.serve.choices import Choice, Given, best, tell_prompt
-from lmlab.serve.continuations import Continuation, Piece
 from lmlab.serve.errors import APIError, internal_error, log_error
+from lmlab.serve.outbox import Post
 from lmlab.serve.planning import Plan, plan
-from lmlab.serve.post import Post
-from lmlab.serve.requests import Completion, LenientCompletion, StreamOptions
+from lmlab.serve.responses import Choice, Given, best, tell_prompt
+from lmlab.serve.schemas import Completion, LenientCompletion, StreamOptions
+from lmlab.serve.sequence import Continuation, Piece
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call, refusing, unless_gone
 

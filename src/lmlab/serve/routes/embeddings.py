@@ -15,7 +15,7 @@ from lmlab.analysis.embedding import Vectors
 from lmlab.models.abilities import GivesVectors, ability
 from lmlab.serve.errors import APIError, NotANumberError, checking
 from lmlab.serve.planning import PromptText, read_prompts
-from lmlab.serve.requests import Embeddings
+from lmlab.serve.schemas import Embeddings
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
 

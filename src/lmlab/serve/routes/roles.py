@@ -9,13 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
-from lmlab.data.reading.examples import Example
+from lmlab.data.readers.examples import Example
 from lmlab.decoding.translation import LONGEST, Translator
 from lmlab.serve.errors import APIError, NotANumberError, checking
-from lmlab.serve.requests import Fill, Predict, PredictItem, Translate
+from lmlab.serve.schemas import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
-from lmlab.tasks.forms import as_task_reads, check_examples
+from lmlab.tasks.example_io import as_task_reads, check_examples
 from lmlab.tasks.predicting import describe_left_out
 from lmlab.tasks.task import Task
 

@@ -7,7 +7,7 @@ from typing import Any
 from fastapi import APIRouter
 
 from lmlab.serve.planning import decode, encode
-from lmlab.serve.requests import Detokenize, Tokenize
+from lmlab.serve.schemas import Detokenize, Tokenize
 from lmlab.serve.served import Runs, Served
 
 

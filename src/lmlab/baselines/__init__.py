@@ -1,0 +1,1 @@
+"""Baselines: what a fine-tuned model must beat."""

@@ -1,0 +1,281 @@
+"""Estimate training cost: memory, time, energy, CO2e and money of a design, a number of tokens and some hardware."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from lmlab.costs.countries import Grid, find_grid
+from lmlab.costs.design import Design, describe
+from lmlab.costs.hardware import Cluster, parse_hardware
+
+UTILISATION = 0.4
+"""Share of the peak that a well-tuned training run reaches, where nothing better is known."""
+TOKENS_PER_PARAMETER = 20
+"""Where no number of tokens is given or published: Hoffmann et al. 2022."""
+HOST = 1.1
+"""Power of a device with its share of the computer around it: V100s of 300 W drew 330 (Patterson et al. 2021)."""
+PUE = 1.1
+"""Power of the data centre per power of its computers (Patterson et al. 2021, for GPT-3's); the mean is 1.6."""
+SINGLE = 4
+"""Bytes of a number in single precision: weights, gradients and the optimizer's moments are kept in it."""
+SCORES = 2**24
+"""Scores that the loss holds at a time in single precision; in half precision it holds all."""
+HARDWARE = "a100"
+
+
+class Memory(NamedTuple):
+    """Bytes on each device."""
+
+    weights: float
+    gradients: float
+    optimizer: float
+    activations: float
+
+    @property
+    def total(self) -> float:
+        return sum(self)
+
+
+class Speed(NamedTuple):
+    """What a trial on the machine itself has shown."""
+
+    machine: str
+    tokens_per_second: float
+    validation_tokens_per_second: float
+    watts: float
+    peak: float  # FLOP/s of a large matrix product
+    memory: float  # bytes
+    method: str  # how energy was metered
+
+
+class Estimate(NamedTuple):
+    """What training a design would take."""
+
+    design: Design
+    tokens: float
+    tokens_from: str
+    batch: int
+    counted_flops: float
+    training_flops: float  # as published where the run is the published one and its paper counts in another way
+    flops_from: str
+    hardware: str
+    devices: int
+    device_memory: float
+    peak: float
+    utilisation: float
+    utilisation_from: str
+    seconds: float  # of the whole run
+    validation_seconds: float  # of these; 0 where they are not estimated
+    joules: float
+    energy_from: str
+    grid: Grid
+    price_per_hour: float | None
+    price_from: str  # who says so; empty where there is no price
+    hardware_from: str  # who says so of peak, memory and watts
+    assumptions: str  # which figures of the hardware nobody says; empty where there are none
+    memory: Mapping[str, Memory]  # by strategy: single, ddp, fsdp
+
+    @property
+    def grams(self) -> float:
+        return self.grid.grams(self.joules)
+
+    @property
+    def dollars(self) -> float | None:
+        return None if self.price_per_hour is None else self.seconds / 3600 * self.devices * self.price_per_hour
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, for JSON."""
+        design, published = self.design, self.design.published
+        return {
+            "model": design.name,
+            "size": design.size,
+            "basis": design.basis,
+            "parameters": design.parameters.total,
+            "embedding_parameters": design.parameters.embedding,
+            "non_embedding_parameters": design.parameters.non_embedding,
+            "pretraining_only_parameters": design.pretraining_only,
+            "vocabulary": design.vocabulary,
+            "window": design.window,
+            "mean_window": design.mean_window,
+            "batch": self.batch,
+            "tokens": self.tokens,
+            "tokens_from": self.tokens_from,
+            "forward_flops_per_token": design.forward_flops,
+            "training_flops": self.training_flops,
+            "training_flops_from": self.flops_from,
+            "counted_training_flops": self.counted_flops,
+            "hardware": self.hardware,
+            "devices": self.devices,
+            "peak_flops_per_second": self.peak,
+            "utilisation": self.utilisation,
+            "utilisation_from": self.utilisation_from,
+            "seconds": self.seconds,
+            "training_seconds": self.seconds - self.validation_seconds,
+            "validation_seconds": self.validation_seconds,
+            "device_hours": self.seconds / 3600 * self.devices,
+            "joules": self.joules,
+            "kwh": self.joules / 3.6e6,
+            "energy_from": self.energy_from,
+            "grams": self.grams,
+            "country": self.grid.code,
+            "grams_per_kwh": self.grid.grams_per_kwh,
+            "grid_source": self.grid.source,
+            "dollars": self.dollars,
+            "price_per_hour": self.price_per_hour,
+            "price_from": self.price_from,
+            "hardware_from": self.hardware_from,
+            "hardware_assumptions": self.assumptions,
+            "memory": {name: {**part._asdict(), "total": part.total} for name, part in self.memory.items()},
+            "device_memory": self.device_memory,
+            "published": published._asdict() if published is not None else None,
+        }
+
+
+def estimate(
+    design: Design,
+    *,
+    tokens: float | None = None,
+    batch: int = 8,
+    hardware: str | None = None,
+    speed: Speed | None = None,
+    utilisation: float | None = None,
+    country: str | None = None,
+    price_per_hour: float | None = None,
+    moments: int = 2,
+    validation_tokens: float = 0.0,
+) -> Estimate:
+    """What training would take on `hardware` (else on that of the paper, else on one A100), or at a measured `speed`.
+
+    `batch` is the rows that a device works on at a time; `moments` are the numbers that the optimizer keeps per weight;
+    `validation_tokens` are those of all validations, which take time where the speed is measured.
+    """
+    _check("tokens", tokens, above=0.0)
+    _check("utilisation", utilisation, above=0.0, to=1.0)
+    _check("price per hour", price_per_hour, above=-1e-12)
+    if batch < 1:
+        raise ValueError(f"batch {batch}: give at least 1 (sequences per device)")
+    published = design.published
+    tokens, tokens_from, as_published = _tokens(design, tokens)
+    counted = design.training_flops * tokens
+    training_flops, flops_from = counted, f"{design.training_flops / design.forward_flops:.3g} x forward x tokens"
+    if as_published and published is not None and published.by_time and published.hardware and published.seconds:
+        cluster = parse_hardware(published.hardware)
+        training_flops = published.seconds * cluster.devices * cluster.device.peak
+        flops_from = (
+            f"{published.hours:g} h x {cluster.devices} {cluster.device.name} x {cluster.device.peak:.2g} FLOP/s, "
+            f"as computed by {published.source}"
+        )
+    price_from, assumptions = "given" if price_per_hour is not None else "", ""
+    if speed is not None:
+        hardware_from = "measured on this machine"
+        cluster_name, devices, peak, capacity, half = speed.machine, 1, speed.peak, speed.memory, False
+        training, validation = tokens / speed.tokens_per_second, validation_tokens / speed.validation_tokens_per_second
+        seconds, joules = training + validation, (training + validation) * speed.watts
+        utilisation = counted / training / peak
+        utilisation_from, energy_from = "measured on this machine", f"measured on this machine: {speed.method}"
+    else:
+        own = hardware is None and published is not None and published.hardware is not None
+        cluster = parse_hardware(hardware or (published.hardware if published else None) or HARDWARE)
+        cluster_name, devices, half = cluster.name, cluster.devices, cluster.device.half
+        peak, capacity = cluster.device.peak, cluster.device.memory
+        utilisation, utilisation_from = _utilisation(design, cluster, utilisation, own=own)
+        seconds, validation = counted / (devices * peak * utilisation), 0.0
+        joules = seconds * devices * cluster.device.watts * HOST * PUE
+        energy_from = f"{cluster.device.watts:g} W per device x {HOST:g} (host) x {PUE:g} (PUE)"
+        hardware_from = cluster.device.source
+        assumptions = cluster.device.assumptions_but(*(["price"] if price_per_hour is not None else []))
+        if price_per_hour is None:
+            price_per_hour, price_from = cluster.device.price, cluster.device.price_source
+    return Estimate(
+        design=design,
+        tokens=tokens,
+        tokens_from=tokens_from,
+        batch=batch,
+        counted_flops=counted,
+        training_flops=training_flops,
+        flops_from=flops_from,
+        hardware=cluster_name,
+        devices=devices,
+        device_memory=capacity,
+        peak=peak,
+        utilisation=utilisation,
+        utilisation_from=utilisation_from,
+        seconds=seconds,
+        validation_seconds=validation,
+        joules=joules,
+        energy_from=energy_from,
+        grid=find_grid(country),
+        price_per_hour=price_per_hour,
+        price_from=price_from,
+        hardware_from=hardware_from,
+        assumptions=assumptions,
+        memory=needed_memory(design, batch=batch, devices=devices, moments=moments, half=half),
+    )
+
+
+def _tokens(design: Design, given: float | None) -> tuple[float, str, bool]:
+    """How many tokens, who says so, and whether that is the published run."""
+    published = design.published
+    if given is not None:
+        return given, "given", published is not None and published.tokens == given
+    if published is not None and published.tokens is not None:
+        return published.tokens, published.source, True
+    return (
+        float(TOKENS_PER_PARAMETER * design.parameters.total),
+        f"{TOKENS_PER_PARAMETER} per parameter (Hoffmann et al. 2022)",
+        False,
+    )
+
+
+def _utilisation(design: Design, cluster: Cluster, given: float | None, *, own: bool) -> tuple[float, str]:
+    """The share of the peak: as given, as the published run reached it on its own hardware, or as assumed."""
+    if given is not None:
+        return given, "given"
+    published = design.published
+    if own and published is not None and published.seconds and published.tokens:
+        spent = published.seconds * cluster.devices * cluster.device.peak
+        return design.training_flops * published.tokens / spent, "utilisation of the published run"
+    return UTILISATION, "assumed"
+
+
+def needed_memory(design: Design, *, batch: int, devices: int, moments: int, half: bool) -> dict[str, Memory]:
+    """Bytes per device if one holds everything, if each does (DDP), and if they share it out (FSDP).
+
+    In half precision what waits for the backward pass takes half of the bytes; weights, gradients and moments stay in
+    single precision, as autocast has it. FSDP (ZeRO stage 3, Rajbhandari et al. 2020) gathers two blocks at a time: the
+    one at work and the next.
+    """
+    parameters = design.parameters.total + design.pretraining_only
+    scores = batch * design.window * design.predicted * design.vocabulary
+    activations = design.activations(batch) / (2 if half else 1)
+    activations += 6 * scores if half else SINGLE * min(scores, SCORES)
+    whole = Memory(SINGLE * parameters, SINGLE * parameters, SINGLE * moments * parameters, activations)
+    if devices == 1:
+        return {"single": whole, "ddp": whole, "fsdp": whole}
+    gathered = 2 * SINGLE * min(design.block, parameters / 2)
+    shared = Memory(
+        whole.weights / devices + gathered, whole.gradients / devices, whole.optimizer / devices, activations
+    )
+    return {"single": whole, "ddp": whole, "fsdp": shared}
+
+
+def _check(name: str, value: float | None, *, above: float, to: float = math.inf) -> None:
+    if value is not None and not (math.isfinite(value) and above < value <= to):
+        bounds = f"above {max(above, 0):g}" + (f" and at most {to:g}" if math.isfinite(to) else "")
+        raise ValueError(f"{name} {value:g}: give a number {bounds}")
+
+
+def parse_count(text: str) -> float:
+    """Read a number of tokens: `300B`, `5M`, `1e9`, `20_000` or `2.5Gtokens`."""
+    match = re.fullmatch(r"\s*([0-9][0-9_,]*\.?[0-9]*(?:[eE][+-]?[0-9]+)?)\s*([kKMGBT]?)\s*(?:tokens?)?\s*", text)
+    factor = {"": 1.0, "k": 1e3, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
+    amount = float(match[1].replace(",", "").replace("_", "")) * factor[match[2]] if match else 0.0
+    if not 0 < amount < math.inf:
+        raise ValueError(f"tokens {text!r}: give a number above zero, such as 5M, 300B or 1e9")
+    return amount
+
+
+__all__ = ["Estimate", "Memory", "Speed", "describe", "estimate", "needed_memory", "parse_count"]

@@ -1,0 +1,91 @@
+"""Batches of pairs of a source and a target text, by token count."""
+
+from __future__ import annotations
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lmlab.data.corpora.pairs import PairSplit
+from lmlab.data.loaders.bucketing import Buckets
+from lmlab.data.loaders.framing import Part, frame_rows
+from lmlab.data.readers.text import TextWarning
+from lmlab.tokenizers.frames import Frame
+
+
+class PairRows(NamedTuple):
+    """The raw material of a batch of pairs, in their frame."""
+
+    source: NDArray[np.int64]  # [B, S], each row x1 .. xn b, and padding
+    source_lengths: NDArray[np.int64]  # [B], n + 1
+    target: NDArray[np.int64]  # [B, T + 1], each row b y1 .. ym b, and padding
+    target_lengths: NDArray[np.int64]  # [B], m + 1: the tokens that are predicted, all but the first
+
+
+def frame_pairs(frame: Frame, source: Part, target: Part, *, pads: tuple[int, int]) -> PairRows:
+    """Sources and targets in their frame, filled up at their ends."""
+    sources = frame_rows(frame, "source", {"a": source}, pad=pads[0])
+    targets = frame_rows(frame, "tokens", {"b": target}, pad=pads[1])
+    return PairRows(sources.tokens, sources.lengths, targets.tokens, targets.lengths - 1)
+
+
+def pair_overhead(frame: Frame) -> tuple[int, int]:
+    """How many special tokens are read with a source, and how many are predicted with a target."""
+    return frame.overhead("source", "a"), frame.overhead("tokens", "b") - 1
+
+
+class PairBatches:
+    """Shuffled pairs in batches of at most `tokens` places per side, padding included.
+
+    Pairs with more than `longest` tokens on a side (with what stands around them) are left out, and told of. A budget
+    counts the tokens of both sides, padding left out.
+    """
+
+    def __init__(self, data: PairSplit, *, frame: Frame, tokens: int, longest: int | None = None, seed: int) -> None:
+        source, target = (lengths + more for lengths, more in zip(data.lengths, pair_overhead(frame), strict=True))
+        limit = min(tokens, tokens if longest is None else longest)
+        kept = np.flatnonzero(np.maximum(source, target) <= limit)
+        if len(kept) < len(source):
+            _warn_of_dropped(len(source) - len(kept), len(source), limit)
+        self.frame, self._kept, self._data = frame, kept, data
+        self._pads = int(data.source.tokens[0]), int(data.target.tokens[0])  # what fills up is never read
+        self._lengths = [source[kept], target[kept]]
+        self._buckets = Buckets(self._lengths, tokens=tokens, seed=seed)
+        self.steps_per_epoch = float(self._buckets.count)
+        self.batch_size = max(1, round(len(kept) / self._buckets.count))
+        self.window = max(1, round(float(self._lengths[1].mean())))
+
+    @property
+    def units_per_step(self) -> dict[str, float]:
+        """`targets` are those of the tokens that are predicted."""
+        source, target = (float(lengths.sum() / self._buckets.count) for lengths in self._lengths)
+        return {"tokens": source + target, "targets": target}
+
+    def batch(self, step: int) -> PairRows:
+        rows = self._kept[self._buckets.rows(step)]
+        source, target = (
+            Part(np.asarray(side.tokens), np.asarray(side.documents)[rows], lengths[rows])
+            for side, lengths in zip((self._data.source, self._data.target), self._data.lengths, strict=True)
+        )
+        return frame_pairs(self.frame, source, target, pads=self._pads)
+
+    def restarts(self, step: int) -> bool:
+        return True
+
+    def plan(self, total_steps: int | None) -> None: ...
+
+
+def _warn_of_dropped(dropped: int, total: int, limit: int) -> None:
+    if dropped == total:
+        raise ValueError(
+            f"all {total:,} pairs have more than {limit} tokens on a side, the most that a row may have; "
+            f"raise train.window (or model.window, where the model has one)"
+        )
+    warnings.warn(
+        f"{dropped:,} of {total:,} pairs are left out: they have more than {limit} tokens on a side, the most that a "
+        f"row may have (train.window, or what the model holds)",
+        TextWarning,
+        stacklevel=4,
+    )

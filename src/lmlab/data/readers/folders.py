@@ -1,0 +1,109 @@
+"""Folders of labelled examples: one of files that are named after the splits, or one with a folder for each class."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.strict_text import list_folder, read_text
+
+SPLITS = {
+    "train": ("train", "training"),
+    "valid": ("dev", "valid", "val", "validation", "development", "testa"),
+    "test": ("test", "testb", "testing"),
+}
+SPLIT_OF = {name: split for split, names in SPLITS.items() for name in names}
+BESIDE = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
+ENDINGS = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".txt", ".conll", ".conllu", ".iob", ".bio", ".gz", "")
+TABLES = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".conll", ".conllu", ".zip")
+"""Endings of files that are no text of a class: a folder of such folders holds several data sets."""
+WITHOUT_CLASS = ("unsup",)
+"""IMDB's folder of reviews without a label."""
+
+
+class Parts(NamedTuple):
+    """Where the examples of each split are: files, or folders of class folders."""
+
+    paths: dict[str, Path]
+    notes: tuple[str, ...] = ()
+
+
+def find_parts(folder: Path) -> Parts:
+    """The files or folders of a folder by split; the folder itself where it has a folder for each class."""
+    inside = list_folder(folder)
+    files = [path for path in inside if path.is_file() and BESIDE.fullmatch(path.name) is None]
+    by_split = _by_split(files)
+    if "train" in by_split:
+        return _choose(by_split, folder)
+    folders = _by_split([path for path in inside if path.is_dir()])
+    if "train" in folders and all(find_classes(path) for paths in folders.values() for path in paths):
+        return _choose(folders, folder)
+    if find_classes(folder):
+        return Parts({"train": folder})
+    if "train" in folders:
+        raise ValueError(f"{folders['train'][0]}: a folder for each class must stand there, with the texts in it")
+    readable = [path for path in files if path.suffix.lower() in ENDINGS]
+    if len(readable) == 1:
+        return Parts({"train": readable[0]})
+    names = ", ".join(path.name for path in inside[:5]) + (" …" if len(inside) > 5 else "")
+    raise ValueError(
+        f"{folder} has neither a file named train nor a folder of texts for each class (it has {names or 'nothing'}); "
+        f"give the file"
+    )
+
+
+def find_classes(folder: Path) -> dict[str, list[Path]]:
+    """The text files of each class of a folder, by the names of its folders; none where it has fewer than two."""
+    classes: dict[str, list[Path]] = {}
+    for path in list_folder(folder):
+        if path.is_dir() and path.name not in WITHOUT_CLASS:
+            texts = [text for text in list_folder(path) if text.is_file()]
+            if any(text.suffix.lower() in TABLES for text in texts):
+                return {}
+            if texts:
+                classes[path.name] = texts
+    return classes if len(classes) > 1 else {}
+
+
+def read_classes(folder: Path) -> list[Example]:
+    """An example of each text in a folder of class folders."""
+    classes = find_classes(folder)
+    if not classes:
+        raise ValueError(f"{folder} has no folder for each class; name folders after classes, with a text in each file")
+    return [
+        Example(text, label=name, source=str(path))
+        for name, paths in classes.items()
+        for path in paths
+        if (text := read_text(path).strip())
+    ]
+
+
+def find_split(name: str) -> str | None:
+    """The split that the name of a file tells: `dev.tsv`, `eng.testa`, `en_ewt-ud-train.conllu`."""
+    found = {SPLIT_OF[word] for word in re.split(r"[\W_\d]+", name.lower()) if word in SPLIT_OF}
+    return found.pop() if len(found) == 1 else None
+
+
+def _by_split(paths: list[Path]) -> dict[str, list[Path]]:
+    found: dict[str, list[Path]] = {}
+    for path in paths:
+        if (split := find_split(path.name)) is not None:
+            found.setdefault(split, []).append(path)
+    return found
+
+
+def _choose(by_split: dict[str, list[Path]], folder: Path) -> Parts:
+    paths: dict[str, Path] = {}
+    notes: list[str] = []
+    for split, given in by_split.items():
+        found = [path for path in given if "mismatched" not in path.name]  # MNLI's second dev set
+        if len(found) < len(given):
+            left = next(path for path in given if path not in found)
+            notes.append(f"{left.name} is left out; name it with --{split} to use it")
+        if len(found) != 1:
+            names = " and ".join(path.name for path in found)
+            raise ValueError(f"{folder} has several files for {split} ({names}); give the file, and --valid, --test")
+        paths[split] = found[0]
+    return Parts(paths, tuple(notes))

@@ -1,0 +1,246 @@
+"""Labelled examples from whatever file they come in: the format is told from its name and from what is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from lmlab.config import suggest
+from lmlab.data.readers.columns import Columns
+from lmlab.data.readers.examples import TASKS, Example, Labelled, TaskName
+from lmlab.data.readers.folders import find_classes, find_parts, read_classes
+from lmlab.data.readers.labelled_lines import FastTextReader, TrecReader, is_fasttext, is_trec
+from lmlab.data.readers.reader import NoLabelsError, Reader
+from lmlab.data.readers.schemes import OUTSIDE, split_tag
+from lmlab.data.readers.squad import SquadReader, is_squad
+from lmlab.data.readers.strict_text import check_exists, read_whole, shorten
+from lmlab.data.readers.table_reader import RowReader
+from lmlab.data.readers.tables import parse_json
+from lmlab.data.readers.tagged import ColumnReader, ListReader, has_lists, is_tagged
+
+JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
+FEWEST_ALL_DIFFERENT = 20
+"""Examples from which on they cannot all have classes of their own."""
+COLUMN_ENDINGS = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes", ".iobes")
+
+
+def read_labelled(
+    path: str | Path,
+    *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    task: TaskName | None = None,
+    columns: Columns | None = None,
+    header: bool | None = None,
+    drop_bad_labels: bool = False,
+) -> Labelled:
+    """The labelled examples of a file or a folder, and of others that are held out from training.
+
+    `columns` says which column is what ({"a": "review", "label": "stars"}; numbers count from 1), `header` whether the
+    first row names them, `task` what is to be learnt; each is told from the files where it is not given. A folder may
+    bring its own valid and test. Tags that mark spans are given in IOB2. A ValueError in one line says what is wrong
+    with a file, or why it cannot be learnt from. With `drop_bad_labels`, rows of scores that are not numbers are left
+    out, and counted.
+    """
+    return check_labels(
+        read_examples(
+            path,
+            valid=valid,
+            test=test,
+            task=task,
+            columns=columns,
+            header=header,
+            drop_bad_labels=drop_bad_labels,
+        )
+    )
+
+
+def read_examples(
+    path: str | Path,
+    *,
+    valid: str | Path | None = None,
+    test: str | Path | None = None,
+    task: TaskName | None = None,
+    columns: Columns | None = None,
+    header: bool | None = None,
+    drop_bad_labels: bool = False,
+) -> Labelled:
+    """As `read_labelled`, of examples that need not be fit to learn from: those that a trained model is scored with."""
+    if task is not None and task not in TASKS:
+        raise ValueError(f"unknown task {task!r}{suggest(task, TASKS)}")
+    train = Path(path).expanduser()
+    check_exists(train)
+    parts = find_parts(train) if train.is_dir() else None
+    paths = dict(parts.paths) if parts is not None else {"train": train}
+    given = {split: Path(one).expanduser() for split, one in (("valid", valid), ("test", test)) if one is not None}
+    for split, one in given.items():
+        check_exists(one)
+        paths[split] = _find_file(one) if one.is_dir() and not paths["train"].is_dir() else one
+    if paths["train"].is_dir():
+        return _read_folders(paths, task)
+    text = read_whole(paths["train"])
+    reader = find_reader(
+        str(paths["train"]), text, task=task, columns=columns, header=header, drop_bad_labels=drop_bad_labels
+    )
+    if task is not None and reader.task != task:
+        raise ValueError(
+            f"{paths['train']} is {reader.format}: its task is {reader.task}, not {task}; leave --task out"
+        )
+    for note in parts.notes if parts is not None else ():
+        reader.note(note)
+    splits: dict[str, list[Example]] = {"train": _read(reader, paths["train"], text)}
+    for split in ("valid", "test"):
+        if split in paths:
+            try:
+                splits[split] = _read(reader, paths[split], read_whole(paths[split]))
+            except NoLabelsError:
+                if split in given:
+                    raise
+                reader.note(f"{paths[split].name} has no labels, and is left out")
+    return Labelled(
+        task=reader.task,
+        train=splits["train"],
+        valid=splits.get("valid"),
+        test=splits.get("test"),
+        format=reader.format,
+        columns=reader.columns,
+        scheme=reader.scheme,
+        metric=reader.metric,
+        skipped=dict(reader.skipped),
+        notes=tuple(reader.notes),
+    )
+
+
+def find_reader(
+    source: str,
+    text: str,
+    *,
+    task: TaskName | None = None,
+    columns: Columns | None = None,
+    header: bool | None = None,
+    drop_bad_labels: bool = False,
+) -> Reader:
+    """The reader of a file, by its name and by what is in it; a ValueError where neither tells."""
+    name = source.lower().removesuffix(".gz")
+    if name.endswith(JSON_ENDINGS) or text.lstrip()[:2].rstrip() in ("{", "[{", '{"', "["):
+        if is_squad(text):
+            return SquadReader(source, text)
+        if has_lists(parse_json(source, text)):
+            return ListReader(source, text, columns=columns)
+        return RowReader(source, text, kind="JSON", task=task, columns=columns, drop_bad_labels=drop_bad_labels)
+    if is_fasttext(text):
+        return FastTextReader()
+    told = name.endswith(COLUMN_ENDINGS) or (not name.endswith(".csv") and is_tagged(source, text))
+    if task in (None, "tagging") and header is None and told:
+        return ColumnReader(source, text, columns=columns)
+    if is_trec(text):
+        return TrecReader(columns)
+    lines = [line for line in text.split("\n", 200)[:200] if line.strip()]
+    tabs = name.endswith((".tsv", ".tab")) or sum("\t" in line for line in lines) * 2 > len(lines)
+    if name.endswith(".csv") or tabs:
+        kind = "CSV" if name.endswith(".csv") else "TSV"
+        return RowReader(
+            source, text, kind=kind, task=task, columns=columns, header=header, drop_bad_labels=drop_bad_labels
+        )
+    raise ValueError(
+        f"{source}: what is in it cannot be told (line 1 is {shorten(lines[0])}); give a text and a label in "
+        f"each line, separated by a tab, or a .csv, .jsonl, CoNLL or SQuAD file"
+    )
+
+
+def check_labels(labelled: Labelled) -> Labelled:
+    """The same examples; a ValueError where they cannot be learnt from: none, one class, or a class only held out."""
+    if not labelled.train:
+        raise ValueError(f"there is no example to learn from{_left_out(labelled)}; give a file that has some")
+    if labelled.task not in ("classification", "tagging"):
+        return labelled
+    known = find_labels(labelled.train, scheme=labelled.scheme)
+    what = "class" if labelled.task == "classification" else "tag"
+    if len(there := find_labels(labelled.train)) < 2:
+        first = labelled.train[0]
+        raise ValueError(
+            f"{first.source} has one {what} only, {there[0]!r}, in all {len(labelled.train):,} "
+            f"examples{_left_out(labelled)}: there is nothing to tell apart; give a file with two or more, or name "
+            f"another column with --columns label=…"
+        )
+    if labelled.task == "classification" and len(known) == len(labelled.train) >= FEWEST_ALL_DIFFERENT:
+        raise ValueError(
+            f"{labelled.train[0].source}: each of its {len(known):,} examples has a class of its own, as {known[0]!r}: "
+            f"there is nothing to learn; name the right column with --columns label=…"
+        )
+    for split, examples in (("valid", labelled.valid), ("test", labelled.test)):
+        check_known(examples or (), known, split=split)
+    return labelled
+
+
+def check_known(examples: Sequence[Example], known: Sequence[str], *, split: str) -> None:
+    """A ValueError names the first held-out example with a class or a tag that is not known from training."""
+    names = set(known)
+    for example in examples:
+        strange = [name for name in _names(example) if name not in names]
+        if strange:
+            what = "tag" if isinstance(example.label, tuple) else "class"
+            raise ValueError(
+                f"{example.where}: the {what} {strange[0]!r} of {split} is not known from training (known: "
+                f"{', '.join(known[:10])}{', …' * (len(known) > 10)}); leave it out, or train with some like it"
+            )
+
+
+def find_labels(examples: Sequence[Example], *, scheme: str | None = None) -> tuple[str, ...]:
+    """The classes or tags of examples: numbers in their order, names in the alphabet's, O before all other tags.
+
+    Where tags mark spans, each kind of span has its `B-` and its `I-`, though one of them may not occur: in CoNLL-2000
+    there are lists of one word in the training text, and of two in the test.
+    """
+    names = {name for example in examples for name in _names(example)}
+    if scheme is not None:
+        kinds = {split_tag(name)[1] for name in names - {OUTSIDE}}
+        names |= {f"{letter}-{kind}" if kind else letter for kind in kinds for letter in "BI"}
+    if all(name.lstrip("-").isdigit() for name in names):
+        return tuple(sorted(names, key=int))
+    return tuple(sorted(names, key=lambda name: (name != "O", name)))
+
+
+def _left_out(labelled: Labelled) -> str:
+    why = ", ".join(f"{count:,} with {reason}" for reason, count in labelled.skipped.items())
+    return f" (left out: {why})" if why else ""
+
+
+def _names(example: Example) -> tuple[str, ...]:
+    return example.label if isinstance(example.label, tuple) else (example.label,)
+
+
+def _read(reader: Reader, path: Path, text: str) -> list[Example]:
+    examples = reader.read(str(path), text)
+    if not examples:
+        raise ValueError(f"{path} holds no example with a text and a label; give a file that has some")
+    return examples
+
+
+def _find_file(folder: Path) -> Path:
+    files = find_parts(folder).paths
+    if len(files) != 1 or files["train"].is_dir():
+        raise ValueError(f"{folder} is a folder with several files; give the file")
+    return files["train"]
+
+
+def _read_folders(paths: dict[str, Path], task: TaskName | None) -> Labelled:
+    if task not in (None, "classification"):
+        raise ValueError(f"{paths['train']} has a folder for each class: its task is classification, not {task}")
+    for split, path in paths.items():
+        if not path.is_dir():
+            raise ValueError(
+                f"{path}: {split} must be a folder with a folder for each class, as the training texts are"
+            )
+    read = {split: read_classes(path) for split, path in paths.items()}
+    empty = sum(len(texts) for path in paths.values() for texts in find_classes(path).values())
+    empty -= sum(map(len, read.values()))
+    return Labelled(
+        task="classification",
+        train=read["train"],
+        valid=read.get("valid"),
+        test=read.get("test"),
+        format="a folder for each class",
+        columns={"label": "the folder's name"},
+        skipped={"no text": empty} if empty else {},
+    )

@@ -1,0 +1,225 @@
+"""Examples that are to be predicted, from the formats of labelled ones: labels may be there and are not looked at.
+
+Each row, line or sentence is one example, in the order of the file; those without a text are left out, and counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from lmlab.data.readers.choices import read_choices
+from lmlab.data.readers.column_types import clean
+from lmlab.data.readers.columns import Columns, Roles, find_place
+from lmlab.data.readers.examples import Example, TaskName
+from lmlab.data.readers.glue import find_glue
+from lmlab.data.readers.labelled import COLUMN_ENDINGS, JSON_ENDINGS
+from lmlab.data.readers.labelled_lines import PREFIX, TREC, is_fasttext, is_trec
+from lmlab.data.readers.schemes import find_scheme
+from lmlab.data.readers.squad import read_questions
+from lmlab.data.readers.table_reader import has_header
+from lmlab.data.readers.tables import Table, parse_csv, parse_json, parse_tsv
+from lmlab.data.readers.tagged import WORDS, has_lists, has_tabs, is_conllu, is_tagged, read_sentences
+from lmlab.data.readers.text_columns import find_text_columns
+
+TABLE_ENDINGS = (*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv", ".tab")
+"""Endings of files that are more than lines of text."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unlabelled:
+    """Examples without labels, and what was left out of their file."""
+
+    examples: Sequence[Example]
+    left_out: Counter[str] = field(default_factory=Counter)
+    """How many rows, by reason."""
+    notes: Sequence[str] = ()
+    """Which columns were read, where there are others."""
+
+
+def read_unlabelled(
+    source: str, text: str, *, task: TaskName, pair: bool | None = None, columns: Columns | None = None
+) -> Unlabelled:
+    """The examples in the text of a file of any format of `read_labelled`, or one per line, parts with tabs between.
+
+    `source` is the name of the file, whose ending tells the format. `pair` says whether an example is two texts, where
+    that is known. A ValueError says what is wrong with the file, or that its columns cannot be told.
+    """
+    name = source.lower().removesuffix(".gz")
+    if not text.strip():
+        raise ValueError(f"{source} is empty: give a file with one text per line, or a table of texts")
+    pair = {"spans": True, "tagging": False}.get(task, pair)
+    found: Unlabelled
+    if name.endswith(JSON_ENDINGS) or text.lstrip().startswith(('{"', "[{")):
+        found = _read_json(source, text, task, pair, columns)
+    elif task == "tagging" and (name.endswith(COLUMN_ENDINGS) or _are_columns(name, text)):
+        found = _read_columns(source, text, columns)
+    elif name.endswith(".csv"):
+        found = _read_table(parse_csv(source, text), task, pair, columns)
+    elif name.endswith((".tsv", ".tab")) or columns or (task != "choice" and _has_tabs(text)):
+        found = _read_table(parse_tsv(source, text), task, pair, columns)
+    else:
+        found = _read_lines(source, text, task, pair)
+    if not found.examples:
+        raise ValueError(f"{source} has no row with a text in it; give a file that has some")
+    return found
+
+
+def _read_json(source: str, text: str, task: TaskName, pair: bool | None, columns: Columns | None) -> Unlabelled:
+    table = parse_json(source, text)
+    if task == "spans" and "paragraphs" in (table.names or ()):
+        left_out: Counter[str] = Counter()
+        examples = []
+        for question in read_questions(source, text):
+            if question.text.strip() and question.context.strip():
+                examples.append(Example(question.text.strip(), question.context, name=question.name, source=source))
+            else:
+                left_out["no text"] += 1
+        return Unlabelled(examples=examples, left_out=left_out)
+    if task == "tagging" and has_lists(table) and not columns:
+        names = [name.strip().lower() for name in table.names or ()]
+        columns = {"a": (table.names or ())[next(names.index(name) for name in WORDS if name in names)]}
+    return _read_table(table, task, pair, columns)
+
+
+def _read_table(table: Table, task: TaskName, pair: bool | None, columns: Columns | None) -> Unlabelled:
+    if not table.rows:
+        raise ValueError(f"{table.source} is empty: none of its lines holds anything")
+    left_out = Counter({"nothing in them": table.blank}) if table.blank else Counter[str]()
+    glue = find_glue(table.source, table) if table.names is None and not columns and task != "choice" else None
+    if glue is not None and glue.task == task:
+        columns = {role: column for role, column in glue.columns.items() if role != "label"}
+        if not glue.whole_rows:
+            table, uneven = table.drop_uneven()
+            left_out += Counter({"unequal columns": uneven})
+    named = table.names is not None
+    if not named and has_header(table, columns, glue if glue is not None and glue.task == task else None):
+        table, named = table.check_even().take_header(), True
+    elif task != "choice":
+        table = table.check_even()
+    if task == "choice" and not named and not columns:
+        return _with_examples(_read_bare_choices(table), left_out)
+    roles = find_text_columns(table, task=task, pair=pair, columns=columns)
+    examples = [_read_row(table, row, line, roles, task) for row, line in zip(table.rows, table.lines, strict=True)]
+    return _with_examples(examples, left_out, notes=_note_columns(table, roles))
+
+
+def _with_examples(examples: Sequence[Example | None], left_out: Counter[str], notes: Sequence[str] = ()) -> Unlabelled:
+    kept = [example for example in examples if example is not None]
+    left_out += Counter({"no text": len(examples) - len(kept)})
+    return Unlabelled(examples=kept, left_out=left_out, notes=notes)
+
+
+def _read_row(table: Table, row: Sequence[Any], line: int, roles: Roles, task: TaskName) -> Example | None:
+    """The example of a row; None where a text is missing."""
+    value, a = row[roles.a], clean(row[roles.a])
+    b = None if roles.b is None else clean(row[roles.b])
+    if task == "tagging":
+        words = tuple(map(str, value)) if isinstance(value, list) else tuple(a.split())
+        return Example(words, source=table.source, line=line) if words else None
+    if not a or (b == "" and task != "choice"):
+        return None
+    if task == "choice":
+        return _with_choices(a, b or None, read_choices(row, roles), table.source, line)
+    if task == "spans" and roles.b is not None:
+        b = str(row[roles.b])  # answers are told by their places in it
+    return Example(a, b, source=table.source, line=line)
+
+
+def _read_bare_choices(table: Table) -> list[Example | None]:
+    """Rows of a question and its choices, which may be more or fewer in each."""
+    found: list[Example | None] = []
+    for row, line in zip(table.rows, table.lines, strict=True):
+        cells = [clean(cell) for cell in row]
+        while cells and not cells[-1]:
+            cells.pop()
+        found.append(_with_choices(cells[0], None, tuple(cells[1:]), table.source, line) if cells[0] else None)
+    return found
+
+
+def _with_choices(a: str, b: str | None, choices: tuple[str, ...], source: str, line: int) -> Example:
+    if len(choices) < 2:
+        raise ValueError(f"{source}, line {line}: {len(choices)} choices; a question needs two or more")
+    return Example(a, b, choices, source=source, line=line)
+
+
+def _note_columns(table: Table, roles: Roles) -> list[str]:
+    """What is read, where there is something that is not."""
+    used = [place for place in (roles.a, roles.b, *roles.choices) if place is not None]
+    names = table.names or [str(place + 1) for place in range(table.width)]
+    if len(used) == len(names):
+        return []
+    read = " and ".join(names[place] for place in used)
+    rest = ", ".join(name for place, name in enumerate(names) if place not in used)
+    return [f"{table.source}: column{'s' * (len(used) > 1)} {read} read; not read: {rest}"]
+
+
+def _are_columns(name: str, text: str) -> bool:
+    return not name.endswith(".csv") and is_tagged(name, text)
+
+
+def _read_columns(source: str, text: str, columns: Columns | None) -> Unlabelled:
+    """The words of sentences that stand below each other, with or without tags beside them."""
+    conllu, tabs = is_conllu(source, text), has_tabs(text)
+    sentences = list(read_sentences(source, text, tabs=tabs, comments=conllu, tagged=False))
+    if not sentences:
+        raise ValueError(f"{source} holds no words; give lines with a word in each, and a blank line between sentences")
+    rows = [row for sentence in sentences for row in sentence.rows]
+    numbered = all(row[0] == str(place) for one in sentences for place, row in enumerate(one.rows, 1))
+    width = len(rows[0])
+    tagged = width == 2 and find_scheme([row[1] for row in one.rows] for one in sentences) is not None
+    place = 1 if conllu or (numbered and width > 1 and not tagged) else 0
+    for role, value in (columns or {}).items():
+        if role in ("a", "word", "text"):
+            place = find_place(Table(source, "TSV", rows, [line for one in sentences for line in one.lines]), value)
+    examples = [
+        Example(tuple(row[place] for row in sentence.rows), source=source, line=sentence.lines[0])
+        for sentence in sentences
+    ]
+    return Unlabelled(examples=examples)
+
+
+def _has_tabs(text: str) -> bool:
+    """Whether lines are rows of a table, as `find_reader` tells it."""
+    lines = [line for line in text.split("\n", 200)[:200] if line.strip()]
+    return sum("\t" in line.strip() for line in lines) * 2 > len(lines)
+
+
+def _read_lines(source: str, text: str, task: TaskName, pair: bool | None) -> Unlabelled:
+    """One example per line; a label at its beginning, as fastText and TREC have it, is cut off."""
+    lines = list(_cut_labels(text) if task == "classification" else text.split("\n"))
+    while lines and not lines[-1].strip():
+        lines.pop()
+    examples: list[Example | None] = []
+    for number, line in enumerate(lines, 1):
+        cells = [cell.strip() for cell in line.split("\t")]
+        if task == "choice" and line.strip():
+            examples.append(_with_choices(cells[0], None, tuple(cells[1:]), source, number))
+            continue
+        if task == "tagging" or pair is False or len(cells) == 1:
+            cells = [line.strip()]
+        if pair and len(cells) != 2 and line.strip():
+            raise ValueError(
+                f"{source}, line {number}: {len(cells)} text{'s' * (len(cells) != 1)}; give the two of a pair in each "
+                f"line, with a tab between them"
+            )
+        if len(cells) > 2:
+            raise ValueError(f"{source}, line {number}: {len(cells)} texts with tabs between them; give one or two")
+        if not all(cells):
+            examples.append(None)
+        elif task == "tagging":
+            examples.append(Example(tuple(cells[0].split()), source=source, line=number))
+        else:
+            examples.append(Example(cells[0], cells[1] if len(cells) > 1 else None, source=source, line=number))
+    return _with_examples(examples, Counter())
+
+
+def _cut_labels(text: str) -> Iterator[str]:
+    fasttext, trec = is_fasttext(text), is_trec(text)
+    for line in text.split("\n"):
+        if fasttext:
+            yield " ".join(word for word in line.split() if not word.startswith(PREFIX))
+        else:
+            yield line.partition(" ")[2] if trec and TREC.match(line) else line

@@ -1,0 +1,146 @@
+"""The model card of a run, with its price tag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
+
+from lmlab.config import with_article
+from lmlab.costs.countries import find_grid
+from lmlab.costs.parameters import Parameters
+from lmlab.models import find
+from lmlab.models.descriptions import DESCRIPTIONS
+from lmlab.training.energy_meter import Cost
+from lmlab.training.progress import Progress
+from lmlab.training.settings import TrainConfig
+from lmlab.units import describe_units, main_unit
+
+if TYPE_CHECKING:
+    from lmlab.data.corpora.corpus import Corpus
+
+
+LOSSY = "lossy: the tokenizer does not keep all of the text, so this figure is too good"
+"""What stands beside a score of a text that cannot be got back from its tokens."""
+
+
+class Described(Protocol):
+    """What the card tells of a recipe."""
+
+    @property
+    def kind(self) -> str: ...
+
+    @property
+    def data(self) -> Any: ...
+
+    @property
+    def model(self) -> Mapping[str, Any]: ...
+
+    @property
+    def objective(self) -> Mapping[str, Any]: ...
+
+    @property
+    def train(self) -> TrainConfig: ...
+
+    @property
+    def origin(self) -> str | None: ...
+
+
+def model_card(
+    recipe: Described,
+    corpus: Corpus,
+    progress: Progress,
+    *,
+    parameters: Parameters,
+    bits: float | None,
+    second_opinion: str = "",
+    commands: Sequence[str] = (),
+    changes: Sequence[tuple[int, str]] = (),
+) -> str:
+    """What this model is, how well it does and what it cost, in Markdown.
+
+    `commands` are what to try with it, in the folder {run}; `changes` say after which step which settings changed.
+    """
+    system = find(recipe.kind)
+    does = DESCRIPTIONS[system.does[0]].does
+    cost, grid = Cost(*progress.cost), find_grid(recipe.train.country)
+    settings = "\n".join(f"| {name} | {value} |" for name, value in recipe.model.items())
+    ended = {"budget": "until the budget was spent", "early": "until early stopping"}.get(progress.ended, "interrupted")
+    quality = (
+        describe_quality(progress, bits) if recipe.data.kind != "examples" else describe_selection(corpus, progress)
+    )
+    verbs = " and ".join(f"`{each.replace('{run}', 'RUN')}`" for each in commands)
+    use = f"Use it with {verbs}, or in Python with" if verbs else "Use it in Python with"
+    tokenizer = corpus.tokenizer
+    on_text = recipe.data.kind != "examples"
+    lossy = f" ({LOSSY})" if on_text and progress.best is not None and corpus.loses(corpus.valid) else ""
+    named = ", ".join(recipe.data.named)
+    unit = main_unit(progress.units) if on_text else "training examples"
+    learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
+    if tokenizer is not None and on_text:
+        learnt = f"| text | {named}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
+    if tokenizer is not None:
+        learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
+    trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)
+    changed = "".join(f"\n| changed after step {step:,} | {what} |" for step, what in changes)
+    train = recipe.train
+    gradients = f"\n| optimizer | {train.optimizer}, learning rate {train.rate:g}, {train.schedule} schedule |"
+    counted, article = recipe.kind == "ngram", with_article(recipe.kind).split()[0]
+    read = describe_units(progress.units)
+    how = f"counted once over {read}" if counted else f"{progress.step:,} steps, {read}"
+    processors = f"{cost.cpu_seconds:,.1f} CPU s" + (f", {cost.gpu_seconds:,.1f} GPU s" if cost.gpu_seconds else "")
+    return f"""# {recipe.kind}
+
+This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {does}. {trained}
+
+| | |
+|---|---|
+| validation | {quality}{lossy} |
+| parameters | {parameters.total:,} |
+{learnt}
+| training | {how}, {ended} |
+
+## Price tag
+| | |
+|---|---|
+| parameters | {parameters.total:,}: {parameters.embedding:,} embedding, {parameters.non_embedding:,} other |
+| training FLOPs | {"0: n-grams are counted" if counted else f"{progress.flops:.3g}"} |
+| time | {cost.seconds:,.1f} s ({processors}) |
+| energy | {cost.joules / 3600:.3g} Wh (method: {progress.energy_method}) |
+| CO2e | {grid.grams(cost.joules):.3g} g (at {grid.grams_per_kwh:g} g/kWh: {grid.name}, {grid.source}) |
+{f"| second opinion | {second_opinion} |{chr(10)}" if second_opinion else ""}
+## Settings
+| setting | value |
+|---|---|
+{settings}
+| budget | {recipe.train.budget} |{"" if counted else gradients}
+| seed | {recipe.train.seed} |{changed}
+
+{use} `lmlab.load("RUN")`. RUN is the path of this folder.
+"""
+
+
+def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
+    """What a run was fine-tuned for, in a sentence."""
+    labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
+    begun = f" from `{origin}`" if origin and task["how"] != "scratch" else " from scratch" if origin else ""
+    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['how']}`)."
+
+
+def describe_selection(corpus: Corpus, progress: Progress) -> str:
+    """Of a task, the result on the examples that chose the checkpoint; where there are none, that nothing chose it."""
+    if corpus.valid is None:
+        return "none: the last checkpoint is kept; its score on held-out examples is in scores.json"
+    return (
+        f"{describe_quality(progress, None)}, on the {corpus.valid.size:,} examples that chose the checkpoint; the "
+        "score on others is in scores.json"
+    )
+
+
+def describe_quality(progress: Progress, bits: float | None) -> str:
+    """The validation result in the unit that suits the objective."""
+    if bits is not None:
+        return f"{bits:.4f} bits per byte"
+    if progress.best is None:
+        return "no validation text"
+    measures = "".join(f", {name.replace('_', ' ')} {value:.4g}" for name, value in progress.best_measures.items())
+    return f"{progress.best:.4f} nats per prediction (cross-entropy){measures}"

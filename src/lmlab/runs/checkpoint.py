@@ -1,0 +1,213 @@
+"""Models in run directories: weights, heads, tokenizer, frame and config, written and read by name."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor, nn
+
+from lmlab import __version__
+from lmlab.config import build
+from lmlab.models import load_class
+from lmlab.models.model import ReadsLetters
+from lmlab.runs.storage import (
+    HEADS,
+    MANIFEST,
+    MODEL,
+    TASK,
+    DamagedError,
+    read_folder,
+    read_json,
+    read_tensors,
+    verify,
+    write_json,
+)
+
+if TYPE_CHECKING:
+    from lmlab.models.model import Model
+    from lmlab.tokenizers import Tokenizer
+    from lmlab.tokenizers.frames import Frame
+
+
+def model_tensors(model: Any) -> dict[str, Tensor]:
+    """The weights of a model by name, tied ones once (under their first name)."""
+    if not isinstance(model, nn.Module):
+        tensors: dict[str, Tensor] = model.tensors()
+        return tensors
+    seen: set[int] = set()
+    result: dict[str, Tensor] = {}
+    for name, tensor in model.state_dict(keep_vars=True).items():
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            result[name] = tensor.detach().cpu()
+    return result
+
+
+def load_weights(
+    model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path, into: str = "the model in config.json"
+) -> None:
+    """Copy weights into a model or into heads; a ValueError names what does not fit."""
+    expected, tensors = model_tensors(model), with_new_names(tensors, type(model))
+    missing = sorted(expected.keys() - tensors.keys())
+    extra = sorted(tensors.keys() - expected.keys())
+    shapes = [
+        f"{name} is {list(tensors[name].shape)}, not {list(expected[name].shape)}"
+        for name in expected.keys() & tensors.keys()
+        if tensors[name].shape != expected[name].shape
+    ]
+    if missing or extra or shapes:
+        parts = (("missing", missing), ("unexpected", extra), ("of another shape", sorted(shapes)))
+        problems = [f"{what}: {_some(names)}" for what, names in parts if names]
+        raise ValueError(f"{source} does not fit {into}: {'; '.join(problems)}")
+    model.load_state_dict(dict(tensors), strict=False)
+
+
+def with_new_names(tensors: Mapping[str, Tensor], kind: type) -> dict[str, Tensor]:
+    """Tensors by the names that they have today: a model says in RENAMED which ones it once saved under others."""
+    renamed: Mapping[str, str] = getattr(kind, "RENAMED", {})
+    return {renamed.get(name, name): tensor for name, tensor in tensors.items()}
+
+
+def _some(names: list[str]) -> str:
+    """At most three of several names, and how many more there are."""
+    return ", ".join(names[:3]) + (f", … and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def copy_weights(model: Model, run: Path) -> None:
+    """Begin a model with the weights of a run; tokens that its vocabulary lacks begin with what the model drew."""
+    tensors, fresh = _best_weights(run), model_tensors(model)
+    vocabularies = (getattr(model, "vocabulary", 0), read_json(run / "config.json")["model"].get("vocabulary", 0))
+    more = int(vocabularies[0]) - int(vocabularies[1])
+    if more > 0:
+        for name in tensors.keys() & fresh.keys():
+            old, new = tensors[name], fresh[name]
+            if old.dim() and old.shape[1:] == new.shape[1:] and len(new) == len(old) + more:
+                tensors[name] = torch.cat([old.to(new.dtype), new[len(old) :]])
+        warnings.warn(
+            f"the vocabulary of {run} grows by {more} special token{'s' * (more > 1)}, which the objective needs; "
+            "what stands for them begins at random",
+            stacklevel=2,
+        )
+    load_weights(model, model.adapt(tensors, fresh), source=run / MODEL)
+
+
+def load_heads(run: str | Path, heads: nn.Module) -> None:
+    """Copy the heads that a run has learnt into new ones of the same shapes, a `ModuleDict` by name."""
+    load_weights(heads, read_heads(run), source=Path(run) / HEADS, into="these heads")
+
+
+def read_heads(run: str | Path, *, name: str | None = None) -> dict[str, Tensor]:
+    """The weights of the heads that a run has learnt, by name; an error calls the run by `name`, or by its path."""
+    run = Path(run)
+    if not (run / HEADS).is_file():
+        raise ValueError(f"{name or run} has no {HEADS}: it was not trained for a task, or has not been evaluated yet")
+    return _best_weights(run, HEADS)
+
+
+def read_mix(run: Path, *, name: str | None = None) -> tuple[str, dict[str, Tensor]]:
+    """The task of a run, and the `scores` and `gamma` of the mix of layers that it has learnt, in heads or body.
+
+    Refusals call the run by `name`, or by its path; of a damaged file they tell the path.
+    """
+    name = name or str(run)
+    if not (run / TASK).is_file():
+        if not run.is_dir():
+            raise ValueError(f"{name} does not exist; give a run that was fine-tuned")
+        raise ValueError(f"{name} has not learnt a task: lmlab finetune {name} DATA -o NEW --how mix")
+    found = read_heads(run, name=name)
+    if "mix.scores" not in found and (run / "config.json").is_file():
+        found = with_new_names(_best_weights(run), load_class(read_json(run / "config.json")["kind"]))
+    if "mix.scores" not in found:
+        raise ValueError(
+            f"{name} has learnt no mix of layers: fine-tune with --how mix, or a tagger with --states RUN "
+            "--set objective.state_layers=mix"
+        )
+    mix = {key.removeprefix("mix."): tensor for key, tensor in found.items() if key.startswith("mix.")}
+    return str(read_json(run / TASK).get("kind", "task")), mix
+
+
+def write_config(run: Path, kind: str, config: Mapping[str, Any]) -> None:
+    """Write what kind of model a run holds."""
+    write_json(run / "config.json", {"kind": kind, "version": __version__, "model": dict(config)})
+
+
+def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
+    """The model of a run directory, checked against the manifest, and its tokenizer if it reads text.
+
+    A damaged `model.safetensors` is named in a warning and the weights of the last checkpoint are taken, if whole.
+    """
+    run = Path(run)
+    if not (run / "config.json").is_file():
+        raise ValueError(
+            f"{run} is not a run directory: it has no config.json (make one with: lmlab train MODEL TEXT -o {run})"
+        )
+    description = read_json(run / "config.json")
+    if not isinstance(description, dict) or not isinstance(description.get("model"), dict) or "kind" not in description:
+        raise DamagedError(f"{run / 'config.json'} is damaged: it does not name the kind of model and its settings")
+    cls = load_class(description["kind"])
+    config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
+    tensors = _best_weights(run)
+    model: Any
+    if issubclass(cls, nn.Module):
+        network = cls(config)
+        load_weights(network, tensors, source=run / MODEL)
+        model = network.eval()
+    else:
+        model = cls.from_tensors(config, tensors)
+    tokenizer = load_tokenizer(run, needed="vocabulary" in cls.Config.model_fields)
+    teach_letters(model, tokenizer)
+    return model, tokenizer
+
+
+def teach_letters(model: object, tokenizer: Tokenizer | None) -> None:
+    """Tell a model that reads letters how the tokens of a tokenizer are spelled."""
+    from lmlab.tokenizers.spellings import Spellings
+
+    if isinstance(model, ReadsLetters) and tokenizer is not None:
+        model.spell_by(Spellings(tokenizer, letters=model.config.letters))
+
+
+def load_tokenizer(run: str | Path, *, name: str = "tokenizer.json", needed: bool = False) -> Tokenizer | None:
+    """The tokenizer of a run; None where it has none, unless it is `needed`."""
+    from lmlab.tokenizers.files import load_imported
+
+    path = Path(run) / name
+    return load_imported(path) if needed or path.is_file() else None
+
+
+def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
+    """The tokenizer of a translator's source, where it has one of its own."""
+    return load_tokenizer(run, name="source_tokenizer.json")
+
+
+def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
+    """What stands around the texts of a run: its `frame.json`, or what follows from the rest of an older one."""
+    from lmlab.tokenizers.frames import FILE, Frame, frame_of
+
+    run = Path(run)
+    if (run / FILE).is_file():
+        return Frame.load(run)
+    recipe = read_json(run / "recipe.json") if (run / "recipe.json").is_file() else {}
+    objective = recipe.get("objective") if isinstance(recipe, dict) else None
+    backwards = isinstance(objective, dict) and bool(objective.get("reverse_source"))
+    return frame_of(model, tokenizer, load_source_tokenizer(run), backwards=backwards)
+
+
+def _best_weights(run: Path, name: str = MODEL) -> dict[str, Tensor]:
+    """The tensors of a file of a run that are the best on validation data; where it is damaged, the latest ones."""
+    try:
+        if (run / MANIFEST).is_file():
+            verify(run)
+        return read_tensors(run / name)
+    except DamagedError as error:
+        if not any(str(run / each) in str(error) for each in (MODEL, HEADS)):
+            raise
+        last = read_folder(run / "last", lambda folder: read_tensors(folder / name))
+        if last is None:
+            raise DamagedError(f"{error}, and there is no checkpoint in {run / 'last'} to take its place") from None
+        warnings.warn(f"{error}. Taking the last checkpoint instead", stacklevel=3)
+        return last

@@ -1,0 +1,341 @@
+"""A recipe: data + tokenizer + model + objective + training, everything that a run needs to be made again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pydantic import Field
+
+from lmlab.config import Config, build, suggest, with_article
+from lmlab.data import make_config
+from lmlab.data.config import AnyData
+from lmlab.models import ARCHITECTURES, find, load_class, outline
+from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
+from lmlab.objectives import OBJECTIVES, load_objective
+from lmlab.runs.storage import read_json, write_json
+from lmlab.tokenizers.training import is_path
+from lmlab.training.settings import TrainConfig
+from lmlab.runs.upgrade import upgrade, upgrade_saved
+
+HASHED = ("text", "encoder", "origin")
+"""What a run keeps the SHA-256 of, in its `recipe.json`."""
+READ = ("states", "vectors")
+"""Settings of an objective that are paths, of runs or of files."""
+UNCOUNTED = (("train", "device"), ("data", "given"))
+"""Settings of which what is learnt does not depend."""
+GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
+
+
+class TokenizerConfig(Config):
+    """How text becomes tokens."""
+
+    spec: str | None = Field(
+        "bpe:4096",
+        description="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a file; none: no text",
+    )
+    source: str | None = Field(
+        None, description="tokenizer of the source side, for translation; none: one vocabulary for both sides"
+    )
+
+
+class Recipe(Config):
+    """All the settings of a run."""
+
+    data: AnyData
+    tokenizer: TokenizerConfig = TokenizerConfig()
+    kind: str
+    model: dict[str, Any] = Field(description="settings of the model, including those of its preset")
+    objective: dict[str, Any] = Field({"kind": "causal"}, description="training objective and its settings")
+    train: TrainConfig = TrainConfig()
+    origin: str | None = Field(None, description="run whose weights and tokenizer this one starts from")
+
+    def inputs(self) -> list[str]:
+        """All files and folders that are read: texts, the run that it begins with, tokenizers, states and vectors."""
+        found = self.data.on_disk()
+        found += [] if self.origin is None else [self.origin]
+        found += [spec for spec in (self.tokenizer.spec, self.tokenizer.source) if spec is not None and is_path(spec)]
+        for value in (self.objective.get(name) for name in READ):
+            found += [value] if isinstance(value, str) else value or []
+        return found
+
+
+def make_recipe(values: Mapping[str, Any]) -> Recipe:
+    """A recipe from its groups; the model's preset and the defaults of its system are filled in here, once."""
+    _check_types(values)
+    values = upgrade(values)
+    for group in values:
+        if group not in GROUPS:
+            raise ValueError(f"unknown group of settings {group!r}{suggest(group, GROUPS)}")
+    model = dict(values.get("model", {}))
+    kind, size = model.pop("kind", None), model.pop("size", None)
+    if kind is None:
+        raise ValueError("no model is named; give model.kind (lmlab list shows all)")
+    cls = load_class(str(kind))
+    size = size or cls.DEFAULT_SIZE
+    if size not in cls.SIZES:
+        raise ValueError(f"unknown size {size!r} of {kind}{suggest(str(size), cls.SIZES)}")
+    for name in model:
+        if name not in cls.Config.model_fields:
+            raise ValueError(f"unknown setting model.{name} of {kind}{suggest(name, cls.Config.model_fields)}")
+    preset, usual = dict(cls.SIZES[size]), {"spec": cls.TOKENIZER}
+    origin = None if values.get("origin") is None else str(values["origin"])
+    if origin is not None:
+        preset, usual = _inherited(Path(origin), str(kind), values)
+    data = make_config(values.get("data", {}))
+    if str(kind) in ARCHITECTURES and data.kind != "examples":
+        raise ValueError(
+            f"{kind} is no language model: it learns a task from labelled examples (lmlab finetune {kind} DATA -o RUN)"
+        )
+    tokenizer = build(TokenizerConfig, {**usual, **values.get("tokenizer", {})}, where="tokenizer")
+    if tokenizer.source is not None and not data.parallel:
+        whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
+        raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
+    given = {**_reading(origin, cls.OBJECTIVE), **values.get("objective", {})}
+    objective = _objective(str(kind), cls.OBJECTIVE, given, data=data.kind)
+    tuning = cls.TUNING if origin is not None and objective["kind"] in OBJECTIVES else {}
+    usual_train = {**cls.TRAINING, **_rate(cls, {**preset, **model}), **tuning}
+    recipe = Recipe(
+        data=data,
+        tokenizer=tokenizer,
+        kind=str(kind),
+        model={**preset, **model},
+        objective=objective,
+        train=build(TrainConfig, {**usual_train, **values.get("train", {})}, where="train"),
+        origin=origin,
+    )
+    check_abilities(recipe)
+    return recipe
+
+
+def _check_types(values: Any) -> None:
+    """That a recipe is a table of tables, but for its origin; a ValueError names what is something else."""
+    if not isinstance(values, Mapping):
+        raise ValueError(
+            f"values = {values!r}: a recipe is a table of groups of settings, for instance "
+            '{"data": {"text": "book.txt"}, "model": {"kind": "gpt2"}}'
+        )
+    for group, table in values.items():
+        if group in GROUPS and group != "origin" and not isinstance(table, Mapping):
+            example = {"data": "text", "tokenizer": "spec", "train": "budget"}.get(group, "kind")
+            table_for_it = {group: {example: table if isinstance(table, str) else "…"}}
+            raise ValueError(f"{group} = {table!r}: a group of settings is a table, for instance {table_for_it}")
+    if not isinstance(values.get("origin"), (str, Path, type(None))):
+        raise ValueError(f"origin = {values['origin']!r}: give the folder of a run")
+
+
+def _rate(cls: Any, settings: Mapping[str, Any]) -> dict[str, float]:
+    """The usual learning rate at the width of a model: the best one of Adam falls as 1 / width.
+
+    Yang et al. 2021 ("Tensor Programs V"), table 3. The other way round it is not extrapolated.
+    """
+    width = settings.get("width", cls.TUNED_WIDTH)
+    if cls.TUNED_WIDTH is None or not isinstance(width, int) or width <= cls.TUNED_WIDTH:
+        return {}
+    return {"rate": cls.TRAINING["rate"] * cls.TUNED_WIDTH / width}
+
+
+def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The settings of the model, and the tokenizer, that a run passes on to one that begins with its weights."""
+    if not (origin / "config.json").is_file():
+        raise ValueError(f"--from {origin} is not a run directory: it has no config.json")
+    description = read_json(origin / "config.json")
+    if description["kind"] != kind:
+        there = with_article(description["kind"])
+        raise ValueError(f"--from {origin} holds {there}, not {with_article(kind)}; train {there}")
+    for group, name in (("model", "size"), ("tokenizer", "spec"), ("tokenizer", "source")):
+        if values.get(group, {}).get(name) is not None:
+            raise ValueError(f"{group}.{name} is that of {origin}, from which the run starts; omit it")
+    own = origin / "tokenizer.json"
+    tokenizer: dict[str, Any] = {"spec": str(own) if own.is_file() else None}
+    if (origin / "source_tokenizer.json").is_file():
+        tokenizer["source"] = str(origin / "source_tokenizer.json")
+    _check_shapes(origin, kind, description["model"], values.get("model", {}))
+    return dict(description["model"]), tokenizer
+
+
+def _reading(origin: str | None, usual: Mapping[str, Any]) -> dict[str, Any]:
+    """From which end a run goes on to read, where it begins with one that predicts the next token backwards."""
+    frame = None if origin is None else Path(origin) / "frame.json"
+    if usual["kind"] != "causal" or frame is None or not frame.is_file():
+        return {}
+    return {"backwards": True} if "tokens" in read_json(frame).get("backwards", ()) else {}
+
+
+def _check_shapes(origin: Path, kind: str, inherited: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """A ValueError where a setting of the model would change the shape of the weights that a run begins with."""
+    from torch.nn import Module
+
+    def shapes(settings: Mapping[str, Any]) -> dict[str, Any]:
+        return {name: tensor.shape for name, tensor in outline(kind, settings).state_dict().items()}
+
+    cls = load_class(kind)
+    if not issubclass(cls, Module):
+        return
+    config, own, free = cls.Config, shapes(inherited), (*cls.Config.UNREAD, *cls.changeable(inherited))
+    for name, value in given.items():
+        if name in config.model_fields and name not in free and shapes({**inherited, name: value}) != own:
+            raise ValueError(f"model.{name} = {value!r} does not fit the weights of {origin}; omit it")
+
+
+class Change(Config):
+    """Settings of training that were changed in a run, from some step on."""
+
+    step: int = Field(ge=0, description="steps that were done before")
+    train: dict[str, Any] = Field(description="the settings that changed, with their new values")
+
+
+class Record(NamedTuple):
+    """What a run says of itself in its `recipe.json`: how it was begun, and what was changed on the way."""
+
+    recipe: Recipe  # with the settings that are in force now
+    text_sha256: str | None  # of the text that it learns from
+    encoder_sha256: str | None  # of the tokenizer that encoded it, before special tokens were added
+    begun: TrainConfig | None = None  # the settings of training with which it was begun, where some were changed
+    changes: tuple[Change, ...] = ()
+    origin_sha256: str | None = None  # of the weights that it began with
+
+    def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
+        """The same with settings of training that are others from a step on; those that stay the same are no change."""
+        train = build(TrainConfig, {**self.recipe.train.model_dump(), **settings}, where="train")
+        before, after = self.recipe.train.model_dump(), train.model_dump()
+        new = {name: value for name, value in after.items() if value != before[name]}
+        earlier = [each for each in self.changes if each.step < step]
+        for each in self.changes[len(earlier) :]:  # what came after this step is done again, with what is in force now
+            new = {**each.train, **new}
+        changes = (*earlier, Change(step=step, train=new)) if new else tuple(earlier)
+        recipe = self.recipe.model_copy(update={"train": train})
+        return self._replace(recipe=recipe, begun=self.begun or self.recipe.train, changes=changes)
+
+    def describe_changes(self) -> list[tuple[int, str]]:
+        """After which step what was changed, in words."""
+        values, lines = (self.begun or self.recipe.train).model_dump(), []
+        for change in self.changes:
+            what = ", ".join(f"train.{name} from {values[name]} to {value}" for name, value in change.train.items())
+            lines.append((change.step, what))
+            values |= change.train
+        return lines
+
+
+def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
+    """What a run says of itself, with other places of its `texts`."""
+    where = run / "recipe.json"
+    values = upgrade_saved(read_json(where))
+    text_sha256, encoder_sha256, origin_sha256 = (values.pop(f"{name}_sha256", None) for name in HASHED)
+    changes = [build(Change, each, where=f"{where}: changes") for each in values.pop("changes", [])]
+    begun = build(TrainConfig, values["train"], where="train")
+    for each in changes:
+        values["train"] = {**values["train"], **each.train}
+    data = make_config(values["data"], where=f"{where}: data")
+    if texts:
+        if "text" in texts and "text" not in data.PATHS and data.LEARNT == 1:
+            texts = {data.PATHS[0]: texts["text"], **{name: value for name, value in texts.items() if name != "text"}}
+        data = make_config({**dict(data), "given": None, **texts}).absolute()
+    recipe = build(Recipe, {**values, "data": data}, where=str(where))
+    return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
+
+
+def name_differences(record: Record, recipe: Recipe) -> list[str]:
+    """The settings in which a recipe differs from that of a run, by name: `train.budget`, `data.text`."""
+    own, wanted = record.recipe.model_dump(), recipe.model_copy(update={"data": recipe.data.absolute()}).model_dump()
+    begun = None if record.begun is None else record.begun.model_dump()
+    found = []
+    for group, value in wanted.items():
+        before = own[group]
+        if group == "train" and value in (before, begun):
+            continue
+        if not isinstance(value, Mapping) or not isinstance(before, Mapping):
+            found += [group] if value != before else []
+            continue
+        names = [name for name in {**before, **value} if (group, name) not in UNCOUNTED]
+        found += [f"{group}.{name}" for name in names if before.get(name) != value.get(name)]
+    return found
+
+
+def read_groups(path: Path) -> dict[str, Any]:
+    """The settings in the `recipe.json` of a run as groups, as they are in a TOML file: to make the run again.
+
+    Of a run that began with another, those of the model are the ones that differ from the other's.
+    """
+    values = upgrade_saved(read_json(path))
+    if not isinstance(values, dict) or not {"kind", "data", "model"} <= values.keys():
+        raise ValueError(f"{path} is not the recipe.json of a run; give that, or a TOML file")
+    origin = {} if values.get("origin") is None else {"origin": values["origin"]}
+    own = ("data", "objective", "train") if origin else ("data", "tokenizer", "objective", "train")
+    groups = {name: dict(values[name]) for name in own}
+    groups["data"].pop("given", None)
+    model = dict(values["model"])
+    if origin and (inherited := Path(origin["origin"]) / "config.json").is_file():
+        before = read_json(inherited)["model"]
+        model = {name: value for name, value in model.items() if name not in before or value != before[name]}
+    return {**groups, "model": {"kind": values["kind"], **model}, **origin}
+
+
+def write_recipe(run: Path, record: Record) -> None:
+    """Write down what a run does, so that it can be made again, and what it was done with."""
+    values = {**record.recipe.model_dump(), "train": (record.begun or record.recipe.train).model_dump()}
+    hashes = (record.text_sha256, record.encoder_sha256, record.origin_sha256)
+    values |= {f"{name}_sha256": value for name, value in zip(HASHED, hashes, strict=True)}
+    if record.changes:
+        values["changes"] = [change.model_dump() for change in record.changes]
+    write_json(run / "recipe.json", values)
+
+
+def _objective(system: str, usual: Mapping[str, Any], given: Mapping[str, Any], *, data: str) -> dict[str, Any]:
+    """The objective of a system, all its settings filled in: the usual one, unless another is named or the data ask."""
+    kind = str(given.get("kind", usual["kind"]))
+    if "kind" not in given and data not in load_objective(kind).reads:
+        takers = (name for name in OBJECTIVES if data in load_objective(name).default_for)
+        kind = next((name for name in takers if _suits(system, name)), kind)
+    cls = load_objective(kind)
+    settings = {**(usual if kind == usual["kind"] else {}), **cls.usual_for(data), **given}
+    settings.pop("kind", None)
+    config = build(cls.Config, settings, where="objective")
+    if not _suits(system, kind, config):
+        suited = [name for name in OBJECTIVES if _suits(system, name)]
+        raise ValueError(f"objective.kind = {kind!r} does not suit {system}; its objectives are {' or '.join(suited)}")
+    if data not in cls.reads:
+        raise ValueError(_unread(kind, cls.reads, data))
+    return {"kind": kind, **config.model_dump()}
+
+
+def _suits(system: str, objective: str, config: Config | None = None) -> bool:
+    """Whether the abilities that a system is listed with are those that an objective needs."""
+    cls = load_objective(objective)
+    does = {ABILITIES[name].kind for name in find(system).does}
+    listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
+    return {need for need in cls.needs(config or cls.Config()) if need in listed} <= does
+
+
+def _unread(kind: str, reads: Sequence[str], data: str) -> str:
+    """What to say where an objective does not read the data that were given."""
+    if data == "pairs":
+        return f"{kind} learns from plain text, not from pairs; give TEXT"
+    if "pairs" in reads:
+        return f"{kind} learns from pairs: give --source and --target (or --pairs)"
+    return f"{kind} learns from {' or '.join(reads)}, not from {data}"
+
+
+def check_abilities(recipe: Recipe) -> None:
+    """That this very model, with its settings, has what its objective needs; asked before any text is read.
+
+    A few layers will do: all have the same abilities.
+    """
+    values, fields = dict(recipe.objective), dict(recipe.model)
+    objective = load_objective(values.pop("kind"))
+    if isinstance(fields.get("layers"), int):
+        fields["layers"] = min(2, fields["layers"])
+    model = outline(recipe.kind, fields)
+    for need in objective.needs(build(objective.Config, values, where="objective")):
+        if need is JudgesPairs and ability(model, JudgesPairs) is None:
+            raise ValueError(
+                f"objective.pairs = {values['pairs']!r} needs a sentence-pair head, and this {recipe.kind} has none: "
+                "set objective.pairs=none, or leave model.pairs and model.pooler as they are"
+            )
+        if recipe.origin and fields.get("softmax") == "none" and ability(model, need) is None:
+            raise ValueError(
+                f"--from {recipe.origin}: the output layer (softmax) was not published with these weights, so they "
+                "cannot be trained on; use them with lmlab embed or lmlab finetune, or train without --from"
+            )
+        require(model, need)

@@ -1,0 +1,155 @@
+"""The choices of an answer, put together from the pieces that the engine tells, whole or as they come."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from lmlab.serve.naming import Offsets
+from lmlab.serve.planning import Plan, PromptText
+from lmlab.serve.prefill import Scored
+from lmlab.serve.sequence import Piece
+
+LEAST = -9999.0
+"""In place of minus infinity, which JSON does not have."""
+
+
+def logprob(nats: float) -> float:
+    return max(-nats, LEAST)
+
+
+class Given(NamedTuple):
+    """What is told of a prompt that was scored, made once for all of its texts."""
+
+    fields: dict[str, list[Any]]
+    logprobs: list[dict[str, Any]]
+
+
+def tell_prompt(plan: Plan, prompt: PromptText, scored: Sequence[Scored]) -> Given:
+    """How probable the tokens of a prompt were, as far as that was asked for."""
+    fields, names, told = _empty(), plan.served.names, []
+    if plan.echo and plan.logprobs is not None:
+        places = _places(plan, prompt)
+        for token, each, place in zip(prompt.ids, scored, places, strict=True):
+            _tell(fields, plan, token, each, place)
+    if plan.prompt_logprobs is not None:
+        for token, each in zip(prompt.ids, scored, strict=False):
+            every = {**dict(each.top[: plan.prompt_logprobs]), token: each.nats}
+            numbers = plan.served.tell(list(every))
+            told.append(
+                {
+                    str(number): {"logprob": logprob(nats), "decoded_token": names[one]}
+                    for number, (one, nats) in zip(numbers, every.items(), strict=True)
+                }
+            )
+    return Given(fields, told)
+
+
+def _places(plan: Plan, prompt: PromptText) -> list[int]:
+    """Where each token of a prompt begins in its text as it was given, which a tokenizer may have changed."""
+    tokenizer = plan.writer.tokenizer
+    if tokenizer.decode(prompt.ids) != prompt.text:
+        ids, places = tokenizer.encode_places(prompt.text)
+        if ids == prompt.ids:
+            return [start for start, _ in places]
+    offsets = Offsets(tokenizer)
+    return [offsets.add(token) for token in prompt.ids]
+
+
+def _tell(fields: dict[str, list[Any]], plan: Plan, token: int, scored: Scored, place: int) -> None:
+    names = plan.served.names
+    fields["tokens"].append(names[token])
+    fields["token_logprobs"].append(logprob(scored.nats))
+    every = {names[each]: logprob(nats) for each, nats in scored.top[: plan.logprobs or 0]}
+    fields["top_logprobs"].append({**every, names[token]: logprob(scored.nats)})
+    fields["text_offset"].append(place)
+
+
+class Choice:
+    """One text of an answer.
+
+    The boundary that ends a text is among its tokens, with its log-probability and no text: evaluation harnesses count
+    on one entry for each token that was written.
+    """
+
+    def __init__(self, plan: Plan, prompt: PromptText) -> None:
+        self.plan, self.prompt = plan, prompt
+        self.text, self.finish = "", ""
+        self.ids: list[int] = []
+        self.total = 0.0
+        self.given: Given | None = None
+        self._echoed = not plan.echo
+        self._fields: dict[str, list[Any]] = _empty()
+        self._offsets = Offsets(
+            plan.writer.tokenizer,
+            start=len(prompt.text) if plan.echo else 0,
+            prompt=plan.framed(prompt),
+        )
+
+    def take(self, piece: Piece) -> dict[str, Any]:
+        """Add a piece; give what is new, as a choice of a chunk."""
+        text, fields = "", _empty()
+        if piece.prompt is not None and self.given is None:
+            self.given = tell_prompt(self.plan, self.prompt, piece.prompt)
+        if not self._echoed and (piece.token is not None or piece.finish or piece.prompt is not None):
+            self._echoed = True
+            text += self.prompt.text
+            if self.plan.logprobs is not None and self.given is not None:
+                fields = {name: list(values) for name, values in self.given.fields.items()}
+        if piece.token is not None:
+            self.ids.append(piece.token)
+            if piece.scored is not None:
+                self.total += piece.scored.nats
+                if self.plan.logprobs is not None:
+                    _tell(fields, self.plan, piece.token, piece.scored, self._offsets.add(piece.token))
+        text += piece.text
+        self.text += text
+        self.finish = piece.finish
+        for name, values in fields.items():
+            self._fields[name] += values
+        delta: dict[str, Any] = {
+            "text": text,
+            "logprobs": None if self.plan.logprobs is None else fields,
+            "finish_reason": _reason(piece.finish),
+        }
+        if self.plan.return_ids:
+            delta["token_ids"] = [] if piece.token is None else [piece.token]
+        return delta
+
+    def whole(self, index: int) -> dict[str, Any]:
+        """The choice of an answer that is given at once; tokens from a stop string on are left out."""
+        fields = self._fields
+        if self.finish == "stop" and not any(map(self.plan.writer.is_end, self.ids[-1:])):
+            count = sum(offset < len(self.text) for offset in fields["text_offset"])
+            kept = max(count, len(self.prompt.ids) if self.plan.echo else 0)
+            fields = {name: values[:kept] for name, values in fields.items()}
+        choice: dict[str, Any] = {
+            "index": index,
+            "text": self.text,
+            "logprobs": None if self.plan.logprobs is None else fields,
+            "finish_reason": _reason(self.finish),
+        }
+        if self.plan.prompt_logprobs is not None:
+            choice["prompt_logprobs"] = self.prompt_logprobs()
+        if self.plan.return_ids:
+            choice["prompt_token_ids"], choice["token_ids"] = self.plan.served.tell(self.prompt.ids), self.ids
+        return choice
+
+    def prompt_logprobs(self) -> list[dict[str, Any]]:
+        """For each token of the prompt its alternatives by id, as vLLM tells them; the first one too."""
+        return [] if self.given is None else self.given.logprobs
+
+
+def best(choices: Sequence[Choice], count: int) -> list[Choice]:
+    """Those with the greatest mean log-probability per token, best first; all in order where there are no more."""
+    if count == len(choices):
+        return list(choices)
+    return sorted(choices, key=lambda choice: choice.total / max(1, len(choice.ids)))[:count]
+
+
+def _empty() -> dict[str, list[Any]]:
+    return {"tokens": [], "token_logprobs": [], "top_logprobs": [], "text_offset": []}
+
+
+def _reason(finish: str) -> str | None:
+    return {"": None, "stop": "stop", "length": "length"}.get(finish, "stop")

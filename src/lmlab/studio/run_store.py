@@ -1,0 +1,246 @@
+"""The runs under one folder, by name, and their models, loaded when they are first asked for.
+
+A name is where a run lies under the folder (`demo/lstm`). It is looked up among the names that were found there, and is
+never made into a path: so no request reaches a file outside the folder. Nothing here imports torch before a model is
+opened.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lmlab.models import LINEAGE
+from lmlab.names import suggest
+from lmlab.progress import check_cancelled
+from lmlab.runs.run_files import LOCK
+from lmlab.serve.errors import log_error
+from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
+
+if TYPE_CHECKING:
+    from lmlab.language_model import LanguageModel
+
+DEEPEST = 5
+"""Folders between the studio's and a run's."""
+INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
+"""What lies in a run and is none of its own."""
+WEIGHTS = "model.safetensors"
+MOST_OPEN = 12
+"""Models that are kept in memory; the one that was not used for longest goes first."""
+ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
+"""Errors that odd values in the files of a run lead to, beside ValueErrors."""
+LOOK_EVERY = 0.1
+"""Seconds between two looks whether somebody still waits, while another view uses the same model."""
+
+
+class _Opened:
+    """A model in memory, and the file that it was read from."""
+
+    def __init__(self, model: LanguageModel, stamp: tuple[int, int]) -> None:
+        self.model, self.stamp, self.lock = model, stamp, threading.Lock()
+
+
+class RunStore:
+    """All runs under a folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder).resolve()
+        if not self.folder.is_dir():
+            raise ValueError(f"{folder} is not a folder; name one that holds runs, for instance: lmlab studio runs")
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._loading: dict[str, threading.Lock] = {}
+        self._lock = threading.Lock()
+        self.let_go: Callable[[str, LanguageModel], None] = lambda name, model: None
+        """Is told of a run and its model that leaves the memory, for others or for newer weights."""
+
+    def paths(self) -> dict[str, Path]:
+        """Every run by its name, as it is on the disk now."""
+        found: dict[str, Path] = {}
+        if _is_run(self.folder):
+            found[self.folder.name] = self.folder
+        self._look(self.folder, found, 0)
+        return dict(sorted(found.items()))
+
+    def _look(self, folder: Path, found: dict[str, Path], depth: int) -> None:
+        try:
+            entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
+        except OSError:
+            return
+        for entry in entries:
+            if entry.name.startswith(".") or entry.name in INSIDE or not entry.is_dir(follow_symlinks=False):
+                continue
+            path = Path(entry.path)
+            if _is_run(path):
+                found[path.relative_to(self.folder).as_posix()] = path
+            if depth < DEEPEST:
+                self._look(path, found, depth + 1)
+
+    def find(self, name: str) -> Path:
+        """The folder of the run of that name; a ValueError where there is none."""
+        paths = self.paths()
+        if name not in paths:
+            shown = name if len(name) <= 80 else name[:79] + "…"
+            raise ValueError(f"there is no run {shown!r} in {self.folder.name}{suggest(name[:200], paths)}")
+        return paths[name]
+
+    def find_checked(self, name: str) -> Path:
+        """The same where all files that loading the run reads are regular files in the folder; else a ValueError."""
+        path = self.find(name)
+        try:
+            check_files(path, self.folder)
+        except UnreadableError as error:
+            raise UnreadableError(f"{name}: {error}") from None
+        return path
+
+    def about(self) -> list[dict[str, Any]]:
+        """What a list of runs shows of each."""
+        return [self.describe(name, path) for name, path in self.paths().items()]
+
+    def describe(self, name: str, path: Path) -> dict[str, Any]:
+        """A run for a list; of one that is damaged, why it is unreadable."""
+        try:
+            return describe(name, path, weights=self.has_weights(path))
+        except UnreadableError as error:
+            empty = dict.fromkeys(("kind", "year", "paper", "summary", "task", "how", "parameters", "valid"))
+            return {"name": name, **empty, "does": [], "weights": False, "status": "unreadable", "why": str(error)}
+
+    def has_weights(self, path: Path) -> bool:
+        """Whether a run has weights, which lie in the folder."""
+        return is_inside(path / WEIGHTS, self.folder) and (path / WEIGHTS).is_file()
+
+    @contextmanager
+    def using(self, name: str) -> Iterator[LanguageModel]:
+        """The model of a run, for this thread alone; it is read anew where the run was trained further."""
+        opened = self._open(name)
+        while not opened.lock.acquire(timeout=LOOK_EVERY):
+            check_cancelled()
+        try:
+            check_cancelled()
+            yield opened.model
+        finally:
+            opened.lock.release()
+
+    def open(self, name: str) -> LanguageModel:
+        """The model of a run, for passes that go on beside those of others."""
+        return self._open(name).model
+
+    def held(self, name: str, path: Path) -> LanguageModel | None:
+        """The model of a run where it is in memory and its file has not changed; `path` is that of `paths`."""
+        opened = self._opened.get(name)
+        return opened.model if opened is not None and opened.stamp == _stamp(path) else None
+
+    def _open(self, name: str) -> _Opened:
+        path = self.find_checked(name)
+        if not (path / WEIGHTS).is_file():
+            raise ValueError(f"{name} has no weights yet: it is being trained, or was stopped before it saved any")
+        stamp = _stamp(path)
+        with self._lock:
+            loading = self._loading.setdefault(name, threading.Lock())
+        with loading:  # others may go on with other runs meanwhile
+            held = self._opened.get(name)
+            if held is None or held.stamp != stamp:
+                held = _Opened(self._load(path), stamp)
+            gone = self._keep(name, held)
+        for other, left in gone:
+            self.let_go(other, left.model)
+        return held
+
+    def _load(self, path: Path) -> LanguageModel:
+        """The model in a run; an error names its files as they lie under the folder."""
+        from lmlab.language_model import load
+
+        try:
+            return load(path)
+        except ValueError as error:
+            raise ValueError(str(error).replace(f"{self.folder}{os.sep}", "")) from None
+        except ODD as error:
+            log_error(error, f"loading {path.name}")
+            raise UnreadableError(
+                f"{path.name} cannot be loaded: its files are damaged ({type(error).__name__})"
+            ) from None
+
+    def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
+        """Keep a model as the one used last; which leave for it."""
+        with self._lock:
+            before = self._opened.get(name, opened)
+            self._opened[name] = opened
+            self._opened.move_to_end(name)
+            gone = [(name, before)] if before is not opened else []
+            while len(self._opened) > MOST_OPEN:
+                gone.append(self._opened.popitem(last=False))
+        return gone
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    """What tells new weights of a run from old ones."""
+    now = (path / WEIGHTS).stat()
+    return now.st_mtime_ns, now.st_size
+
+
+def _is_run(path: Path) -> bool:
+    try:
+        return isinstance(read_strictly(path / "config.json").get("kind"), str)
+    except UnreadableError:
+        return any((path / name).is_file() for name in ("recipe.json", "metrics.jsonl", WEIGHTS))
+
+
+def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
+    """A run for a list: what it is, what can be done with it, how far it is; without reading its weights."""
+    read_strictly(path / "recipe.json")
+    kind, told = read_strictly(path / "config.json").get("kind"), read_strictly(path / "task.json")
+    if not all(isinstance(value, str) for value in (kind, told.get("kind", ""), told.get("how") or "")):
+        raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
+    system, task = LINEAGE.get(str(kind)), told.get("kind")
+    parameters = _last_line(path).get("parameters")
+    total = parameters.get("total") if isinstance(parameters, dict) else None
+    return {
+        "name": name,
+        "kind": kind,
+        "year": system.year if system else None,
+        "paper": system.paper if system else None,
+        "summary": system.summary if system else None,
+        "does": list(system.does) if system and task is None else ["vectors"],
+        "task": task,
+        "how": told.get("how"),
+        "status": status(path),
+        "weights": weights,
+        "parameters": total if is_number(total) else None,
+        "valid": _best(path),
+    }
+
+
+def status(path: Path) -> str:
+    """`training`, `ready` (it has weights) or `begun`."""
+    holder = read(path / LOCK)
+    if holder.get("host") == platform.node() and _alive(holder.get("pid")):
+        return "training"
+    return "ready" if (path / WEIGHTS).is_file() else "begun"
+
+
+def _alive(pid: Any) -> bool:
+    if not isinstance(pid, int) or pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
+def _last_line(path: Path) -> dict[str, Any]:
+    """The last whole line of the metrics, from the end of the file."""
+    lines = read_tail(path / "metrics.jsonl")
+    return lines[-1] if lines else {}
+
+
+def _best(path: Path) -> float | None:
+    values: list[Any] = [line.get("valid_bits_per_byte") for line in read_tail(path / "metrics.jsonl")]
+    return min((float(value) for value in values if is_number(value)), default=None)

@@ -1,0 +1,112 @@
+"""What a recipe fills in: presets, and the learning rate of a family at the width of a model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lmlab.models import LINEAGE, load_class
+from lmlab.names import with_article
+from lmlab.runs.recipe import Record, make_recipe, read_groups, write_recipe
+
+TUNED = [name for name in LINEAGE if load_class(name).TUNED_WIDTH is not None]
+
+
+def rate(kind: str, size: str, **values: dict[str, Any]) -> float:
+    model = {"kind": kind, "size": size, **values.pop("model", {})}
+    return make_recipe({"data": {"text": ["builtin"]}, "model": model, **values}).train.rate
+
+
+@pytest.mark.parametrize("name", TUNED)
+def test_a_wider_network_takes_smaller_steps(name: str) -> None:
+    cls = load_class(name)
+    assert cls.SIZES["tiny"]["width"] == cls.TUNED_WIDTH, "rates are tuned at the size tiny"
+    for size, preset in cls.SIZES.items():
+        if preset["width"] >= cls.TUNED_WIDTH:
+            assert rate(name, size) * preset["width"] == pytest.approx(cls.TRAINING["rate"] * cls.TUNED_WIDTH)
+
+
+def test_rates_of_large_models_are_near_the_published_ones() -> None:
+    assert rate("bert", "base") == pytest.approx(1e-4, rel=1)  # Devlin et al. 2019, A.2
+    assert rate("gpt", "117M") == pytest.approx(2.5e-4, rel=0.5)  # Radford et al. 2018
+    assert rate("gpt2", "124M") == pytest.approx(6e-4, rel=0.5)  # Brown et al. 2020, table 2.1, 125M
+
+
+def test_the_users_rate_and_width_go_before() -> None:
+    assert rate("gpt2", "124M", train={"rate": 0.5}) == 0.5
+    narrow = rate("gpt2", "tiny", model={"width": 32})
+    assert narrow == rate("gpt2", "tiny") == load_class("gpt2").TRAINING["rate"], "not extrapolated to narrower ones"
+    assert rate("gpt2", "tiny", model={"width": 256}) == pytest.approx(narrow / 4)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"pairs": "pairs.tsv", "valid": "valid.txt"}, "valid is plain text, but this run trains on pairs"),
+        ({"pairs": "pairs.tsv", "test": "test.txt"}, "give test_source and test_target"),
+        ({"text": "book.txt", "valid_source": "a", "valid_target": "b"}, "valid_source belongs to pairs"),
+        ({"text": "book.txt", "test_pairs": "pairs.tsv"}, "test_pairs belongs to pairs"),
+        ({"text": "book.txt", "languages": ["en", "de"]}, "languages belongs to pairs"),
+    ],
+)
+def test_no_text_is_ignored(data: dict[str, Any], message: str) -> None:
+    kind = "transformer" if "pairs" in data else "gpt2"
+    with pytest.raises(ValueError, match=message):
+        make_recipe({"data": data, "model": {"kind": kind}})
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (None, r"values = None: a recipe is a table of groups"),
+        ([("data", 1)], r"values = \[.*: a recipe is a table of groups"),
+        (
+            {"data": "book.txt"},
+            r"data = 'book.txt': a group of settings is.*\{'data': \{'text': 'book.txt'\}\}",
+        ),
+        ({"data": None}, r"data = None: a group of settings is a table"),
+        ({"data": {"text": "book.txt"}, "model": "gpt2"}, r"model = 'gpt2'.*\{'model': \{'kind': 'gpt2'\}\}"),
+        ({"data": {"text": "a"}, "model": {"kind": "gpt2"}, "train": 3}, r"train = 3: a group of settings"),
+        ({"data": {"text": "a"}, "model": {"kind": "gpt2"}, "origin": 3}, r"origin = 3: give the folder of a run"),
+    ],
+)
+def test_wrong_types_are_named(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_recipe(values)
+
+
+def test_names_have_their_article() -> None:
+    an = {"albert", "attention-lm", "awd-lstm", "electra", "elmo", "lm-1b", "lstm", "mbert", "ngram", "nplm", "rnn"}
+    assert {name for name in LINEAGE if with_article(name) == f"an {name}"} == an | {"xlm-r", "xlnet"}
+
+
+def test_translators_keep_their_rate() -> None:
+    for size in ("tiny", "big"):
+        values = {"data": {"pairs": ["pairs.tsv"]}, "model": {"kind": "transformer", "size": size}}
+        assert make_recipe(values).train.rate == load_class("transformer").TRAINING["rate"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "begun", "changed"),
+    [
+        ("electra", {"parts": "generator", "generator": 1.0}, {"parts": "both", "generator": 0.5}),
+        ("gpt2", {"dropout": 0.0}, {"dropout": 0.3}),
+        ("gpt2", {}, {}),
+    ],
+)
+def test_a_run_that_began_with_another_is_made_again(
+    kind: str, begun: dict[str, Any], changed: dict[str, Any], tmp_path: Path
+) -> None:
+    cls = load_class(kind)
+    model = cls.Config(**{"vocabulary": 100, **cls.SIZES["tiny"], **begun})
+    origin, made = tmp_path / "origin", tmp_path / "made"
+    origin.mkdir()
+    made.mkdir()
+    (origin / "config.json").write_text(json.dumps({"kind": kind, "model": model.model_dump()}))
+    recipe = make_recipe({"data": {"text": ["builtin"]}, "model": {"kind": kind, **changed}, "origin": str(origin)})
+    write_recipe(made, Record(recipe, None, None))
+    assert read_groups(made / "recipe.json")["model"] == {"kind": kind, **changed}
+    assert make_recipe(read_groups(made / "recipe.json")) == recipe
