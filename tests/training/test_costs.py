@@ -9,7 +9,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from lmlab.energy_meter.parameters import Parameters, count_parameters
+from lmlab.costs.parameters import Parameters, count_parameters
 
 from lmlab.language_model import load
 from lmlab.runs.recipe import make_recipe
