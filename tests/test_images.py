@@ -105,7 +105,7 @@ class BrightConfig(ModelConfig):
     width: int = Field(8, ge=1, description="units")
 
     @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         return {"pixels": corpus.train.rows.shape[1] - 1}
 
 

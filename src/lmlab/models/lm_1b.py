@@ -91,10 +91,10 @@ class SpelledConfig(TokenModelConfig):
         return self
 
     @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         tokenizer = corpus.text_tokenizer
         unknown = {} if tokenizer.unknown is None else {"unknown": tokenizer.unknown}
-        return {**super().told_by(corpus), **unknown}
+        return {**super().from_corpus(corpus), **unknown}
 
 
 def make_token_layer(config: SpelledConfig) -> SpelledTokens:

@@ -314,7 +314,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
     A model that begins with the weights of a run keeps its vocabulary, but for special tokens that come in addition.
     """
     cls = load_class(recipe.kind)
-    known: dict[str, Any] = cls.Config.told_by(corpus)
+    known: dict[str, Any] = cls.Config.from_corpus(corpus)
     if recipe.origin is None:
         for name, value in known.items():
             if recipe.model.get(name, value) != value:
