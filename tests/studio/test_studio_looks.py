@@ -20,9 +20,9 @@ from lmlab.analysis.cells import Part, Read, read_cells
 from lmlab.analysis.errors import find_errors
 from lmlab.analysis.minimal_pairs import judge
 from lmlab.analysis.nearest import find_neighbours
+from lmlab.analysis.pair_sets import read_pairs
 from lmlab.analysis.translations import weigh_translations
 from lmlab.analysis.view import plain
-from lmlab.data.readers.minimal_pairs import read_pairs
 from lmlab.runs.checkpoint import read_heads
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture

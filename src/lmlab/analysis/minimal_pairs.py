@@ -13,9 +13,9 @@ from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
+from lmlab.analysis.pair_sets import Pair, PairSet, Span
 from lmlab.analysis.published_pairs import PUBLISHED, SOURCES
 from lmlab.analysis.view import Viewed
-from lmlab.data.readers.minimal_pairs import Pair, PairSet, Span
 from lmlab.decoding.pseudo import Chosen
 from lmlab.decoding.scorer import Scorer
 from lmlab.decoding.scoring import tell_unknown
