@@ -224,6 +224,21 @@ def test_equal_systems_and_noise_do_not_differ() -> None:
     assert next(each for each in found if {each.better, each.worse} == {"a", "b"}).p == 1
 
 
+@pytest.mark.parametrize(("units", "significant"), [(5, False), (6, True), (20, True)])
+def test_the_same_difference_in_every_unit_is_a_sign_test(units: int, *, significant: bool) -> None:
+    sizes = np.arange(1.0, units + 1)
+    (found,) = bits_per_byte({"a": [2 * sizes], "b": [3 * sizes]}, sizes).compare()
+    assert found.p == pytest.approx(scipy.stats.binomtest(units, units).pvalue)
+    assert found.significant == significant
+    assert (found.low, found.high) == (None, None), "an interval of no width would claim certainty"
+
+
+def test_opposite_seeds_have_no_interval_of_zero_width() -> None:
+    true = [1, 0] * 20
+    found = Scores(Accuracy(), {"a": [[1] * 40, [0] * 40]}, true).estimate("a")
+    assert (found.value, found.low, found.high) == (0.5, None, None)
+
+
 def test_only_the_pairs_asked_for_are_corrected_for() -> None:
     generator = np.random.default_rng(1)
     bits = {name: [generator.normal(200.0 + 4 * number, 20.0, size=60)] for number, name in enumerate("abc")}

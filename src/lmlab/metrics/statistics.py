@@ -153,7 +153,11 @@ class Scores:
         parts = self._parts({better: 1, worse: -1}) if self.resampled and math.isfinite(value) else []
         if not parts:
             return Difference(better, worse, value, None, None, 1.0, significant=False)
-        half, p = half_width(parts), p_value(value, parts)
+        half = half_width(parts)
+        if half < ROUNDING:  # every unit differs by the same amount, so that its sign is all that can be tested
+            p = sign_test(value, units=self.units)
+            return Difference(better, worse, value, None, None, p, significant=p < LEVEL)
+        p = p_value(value, parts)
         return Difference(better, worse, value, value - half, value + half, p, significant=p < LEVEL)
 
     def _parts(self, weights: Mapping[str, int]) -> list[Part]:
@@ -257,6 +261,11 @@ def p_value(difference: float, parts: Sequence[Part]) -> float:
 
     angle = find_root(gap, 0.0, math.pi / 2, tolerance=1e-10)
     return student_tails(first[0] * math.cos(angle), freedom=first[1])
+
+
+def sign_test(difference: float, *, units: int) -> float:
+    """The two-sided p-value of a difference that has the same sign in every unit: 2 · (1/2)^units."""
+    return 1.0 if abs(difference) <= ROUNDING else 2.0 ** (1 - units)
 
 
 def holm(p: Sequence[float]) -> list[float]:
