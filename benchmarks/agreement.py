@@ -19,11 +19,10 @@ import re
 from pathlib import Path
 
 from lmlab import load, run
-from lmlab.analysis.minimal_pairs import MinimalPairs, judge
+from lmlab.analysis.minimal_pairs import PUBLISHED, MinimalPairs, judge
 from lmlab.analysis.pair_sets import Pair, PairSet, read_pairs
 from lmlab.analysis.probing import probe
 from lmlab.analysis.probing_sets import ask
-from lmlab.analysis.published_pairs import PUBLISHED
 from lmlab.analysis.readers import read_treebank
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.language_model import LanguageModel

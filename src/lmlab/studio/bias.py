@@ -79,7 +79,7 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
 
     @router.post("/bias/translations")
     def translations(asked: Translations) -> Response:
-        from lmlab.analysis.translations import weigh_translations
+        from lmlab.analysis.bias import weigh_translations
 
         return each(asked.runs, lambda model: weigh_translations(model, asked.source, asked.targets))
 
