@@ -31,7 +31,7 @@ from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
 
 if TYPE_CHECKING:
-    from lmlab.tasks.ensemble import Ensemble
+    from lmlab.tasks.predicting import Ensemble
     from lmlab.tasks.predicting import Predictor
     from lmlab.tokenizers import Tokenizer
 
@@ -79,7 +79,7 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
 
 def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "cpu") -> Predictor | Ensemble:
     """The predictor of a fine-tuned run; of several runs of one task, the one that averages over them."""
-    from lmlab.tasks.ensemble import Ensemble
+    from lmlab.tasks.predicting import Ensemble
 
     predictors = [load(path, device=device).predictor for path in paths]
     return predictors[0] if len(predictors) == 1 else Ensemble(predictors=predictors)

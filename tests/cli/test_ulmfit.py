@@ -18,7 +18,7 @@ from lmlab.models import create
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.runs.run import start
 from lmlab.runs.storage import digest_weights, read_json, read_tensors
-from lmlab.tasks.ensemble import Ensemble, average
+from lmlab.tasks.predicting import Ensemble, average
 from lmlab.tasks.long_texts import LEARNT, read_in_segments
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import finetune, open_data

@@ -64,7 +64,7 @@ def predict(
 
     from lmlab.cli.bars import counting
     from lmlab.language_model import load_ensemble
-    from lmlab.tasks.example_io import to_json
+    from lmlab.tasks.predicting import to_json
     from lmlab.tasks.predicting import describe_left_out
     from lmlab.training.trainer import choose_device
 
@@ -93,7 +93,7 @@ def read_examples(
 ) -> list[Example]:
     """What is to be predicted, from the arguments or from the rows of a file."""
     from lmlab.data.readers.examples import Example
-    from lmlab.tasks.example_io import make_example
+    from lmlab.tasks.predicting import make_example
 
     task = predictor.task
     if (
@@ -138,7 +138,7 @@ def _read_file(task: Task, file: str, columns: str | None) -> list[Example]:
     from lmlab.data.readers.columns import parse_columns
     from lmlab.data.readers.strict_text import read_text
     from lmlab.data.readers.unlabelled import TABLE_ENDINGS, read_unlabelled
-    from lmlab.tasks.example_io import is_pair
+    from lmlab.tasks.predicting import is_pair
 
     table = file.lower().removesuffix(".gz").endswith(TABLE_ENDINGS)
     found = read_unlabelled(

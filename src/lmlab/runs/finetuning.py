@@ -50,7 +50,7 @@ class FineTuning(Training):
         frame: Frame | None,
         origin: str | None = None,
     ) -> None:
-        scratch = recipe.objective["how"] == "scratch"
+        scratch = recipe.objective["method"] == "scratch"
         super().__init__(cls, recipe, corpus, config, frame=frame, origin=None if scratch else origin)
         if not self.task.config.trains_model:
             self.learner.model.requires_grad_(False)
@@ -127,8 +127,8 @@ class FineTuning(Training):
                     raise InterruptedReadingError
                 reporter.stage("reading examples", before + count, total)
 
-            found.append(self.task.complete(items, run=path, progress=report) if items else items)
-            flops += self.task.completion_flops(items) if computed else 0.0
+            found.append(self.task.precompute(items, run=path, progress=report) if items else items)
+            flops += self.task.precompute_flops(items) if computed else 0.0
             done += len(items)
         if any(new is not old for new, old in zip(found, self.items, strict=True)):
             self._use(found)

@@ -36,11 +36,10 @@ def make_router(run_store: RunStore) -> APIRouter:
     @router.post("/predict")
     def predict(asked: Asked) -> Response:
         from lmlab.data.readers.examples import Example
-        from lmlab.tasks.example_io import as_task_reads
 
         with run_store.using(asked.run) as model:
             predictor = model.predictor
-            words = as_task_reads(predictor.task, asked.text)
+            words = predictor.task.as_read(asked.text)
             if not asked.text.strip():
                 raise ValueError("the text is empty: write something to predict from")
             example = Example(words, asked.second, tuple(asked.choices))

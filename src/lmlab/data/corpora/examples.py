@@ -206,6 +206,11 @@ def parts_of(labelled: Labelled) -> tuple[Sequence[Example], Sequence[Example] |
     return labelled.train, labelled.selection or None, labelled.valid
 
 
+def all_examples(labelled: Labelled) -> list[Example]:
+    """The examples of all parts."""
+    return [example for part in parts_of(labelled) for example in part or ()]
+
+
 def fingerprint(parts: Sequence[Sequence[Example] | None]) -> str:
     """A SHA-256 of examples: the same for the same texts and labels, wherever their files are."""
     digest = hashlib.sha256()

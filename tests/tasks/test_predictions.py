@@ -11,7 +11,7 @@ import torch
 
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.models import load_class
-from lmlab.tasks.example_io import as_task_reads, describe, make_example, to_json, to_json_with_truth
+from lmlab.tasks.predicting import as_task_reads, describe, make_example, to_json, to_json_with_truth
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Prediction, Task
 from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
@@ -110,7 +110,7 @@ def test_predicting_computes_no_loss(kind: str, settings: dict[str, Any], monkey
 
 
 def test_punctuation_is_a_word_of_its_own() -> None:
-    from lmlab.tasks.example_io import split_words
+    from lmlab.tasks.predicting import split_words
 
     assert split_words('Ada saw "Venus" (twice), in the U.S. today.') == (
         *("Ada", "saw", '"', "Venus", '"', "(", "twice", ")", ",", "in", "the", "U.S.", "today", "."),
