@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 
-from lmlab.analysis.aligner import Aligner
-from lmlab.analysis.alignment import Alignment
+from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
 from lmlab.decoding.chatting import ChatWriter

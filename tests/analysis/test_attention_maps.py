@@ -8,8 +8,7 @@ import torch
 
 from bert_pair import bert_pair
 from lmlab.analysis.alignment import attention_places
-from lmlab.analysis.attention import Attention, read_attention, self_attention_places
-from lmlab.analysis.heads import Links, Rollout
+from lmlab.analysis.attention import Attention, Links, Rollout, read_attention, self_attention_places
 from lmlab.language_model import LanguageModel, load
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class

@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.analysis.probe import Examples, accuracy_counts, description_length, fit
-from lmlab.analysis.probing import _read, probe
+from lmlab.analysis.probing import Examples, _read, accuracy_counts, description_length, fit, probe
 from lmlab.analysis.probing_sets import SETS, Item, Question, ask, ask_sentences
-from lmlab.data.readers.treebank import read_treebank
+from lmlab.analysis.readers import read_treebank
 from lmlab.runs.checkpoint import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model

@@ -11,10 +11,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
+from lmlab.data.config import by_language
 from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, shares_of
 from lmlab.data.corpora.text import prepare_text
 from lmlab.data.loaders.mixed import Mixed, apportion
-from lmlab.data.readers.language_prefix import by_language
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, train

@@ -262,7 +262,7 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
 
 @torch.no_grad()
 def test_vectors_of_padded_texts_are_those_of_each_alone() -> None:
-    from lmlab.analysis.layer_mix import read_layers
+    from lmlab.analysis.layer_vectors import read_layers
     from lmlab.layers.selection import select_layers
 
     model, text, lengths = make(), tokens(2, 9), torch.tensor([9, 4])

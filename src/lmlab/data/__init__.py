@@ -64,7 +64,7 @@ def find_kind(values: Mapping[str, Any]) -> str:
 
 def _has_languages(text: Any) -> bool:
     """Whether texts are named by language: `en=wiki.txt`, or a table."""
-    from lmlab.data.readers.language_prefix import by_language
+    from lmlab.data.config import by_language
 
     texts = [text] if isinstance(text, str) else text
     return isinstance(text, Mapping) or (isinstance(texts, list) and by_language(texts) is not None)
