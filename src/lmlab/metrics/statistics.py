@@ -157,9 +157,7 @@ class Scores:
         if not parts:
             return Difference(better, worse, value, None, None, 1.0, significant=False)
         half = half_width(parts)
-        if is_rounding(
-            half, *scores
-        ):  # the same in every unit: only its sign can be tested
+        if is_rounding(half, *scores):  # the same in every unit: only its sign can be tested
             p = sign_test(value, units=self.units)
             return Difference(better, worse, value, None, None, p, significant=p < LEVEL)
         p = p_value(value, parts)
