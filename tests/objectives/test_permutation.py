@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.data.loaders.loader import Streams
+from lmlab.data.loaders.streams import Streams
 from lmlab.models import create, frame_of
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.objectives import create_objective

@@ -164,7 +164,7 @@ class Frame:
             if slot.name == special:
                 return place
             place += lengths[slot.name] if slot.is_part else 1
-        raise ValueError(f"no {special} stands in {self.templates[name]!r}")
+        raise ValueError(f"there is no {special} in {self.templates[name]!r}")
 
     def rows(self, items: Sequence[Item]) -> list[Row]:
         """The rows of items, each with the number of its item: one for each order and each window of its last part."""
