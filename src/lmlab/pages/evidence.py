@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import NamedTuple
 
+from lmlab.metrics.statistics import wilson
 from lmlab.pages import parts
 from lmlab.pages.plots import Bin, draw_reliability, draw_scatter
 from lmlab.pages.scores import format_score
@@ -15,7 +15,7 @@ from lmlab.pages.scores import format_score
 UPRIGHT_ABOVE = 90
 """Letters in the head of a confusion matrix above which they are written upright."""
 ENOUGH = 0.02
-"""A gap between confidence and accuracy that matters, if it is not within chance."""
+"""The least gap between confidence and accuracy that is called one."""
 
 
 class Word(NamedTuple):
@@ -143,12 +143,14 @@ def show_calibration(evidence: Evidence, *, about: str) -> str:
 
 def describe_calibration(found: Calibration) -> str:
     """Whether confidence is too high, too low or right, as far as the number of examples can show."""
-    count = sum(each.size for each in found.bins)
-    gap = found.confidence - found.accuracy
-    chance = 1.96 * math.sqrt(found.accuracy * (1 - found.accuracy) / max(1, count))
-    if abs(gap) > max(ENOUGH, chance):
-        return "overconfident" if gap > 0 else "underconfident"
-    return "well calibrated" if chance <= ENOUGH else "no clear error (too few examples to say more)"
+    count, gap = sum(each.size for each in found.bins), found.confidence - found.accuracy
+    _, low, high = wilson(round(found.accuracy * count), count)
+    if low is not None and high is not None:
+        if abs(gap) > ENOUGH and not low <= found.confidence <= high:
+            return "overconfident" if gap > 0 else "underconfident"
+        if high - low <= 2 * ENOUGH:
+            return "well calibrated"
+    return "no clear error, as far as so few examples tell"
 
 
 def draw_confusion(confusion: Confusion) -> str:
