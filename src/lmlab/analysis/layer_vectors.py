@@ -32,7 +32,7 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
     reads a long text in segments, carrying its state.
     """
     if not isinstance(model, PredictsNext) or model.window is not None:  # XLNet, too, reads both ways here
-        return selection.of(model.layers(**{next(iter(model.FRAME)): tokens}, lengths=lengths))
+        return selection.of(model.layers(**{model.main_input: tokens}, lengths=lengths))
     parts, state = [], model.start(len(tokens))
     for segment in torch.split(tokens, SEGMENT, dim=1):
         layers: list[Tensor] = []
