@@ -12,7 +12,6 @@ from torch import nn
 from lmlab.runs.checkpoint import load_weights
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
-from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSet
 from lmlab.runs.jobs import Reporter, Training
@@ -68,7 +67,7 @@ class FineTuning(Training):
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
         self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
-        names = ["loss", *task.measures]
+        names = ["loss", *task.metrics]
         if self.settings.watch not in names:
             raise ValueError(f"train.watch = {self.settings.watch!r}{suggest(self.settings.watch, names)}")
         if self.settings.watch != "loss" and not self.items[1]:
@@ -79,9 +78,7 @@ class FineTuning(Training):
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
         batch, seed = self.settings.batch, self.settings.seed
-        self.loader = ExampleLoader(
-            train, batch=batch, window=self.task.config.window or 0, seed=seed, length=self.task.tokens_of
-        )
+        self.loader = self.task.make_loader(train, batch=batch, seed=seed)
         self.evaluate = None
         if valid:
             examples = cast(ExampleSet, self.corpus.valid).examples

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from lmlab.data.corpora.checking import LabelSummary, format_counts
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.metrics.classification import ChoiceAccuracy
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
@@ -43,7 +43,7 @@ class Choice(PooledTask):
         return LabelSummary(counts=counts, lines=format_counts(counts, "right choices"))
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         return order_metrics(cls.name, (ChoiceAccuracy(),), main=config.metric)
 
     @classmethod

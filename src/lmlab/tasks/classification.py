@@ -18,7 +18,7 @@ from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled import find_labels
 from lmlab.data.readers.strict_text import shorten
 from lmlab.metrics.classification import F1, Accuracy, MacroF1, Matthews, positive_label
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
@@ -170,8 +170,8 @@ class Classification(PooledTask):
         return LabelSummary(counts=counts, lines=format_counts(counts, "classes"))
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
-        offered: dict[str, Measure] = {each.name: each for each in (Accuracy(), Matthews(), MacroF1())}
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
+        offered: dict[str, Metric] = {each.name: each for each in (Accuracy(), Matthews(), MacroF1())}
         if len(config.labels) == 2 and (positive := positive_label(config.labels)) is not None:
             offered["f1"] = F1(positive)
         metric = config.metric or "accuracy"

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmlab.data.corpora.checking import LabelSummary
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.metrics.correlation import Pearson, Spearman
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.objectives.objective import Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
@@ -70,7 +70,7 @@ class Regression(PooledTask):
         return LabelSummary(scores=(low, mean, high), lines=[f"scores: {low:g} to {high:g}, mean {mean:.3g}"])
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         return order_metrics(cls.name, (Pearson(), Spearman()), main=config.metric)
 
     def format_prediction(self, example: Example, found: Prediction, *, top: int) -> str:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lmlab.data.corpora.checking import LabelSummary
 from lmlab.data.readers.examples import Answer, Example, Labelled
 from lmlab.metrics.answers import AnswerF1, ExactMatch
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
@@ -73,7 +73,7 @@ class Spans(TextTask):
         return LabelSummary(unanswered=count, lines=lines)
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         return order_metrics(cls.name, (AnswerF1(), ExactMatch()), main=config.metric)
 
     @classmethod

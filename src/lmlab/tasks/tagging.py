@@ -19,7 +19,7 @@ from lmlab.data.corpora.examples import all_examples
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.data.readers.labelled import find_labels
 from lmlab.layers.crf import CRF, legal_tags
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy, scores_by_type
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence, TypeScores
@@ -96,9 +96,9 @@ class Tagging(TextTask):
         return LabelSummary(counts=spans, lines=format_counts(spans, kinds))  # every span begins once, and O is none
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         assert isinstance(config, TextTaskConfig)
-        offered: tuple[Measure, ...] = (SpanF1(), SpanPrecision(), SpanRecall(), TagAccuracy())
+        offered: tuple[Metric, ...] = (SpanF1(), SpanPrecision(), SpanRecall(), TagAccuracy())
         return order_metrics(cls.name, offered if config.scheme else (TagAccuracy(),), main=config.metric)
 
     @classmethod

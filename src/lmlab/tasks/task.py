@@ -29,8 +29,7 @@ from lmlab.data.readers.examples import Example, Labelled
 from lmlab.layers.mix import Mix, side_by_side
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
-from lmlab.metrics.measure import Measure
-from lmlab.metrics.metric import Metric
+from lmlab.metrics.metric import Metric, StreamingMetric
 from lmlab.models.abilities import GivesVectors, State
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
@@ -158,7 +157,7 @@ class Task:
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     separates: bool = False
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
     def __init__(self, config: TaskConfig, tokenizer: Tokenizer | None = None, frame: Frame | None = None) -> None:
         self.config = config
@@ -182,14 +181,14 @@ class Task:
         return LabelSummary()
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         """The metrics by name, the main one first."""
         raise NotImplementedError
 
     @property
-    def measures(self) -> dict[str, Measure]:
+    def metrics(self) -> dict[str, Metric]:
         """The metrics by name, the main one first."""
-        return self.measures_of(self.config)
+        return self.metrics_of(self.config)
 
     @classmethod
     def make_baseline(cls, name: str) -> Baseline:
@@ -207,6 +206,15 @@ class Task:
         """Commands to try with a run of this task; {run} is its folder."""
         words = cls.wording
         return f"lmlab predict {{run}} {words.input}", f"lmlab evaluate {{run}} more.{words.ending}"
+
+    @property
+    def pair(self) -> bool | None:
+        """Whether an example is two texts; None where it may be one or two."""
+        return None
+
+    def as_read(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
+        """A text as this task reads it: a text, or a tuple of words."""
+        return text if isinstance(text, str) else tuple(text)
 
     def find_fault(self, example: Example) -> str | None:
         """What is wrong with the form of an example, or None."""
@@ -280,11 +288,11 @@ class Task:
         """The labels of a batch, and the number of predictions."""
 
     def loader(self, data: Any, *, batch: int, window: int, seed: int, streams: bool) -> ExampleLoader:
-        return self.make_loader(self.items(data.examples), batch=batch, window=window, seed=seed)
+        return self.make_loader(self.items(data.examples), batch=batch, seed=seed)
 
-    def make_loader(self, items: Sequence[Item], *, batch: int, window: int, seed: int) -> ExampleLoader:
+    def make_loader(self, items: Sequence[Item], *, batch: int, seed: int) -> ExampleLoader:
         """Numbered batches of items."""
-        return ExampleLoader(items, batch=batch, window=window, seed=seed)
+        return ExampleLoader(items, batch=batch, window=0, seed=seed)
 
     def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
         """Items as a batch: inputs of the model, or the vectors that were computed from them."""
@@ -435,7 +443,7 @@ class Task:
         return step_flops(self, model, heads, loader)
 
 
-def order_metrics(task: str, offered: Sequence[Measure], *, main: str | None) -> dict[str, Measure]:
+def order_metrics(task: str, offered: Sequence[Metric], *, main: str | None) -> dict[str, Metric]:
     """Metrics by name, the main one first: `main`, or by default the first of them."""
     named = {each.name: each for each in offered}
     if main is not None and main not in named:
