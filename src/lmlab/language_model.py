@@ -31,8 +31,7 @@ from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 
 if TYPE_CHECKING:
-    from lmlab.tasks.predicting import Ensemble
-    from lmlab.tasks.predicting import Predictor
+    from lmlab.tasks.predicting import Ensemble, Predictor
     from lmlab.tokenizers import Tokenizer
 
 
@@ -63,9 +62,10 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
     from lmlab.objectives import create_objective
     from lmlab.runs.checkpoint import load_heads
     from lmlab.runs.storage import TASK, read_json
+    from lmlab.runs.upgrade import upgrade_task
     from lmlab.tasks.predicting import Predictor
 
-    task: Any = create_objective(read_json(path / TASK), tokenizer, None)
+    task: Any = create_objective(upgrade_task(read_json(path / TASK)), tokenizer, None)
     task.open(path)
     if outside := task.outside(path):
         raise ValueError(

@@ -99,9 +99,9 @@ def _explain_differences(facts: StudyFacts, rows: Sequence[ScoreRow]) -> str:
     if lead is None or not any(row.difference for row in rows):
         return ""
     return (
-        f'<p class="after">Difference: how far {escape(format_learner(lead))} is ahead (+) or behind (−), in a paired test '
-        "on the same examples, with the 95% interval of this pair alone. The p-value is corrected for the number of "
-        f"tests ({facts.tests}, Holm); bold: below 0.05, significant. A difference can be significant where "
+        f'<p class="after">Difference: how far {escape(format_learner(lead))} is ahead (+) or behind (−), in a paired '
+        "test on the same examples, with the 95% interval of this pair alone. The p-value is corrected for the number "
+        f"of tests ({facts.tests}, Holm); bold: below 0.05, significant. A difference can be significant where "
         "whiskers overlap, for the test is paired.</p>"
     )
 

@@ -19,6 +19,22 @@ BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
 """A budget as it could be written before version 0.6, when a bare `M` was minutes."""
 
 
+OBJECTIVE_NAMES = {"how": "method", "centre": "mean", "spread": "std"}
+"""Settings of tasks as they were called before version 0.6."""
+
+
+def upgrade_task(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an objective, as in `task.json` or a recipe of any version, as they are written today."""
+    if "how" not in objective:
+        return dict(objective)
+    return {OBJECTIVE_NAMES.get(name, name): value for name, value in objective.items()}
+
+
+def upgrade_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result, or a row of results, of a fine-tuning study of any version, as it is written today."""
+    return {"method" if name == "how" else name: value for name, value in result.items()}
+
+
 def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a `recipe.json` or a `conditions.json` of any version, as it is written today."""
     result = upgrade(values)
@@ -51,6 +67,8 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     own kind are kept. What users write today stays as it is, so that a mistake in it is found.
     """
     result = dict(values)
+    if isinstance(result.get("objective"), Mapping):
+        result["objective"] = upgrade_task(result["objective"])
     data = result.get("data")
     if isinstance(data, Mapping) and "kind" not in data and data.keys() >= FLAT_DATA:
         allowed = load_config(find_kind(data)).allowed()

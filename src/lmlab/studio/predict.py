@@ -9,6 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
+from lmlab.runs.upgrade import upgrade_task
 from lmlab.studio.responses import RunName, Text, answer
 from lmlab.studio.run_files import read
 from lmlab.studio.run_store import RunStore
@@ -29,9 +30,9 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:
-        told = read(run_store.find(run) / "task.json")
-        names = ("kind", "labels", "how", "layers", "pair")
-        return answer({name: told.get(name) for name in names})
+        task = upgrade_task(read(run_store.find(run) / "task.json"))
+        names = ("kind", "labels", "layers", "pair")
+        return answer({**{name: task.get(name) for name in names}, "how": task.get("method")})
 
     @router.post("/predict")
     def predict(asked: Asked) -> Response:

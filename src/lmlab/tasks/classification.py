@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -19,11 +19,12 @@ from lmlab.data.readers.labelled import find_labels
 from lmlab.data.readers.strict_text import shorten
 from lmlab.metrics.classification import F1, Accuracy, MacroF1, Matthews, positive_label
 from lmlab.metrics.metric import Metric
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import HeadDefaults, Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 
 PARAPHRASES = ("GLUE: MRPC", "GLUE: QQP")
@@ -52,11 +53,13 @@ class PooledTask(TextTask):
     pooled: ClassVar[bool] = True
 
     @classmethod
-    def settings_from(cls, labelled: Labelled, defaults: HeadDefaults, *, frozen: bool) -> dict[str, Any]:
-        head = HeadDefaults(pool="mean") if frozen else defaults
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
+        head: dict[str, Any] = {"pool": "mean", "activation": None, "hidden": None, "bias": True}
+        if not frozen:
+            head = {name: getattr(defaults, name) for name in head}
         pair = labelled.train[0].b is not None
         both = {"both_orders": defaults.pool == "last"} if pair and cls.is_symmetric(labelled) else {}
-        return {**super().settings_from(labelled, defaults, frozen=frozen), **head._asdict(), **both}
+        return {**super().settings_from(labelled, defaults, frozen=frozen), **head, **both}
 
     @classmethod
     def is_symmetric(cls, labelled: Labelled) -> bool:
@@ -156,7 +159,7 @@ class Classification(PooledTask):
     }
 
     @classmethod
-    def settings_from(cls, labelled: Labelled, defaults: HeadDefaults, *, frozen: bool) -> dict[str, Any]:
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
         pair = labelled.train[0].b is not None
         return {**super().settings_from(labelled, defaults, frozen=frozen), "pair": pair}
 
@@ -183,14 +186,17 @@ class Classification(PooledTask):
         shown = [metric, "accuracy", "f1" if "f1" in offered else "macro_f1"]
         return {name: offered[name] for name in dict.fromkeys(shown)}
 
-    def check_labels(self, examples: Sequence[Example], *, path: str) -> None:
-        names, known = [str(each) for each in dict.fromkeys(example.label for example in examples)], self.config.labels
+    def check_labels(
+        self, examples: Sequence[Example], *, path: str, detect: Callable[[], Labelled | None]
+    ) -> list[str]:
+        names, known = evidence.name_labels(examples), self.config.labels
         if not set(names) <= set(known) and are_mostly_numbers(names) and not are_mostly_numbers(known):
             raise ValueError(
-                f"{path} has the {'classes' if are_classes(names) else 'numbers'} {evidence.shorten_names(names)}, and "
-                f"this run predicts {evidence.shorten_names(known)}; give {self.wording.files}, or name the column: "
-                "--columns label=…"
+                f"{path} holds the {'classes' if are_classes(names) else 'numbers'} {evidence.shorten_names(names)}, "
+                f"and this run tells apart {evidence.shorten_names(known)}; give {self.wording.files}, or name the "
+                "column: --columns label=…"
             )
+        return []
 
     @classmethod
     def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:

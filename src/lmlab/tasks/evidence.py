@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from lmlab.data.readers.examples import Example
 from lmlab.metrics.calibration import expected_calibration_error, reliability_curve
 from lmlab.pages.evidence import Calibration, Confusion, Evidence, Mistake, Word
 from lmlab.pages.plots import Bin
@@ -155,6 +156,12 @@ def shorten(text: str, *, around: str = "") -> str:
 def shorten_names(names: Sequence[str], most: int = 5) -> str:
     """A few of many names, with commas."""
     return ", ".join([*names[:most], *["…"] * (len(names) > most)])
+
+
+def name_labels(examples: Sequence[Example]) -> list[str]:
+    """The different labels of examples as names."""
+    labels = (example.label for example in examples)
+    return list(dict.fromkeys(f"{each:g}" if isinstance(each, float) else str(each) for each in labels))
 
 
 def _confidence(line: Line) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -12,14 +12,16 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.data.corpora.checking import LabelSummary
+from lmlab.data.readers.column_types import are_classes
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.metrics.correlation import Pearson, Spearman
 from lmlab.metrics.metric import Metric
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives.objective import Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
-from lmlab.tasks.classification import PooledConfig, PooledTask
-from lmlab.tasks.task import HeadDefaults, Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.classification import Classification, PooledConfig, PooledTask
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
 
 MOST_POINTS = 2000
 """Points of the chart of predicted against true numbers."""
@@ -50,7 +52,7 @@ class Regression(PooledTask):
     }
 
     @classmethod
-    def settings_from(cls, labelled: Labelled, defaults: HeadDefaults, *, frozen: bool) -> dict[str, Any]:
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
         scores = [float(example.label) for example in labelled.train]
         return {
             **super().settings_from(labelled, defaults, frozen=frozen),
@@ -72,6 +74,19 @@ class Regression(PooledTask):
     @classmethod
     def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         return order_metrics(cls.name, (Pearson(), Spearman()), main=config.metric)
+
+    def check_labels(
+        self, examples: Sequence[Example], *, path: str, detect: Callable[[], Labelled | None]
+    ) -> list[str]:
+        names = evidence.name_labels(examples)
+        found = detect() if are_classes(names) else None
+        if found is None or found.task != Classification.name:
+            return []
+        return [
+            f"{path} holds {len(Classification.labels_of(found))} classes ({evidence.shorten_names(names)}), and this "
+            f"run predicts scores (in training {self.config.mean:.3g} on average, ± {self.config.std:.2g}): its "
+            "predictions are compared with the classes as numbers"
+        ]
 
     def format_prediction(self, example: Example, found: Prediction, *, top: int) -> str:
         return f"{found.value:.4g}\t{example.a}"

@@ -16,11 +16,12 @@ from lmlab.data.corpora.checking import LabelSummary
 from lmlab.data.readers.examples import Answer, Example, Labelled
 from lmlab.metrics.answers import AnswerF1, ExactMatch
 from lmlab.metrics.metric import Metric
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence
 from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import HeadDefaults, Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers.frames import Row, pad_rows
 from lmlab.tokenizers.words import Text, read_text
@@ -44,6 +45,7 @@ class Spans(TextTask):
     Config: ClassVar[type[TaskConfig]] = SpansConfig
     name: ClassVar[str] = "spans"
     config: SpansConfig
+    groups_by_context: ClassVar[bool] = True
     wording: ClassVar[Wording] = Wording(
         goal="to find answers in a text",
         action="finds answers in a text",
@@ -59,7 +61,7 @@ class Spans(TextTask):
     }
 
     @classmethod
-    def settings_from(cls, labelled: Labelled, defaults: HeadDefaults, *, frozen: bool) -> dict[str, Any]:
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
         return {
             **super().settings_from(labelled, defaults, frozen=frozen),
             "pool": "cls" if defaults.pool == "cls" else "last",  # the vector that scores no answer

@@ -21,13 +21,14 @@ from lmlab.data.readers.labelled import find_labels
 from lmlab.layers.crf import CRF, legal_tags
 from lmlab.metrics.metric import Metric
 from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy, scores_by_type
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
 from lmlab.pages.evidence import Evidence, TypeScores
 from lmlab.progress import ReportProgress
 from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.lm_embeddings import STATES, LanguageStates, with_states
-from lmlab.tasks.task import HeadDefaults, Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows
@@ -78,7 +79,7 @@ class Tagging(TextTask):
         self.language = LanguageStates(self.config.states, layers=self.config.state_layers)
 
     @classmethod
-    def settings_from(cls, labelled: Labelled, defaults: HeadDefaults, *, frozen: bool) -> dict[str, Any]:
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
         return {**super().settings_from(labelled, defaults, frozen=frozen), "scheme": scheme_of(labelled)}
 
     @classmethod

@@ -1,8 +1,8 @@
 """What all tasks share: a head over the vectors of a model, its loss, its predictions, and words about them.
 
-A task is an objective over labelled examples. By the method `full`, `gradual` or `scratch` the model is trained with the
-head; by `frozen` and `mix` only the head is trained, over vectors that were computed once. Nothing here knows about text:
-what reads it is a `TextTask` (text_task.py).
+A task is an objective over labelled examples. With the methods `full`, `gradual` and `scratch` the model is trained
+with the head; with `frozen` and `mix` only the head is trained, over vectors that were computed once. Nothing here
+knows about text: tasks that read it are `TextTask`s (text_task.py).
 Shapes: B rows, T positions, K positions that are read, L layers, D width, C classes.
 """
 
@@ -31,6 +31,7 @@ from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
 from lmlab.metrics.metric import Metric, StreamingMetric
 from lmlab.models.abilities import GivesVectors, State
+from lmlab.models.lineage import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.pages.evidence import Evidence
@@ -111,15 +112,6 @@ class Prediction(NamedTuple):
     left_out: int | None = None  # tokens beyond the window, which were not read
 
 
-class HeadDefaults(NamedTuple):
-    """The head that suits a system."""
-
-    pool: str = "last"
-    activation: str | None = None
-    hidden: int | None = None
-    bias: bool = True
-
-
 @dataclass(frozen=True, kw_only=True)
 class Wording:
     """How a task is described in reports, messages and example commands."""
@@ -152,6 +144,8 @@ class Task:
     """Whether the predictions of several runs can be averaged."""
     pooled: ClassVar[bool] = False
     """Whether one vector for each text is read, which the setting `pool` chooses."""
+    groups_by_context: ClassVar[bool] = False
+    """Whether examples with the same second text are not independent, so that intervals resample these texts."""
     reads: ClassVar[tuple[str, ...]] = ("examples",)
     default_for: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
@@ -165,7 +159,7 @@ class Task:
     # What the data say
 
     @classmethod
-    def settings_from(cls, labelled: Labelled, defaults: HeadDefaults, *, frozen: bool) -> dict[str, Any]:
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
         """The settings of a task that follow from its data and from the system that learns it."""
         labels = cls.labels_of(labelled)
         return {"metric": labelled.metric, **({"labels": list(labels)} if labels else {})}
@@ -230,8 +224,14 @@ class Task:
         named = "   ".join(f"{name or 'no answer'} {probability:.1%}" for name, probability in ranked)
         return f"{named}\t{example.a}"
 
-    def check_labels(self, examples: Sequence[Example], *, path: str) -> None:
-        """A ValueError where the labels of a file cannot be those that this task predicts."""
+    def check_labels(
+        self, examples: Sequence[Example], *, path: str, detect: Callable[[], Labelled | None]
+    ) -> list[str]:
+        """Notes on the labels of a file that may be for another task; a ValueError where they cannot be for this one.
+
+        `detect` reads the file without knowing the task; None where it cannot be read.
+        """
+        return []
 
     @classmethod
     def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
@@ -408,7 +408,8 @@ class Task:
         self, model: Model, heads: Mapping[str, nn.Module], batch: Batch
     ) -> tuple[Tensor, dict[str, Tensor]]:
         """The scores of a batch, and its loss summed by term."""
-        vectors, sums = batch.inputs.get("vectors"), {}
+        vectors = batch.inputs.get("vectors")
+        sums: dict[str, Tensor] = {}
         if vectors is None:
             vectors, sums = self._read_with_losses(model, batch)
         if self._penalises_mix:

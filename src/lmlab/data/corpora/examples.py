@@ -186,8 +186,12 @@ def prepare(
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's examples."""
+    return make_corpus(read(config)[0], tokenizer, name=", ".join(config.named))
+
+
+def make_corpus(labelled: Labelled, tokenizer: str | Tokenizer, *, name: str) -> Corpus:
+    """The corpus of examples that were read from the files `name`."""
     own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
-    labelled, _ = read(config)
     parts = parts_of(labelled)
     text_fingerprint = fingerprint(parts)
     folder = cache_folder() / "examples" / own.fingerprint[:32]
@@ -196,7 +200,7 @@ def prepare(
         own.save(folder / "tokenizer.json")
     train, valid, test = (ExampleSet(part) if part else None for part in parts)
     if train is None:
-        raise ValueError(f"{', '.join(config.named)} has no training examples")
+        raise ValueError(f"{name} has no training examples")
     key = hashlib.sha256(f"{text_fingerprint} {own.fingerprint}".encode()).hexdigest()
     return Corpus(own, train, valid, test, key, text_fingerprint, folder)
 
