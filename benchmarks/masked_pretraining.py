@@ -19,8 +19,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.corpora.unigram import unigram_nats
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.tokenizers.engines import BOUNDARY
@@ -30,6 +31,13 @@ from study import clock, need
 SYSTEMS = ("bert", "roberta", "albert", "electra")
 TITLE = re.compile(r"^ = [^=\n].*[^=\n] = ?$", re.MULTILINE)
 SETTINGS: dict[str, Any] = {"evaluations": 8, "evaluation_tokens": 131072}
+
+
+def unigram_nats(seen: Any, scored: Any, *, special: Any) -> float:
+    """Nats per token of one text under the counts of another, one added to each; special tokens do not count."""
+    counts = np.bincount(seen, minlength=len(special))[~special] + 1
+    wanted = np.bincount(scored, minlength=len(special))[~special]
+    return float(math.log(counts.sum()) - (wanted * np.log(counts)).sum() / wanted.sum())
 
 
 def write_articles(folder: Path) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def main() -> None:
     need("conll2003")
     need("wikitext2")
     train = arguments.train or DATA / "conll2003" / "eng.train"
-    data, _ = open_data(train, valid=TEST)
+    data = open_data(train, valid=TEST)
     folder = arguments.folder if arguments.train is None else arguments.folder / train.stem
     results = Results(folder / "results.jsonl")
     told = f"{arguments.epochs:g} epochs (of a tenth, five times as many), language models: {arguments.size}"

@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lmlab.metrics.task_metrics import metrics_for
+
 from lmlab import load, run
 from lmlab.baselines.baseline import make_baseline
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.labelled import read_examples
 from lmlab.metrics.statistics import Estimate, mean_interval
-from lmlab.metrics.task_metrics import metrics_for
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.planning import plan_finetuning, usual_epochs
@@ -50,7 +51,7 @@ class OpenTask:
 
     def taken(self, setup: Setup) -> TaskData:
         """The training examples of one way of learning."""
-        return self.data.taken(Trial(origin=Path(), take=setup.examples, seed=setup.seed))
+        return self.data.taken(Trial(origin=Path(), limit=setup.examples, seed=setup.seed))
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The metrics on the dev set, the official one first, with their intervals over examples."""
@@ -145,7 +146,7 @@ def open_task(name: str, *, dev: int | None = None) -> OpenTask:
     need(train if held_out is None else str(Path(train).parent))
     folder = Path(os.environ["LMLAB_DATA"])
     valid = None if held_out is None else folder / held_out
-    data, _ = open_data(folder / train, valid=valid)
+    data = open_data(folder / train, valid=valid)
     whole = read_examples(folder / train, valid=valid).valid
     assert whole, "every task has a dev set"
     return OpenTask(name=name, data=data, dev=whole[:dev])
@@ -192,7 +193,7 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
         origin,
         own.labelled,
         own.config,
-        how=setup.way,
+        method=setup.way,
         seed=setup.seed,
         epochs=epochs,
         task={"auxiliary": setup.auxiliary} if setup.auxiliary else {},

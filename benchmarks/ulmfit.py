@@ -78,7 +78,9 @@ def tuned(origin: Path, data: TaskData, folder: Path, seed: int, budget: str | N
     """The language model of the second stage."""
     path = folder / f"{origin.name}-{budget or 'tuned'}-seed-{seed}-lm"
     language = {} if budget is None else {"budget": budget}
-    assert tune(plan_language(Trial(origin=origin, how="ulmfit", seed=seed, language=language), data), path) is not None
+    assert (
+        tune(plan_language(Trial(origin=origin, method="ulmfit", seed=seed, language=language), data), path) is not None
+    )
     return path
 
 
@@ -95,7 +97,7 @@ def main() -> None:
     need("sentence_polarity")
     need("wikitext2")
     folder = arguments.folder
-    data, _ = open_data(write_sentences(folder))
+    data = open_data(write_sentences(folder))
     ahead, back = general(folder, size=arguments.size, budget=arguments.general)
     results = Results(folder / "results.jsonl")
     split, test = data.held_out
@@ -105,7 +107,7 @@ def main() -> None:
         take = None if size == "all" else int(size)
         rows: list[list[float]] = []
         for seed in range(arguments.seeds):
-            base = Trial(origin=ahead, take=take, seed=seed, epochs=arguments.epochs)
+            base = Trial(origin=ahead, limit=take, seed=seed, epochs=arguments.epochs)
 
             def learn(way: str, base: Trial = base) -> Found:
                 """One row: the classifier learns in its folder, or goes on there."""
@@ -115,7 +117,7 @@ def main() -> None:
                     begun = origin
                     if way not in ("scratch", "+ general LM"):
                         begun = tuned(origin, data, folder, base.seed, arguments.tuning)
-                    trial = replace(base, how=how, origin=begun)
+                    trial = replace(base, method=how, origin=begun)
                     places.append(folder / "trials" / f"{trial.name}-{arguments.epochs or 'usual'}")
                     result = carry_out(trial, data, places[-1])
                     assert result is not None

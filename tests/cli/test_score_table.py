@@ -20,7 +20,7 @@ def make_study(*, kind: Kind = "run", seeds: int = 1, name: str = "bert", value:
         values = dict.fromkeys(METRICS, found)
         return Result(
             name=name,
-            how=how,
+            method=how,
             seed=seed,
             note=note,
             examples=1200,

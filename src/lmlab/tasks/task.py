@@ -345,7 +345,7 @@ class Task:
             vectors = self._last_layer(model, batch.inputs, at)
         else:
             found = model.layers(**batch.inputs)
-            vectors = side_by_side(found) if layers == "mix" else select_layers(layers).of(found)
+            vectors = side_by_side(found) if self.config.method == "mix" else select_layers(layers).of(found)
             if at is not None:
                 vectors = choose(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
         return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]
