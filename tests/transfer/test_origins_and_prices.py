@@ -18,7 +18,7 @@ from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import DamagedError, digest, read_json, write_json
 from lmlab.transfer import trials
 from lmlab.transfer.finetune import finetune, finetune_trial, open_data
-from lmlab.transfer.study import prices
+from lmlab.transfer.study import costs_of
 from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trials
 from toy_tasks import write_reviews, write_toy_run
 
@@ -109,7 +109,7 @@ def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: 
         done = finetune_trial(trial, reviews, tmp_path / name, alone=True)
         assert done is not None
         (result,) = done.study.results
-        told = prices({str(done.path)})[str(done.path)]
+        told = costs_of({str(done.path)})[str(done.path)]
         assert told == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
         assert f"{result.seconds:.1f} s" in (done.path / "README.md").read_text()
         again = finetune_trial(trial, reviews, tmp_path / name, alone=True, resume=True)

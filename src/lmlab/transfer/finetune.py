@@ -172,7 +172,7 @@ def finetune(
         notify(line)
     _check_fits(data, crf=crf, pool=pool)
     if layers is not None and how != "frozen":
-        raise ValueError("--layers chooses what is read of a frozen model: add --how frozen")
+        raise ValueError("--layers chooses what is read of a frozen model: add --how frozen (how='frozen')")
     if layers == "all" and sizes is not None:
         raise ValueError("--layers all and --examples are two studies: give one of them")
     path = Path(output)
