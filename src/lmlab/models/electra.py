@@ -175,9 +175,8 @@ class Electra(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
-        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at, collect=collect))
+        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at))
 
     def depths(self) -> list[list[nn.Parameter]]:
         """Those of both parts, layer by layer."""
