@@ -157,7 +157,7 @@ class Classes(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("images",)
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
-    metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
+    watched_metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
     weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
 
     def __init__(self, config: Config, tokenizer: None, frame: None) -> None:

@@ -29,15 +29,18 @@ from lmlab.layers.watching import is_watched, layers_watched, note_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
-from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output, by_depth
-from lmlab.models.windowed import WindowedConfig
+from lmlab.models.model import EncoderModel, Filler, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
 
 
-class EncoderConfig(WindowedConfig):
+class EncoderConfig(TokenModelConfig):
     """The size of an encoder."""
 
+    width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
+    heads: Heads = 4
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
     inner: int | None = Field(
         None, ge=1, description="width of the feed-forward layers (intermediate size); by default 4 times the width"
     )

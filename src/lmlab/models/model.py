@@ -119,11 +119,12 @@ class Model(nn.Module, CountsFlops):
         return tensors
 
 
-class Predictor(Model):
-    """A model whose hidden vector at a token scores the token after it: supplies step and score."""
+class ScoresTokens:
+    """Adds `step` and `score` to a model whose hidden vector at a token scores the token after it."""
 
     config: Any
     output: OutputLayer
+    __call__: Callable[..., Any]
 
     @property
     def vocabulary(self) -> int:
@@ -153,7 +154,7 @@ class Predictor(Model):
         return self.nll(hidden.flatten(0, 1), targets.flatten()).view_as(targets), state
 
 
-class NextTokenModel(Predictor):
+class NextTokenModel(ScoresTokens, Model):
     """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
 
     @property
@@ -255,7 +256,7 @@ class Filler:
         return self.encoder.reading_flops(inputs, places=places, remembered=remembered)
 
 
-class EncoderDecoder(Predictor):
+class EncoderDecoder(ScoresTokens, Model):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
 
     main_input: ClassVar[str] = "source"
