@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import lmlab
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.tokenizers import Tokenizer
 from standins import SETTINGS, TEXT, write_run

@@ -13,16 +13,15 @@ import torch
 from lmlab.analysis.aligner import Aligner
 from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
-from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
-from lmlab.decoding.chatting import ChatWriter
-from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
+from lmlab.decoding.chat_writer import ChatWriter
+from lmlab.decoding.checks import check_text, check_texts, check_whole_number
+from lmlab.decoding.filler import BEAMS, BlankFiller, Filled, Order, filler_of
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Drawing, Sampling
-from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
-from lmlab.decoding.scoring import Score
-from lmlab.decoding.tracing import SearchTree
-from lmlab.decoding.translation import Searching, Translation, Translator
-from lmlab.decoding.writing import Writer
+from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
+from lmlab.decoding.search_tree import SearchTree
+from lmlab.decoding.translator import Searching, Translation, Translator
+from lmlab.decoding.writer import Writer
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
@@ -238,7 +237,7 @@ class LanguageModel:
     ) -> Filled:
         """The best fillings of a text in which each `[MASK]` is a blank, and the best tokens of each blank by itself.
 
-        Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filling.py.
+        Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filler.py.
         """
         return self.filler.fill(
             check_text("text", text), top=check_whole_number("top", top), jointly=jointly, order=order, beams=beams

@@ -15,10 +15,10 @@ import torch
 from serving import settle
 
 from lmlab.config import build
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
 from lmlab.models import load_class
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import ClosedError, OverloadedError

@@ -15,7 +15,7 @@ import serving
 import torch
 from serving import Running
 
-from lmlab.decoding.filling import BlankFiller
+from lmlab.decoding.filler import BlankFiller
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.names import printable

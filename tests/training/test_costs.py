@@ -9,8 +9,8 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
-from lmlab.costs.parameters import Parameters, count_parameters
 
+from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.language_model import load
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from lmlab.analysis.view import Viewed
-from lmlab.decoding.blanks import encode_blanks
+from lmlab.decoding.masked_text import encode_blanks
 from lmlab.layers.watching import watching
 from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
-from lmlab.decoding.search import Hypothesis, beam_search
+from lmlab.decoding.beam_search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.serve.errors import NotANumberError
 from lmlab.serve.planning import Plan, PromptText

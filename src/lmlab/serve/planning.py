@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
-from lmlab.decoding.writing import Writer
+from lmlab.decoding.writer import Writer
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.schemas import ChatCompletion, Completion, Prompt
 from lmlab.serve.sequence import Continuation, Piece

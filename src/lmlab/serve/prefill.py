@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
-from lmlab.decoding.scoring import SEGMENT, windows
+from lmlab.decoding.chain_rule import SEGMENT, windows
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import map_state, reorder_state
 from lmlab.serve.errors import NotANumberError

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from lmlab.decoding.chatting import ChatWriter
-from lmlab.decoding.writing import Writer
+from lmlab.decoding.chat_writer import ChatWriter
+from lmlab.decoding.writer import Writer
 from lmlab.language_model import LanguageModel
 from lmlab.models import name_of
 from lmlab.models.abilities import ABILITIES, ability

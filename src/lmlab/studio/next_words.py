@@ -14,7 +14,7 @@ from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.decoding.writing import Writer
+    from lmlab.decoding.writer import Writer
 
 CONTEXT = 48
 """Tokens before the next one that are decoded with it, to see what text it adds."""

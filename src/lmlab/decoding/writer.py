@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from lmlab.decoding.beam_search import beam_search
 from lmlab.decoding.generate import Drawn, Reader, generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.search_tree import Recorder, SearchTree
 from lmlab.decoding.streaming import TextStream
-from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import prompt_tokens

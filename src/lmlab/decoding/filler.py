@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
+from lmlab.decoding.masked_text import Blanked, encode_blanks, write_blanks
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import Filler
 from lmlab.progress import ReportProgress, check_cancelled

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
 from bert_pair import bert_pair
-from lmlab.decoding.blanks import Blanked, encode_blanks
+from lmlab.decoding.masked_text import Blanked, encode_blanks
 from lmlab.language_model import LanguageModel
 from lmlab.layers.padding import choose
 from lmlab.models.abilities import FillsBlanks, require
