@@ -15,9 +15,9 @@ from lmlab.analysis.alignment import Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.checks import check_text, check_texts, check_whole_number
-from lmlab.decoding.filler import BEAMS, BlankFiller, Filled, Order, filler_of
+from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
 from lmlab.decoding.mixture import Mixture
-from lmlab.decoding.sampling import Drawing, Sampling
+from lmlab.decoding.sampling import Sampling, SamplingOptions
 from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
 from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation, Translator
@@ -187,7 +187,7 @@ class LanguageModel:
         return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
-    def filler(self) -> BlankFiller:
+    def filler(self) -> MaskFiller:
         """The model as one that fills blanks."""
         return filler_of(self.model, self.text_tokenizer, self.frame)
 
@@ -273,7 +273,7 @@ class LanguageModel:
         length_penalty: float = 0.0,
         stop: str | Sequence[str] = (),
         trace: Callable[[SearchTree], None] | None = None,
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> str | list[str]:
         """The continuation of a prompt (without the prompt), or a list of `samples` of them.
 
@@ -301,7 +301,7 @@ class LanguageModel:
         tokens: int = 100,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
         prompt = check_text("prompt", prompt)
@@ -314,7 +314,7 @@ class LanguageModel:
         tokens: int = 500,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> str | list[str]:
         """The next message of a conversation, by the model's chat template, or a list of `samples` of them.
 
@@ -337,7 +337,7 @@ class LanguageModel:
         tokens: int = 500,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
         sampling = Sampling(**drawing)

@@ -192,5 +192,5 @@ def test_what_begins_from_a_source_says_so():
 
         def score(self, tokens, targets, state): ...
 
-    with pytest.raises(ValueError, match="Sourced begins from a source"):
+    with pytest.raises(ValueError, match="Sourced starts from a source"):
         Reader(Sourced(), batch=1)

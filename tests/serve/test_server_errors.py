@@ -15,7 +15,7 @@ import serving
 import torch
 from serving import Running
 
-from lmlab.decoding.filler import BlankFiller
+from lmlab.decoding.filler import MaskFiller
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.names import printable
@@ -138,7 +138,7 @@ def test_internal_value_errors_are_500_with_a_traceback(
         check_500(answer, caplog, says="unexpected ValueError")
         assert "secret" not in answer.text, "what it says may tell of the machine"
         caplog.clear()
-        monkeypatch.setattr(BlankFiller, "fill", broken)
+        monkeypatch.setattr(MaskFiller, "fill", broken)
         check_500(ask(server, "/v1/fill", model="bert", text="a [MASK]"), caplog, says="unexpected ValueError")
         (logged,) = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
         assert "/secret/path and \\x1b[31m red" in logged

@@ -1,13 +1,13 @@
-"""Exact scores by the chain rule: the surprisal of every token given all that its model can see before it.
+"""Exact scores by the chain rule: the surprisal of every token given the tokens before it.
 
-A document is scored after the boundary: its first token is predicted too, the boundary after its end is not. A
-recurrent state or a memory is carried from segment to segment. A model with a window sees strided windows: each
-token but those of the first window has at least half a window of context.
+A document is scored after the boundary: its first token is predicted too, the boundary after its end is not. The state
+of a recurrent network is carried from segment to segment. A model with a window reads overlapping windows: each token
+after the first window has at least half a window of context.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -24,18 +24,44 @@ from lmlab.tokenizers.frames import pad_rows
 Nats = NDArray[np.float64]
 
 SEGMENT = 256
-"""Tokens that a network without a window reads at once; a Transformer-XL sees more in a longer one."""
+"""Tokens that a network without a window reads at once; a Transformer-XL has more context in a longer segment."""
 LOGITS_AT_ONCE = 2**26
 """Bounds the memory of one batch: rows x tokens x vocabulary."""
 
 
+class TokenScore(NamedTuple):
+    """The surprisal of one token in nats, and the most probable tokens in its place with theirs."""
+
+    nats: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+def score_next(logits: Tensor, tokens: Sequence[int], *, top: int) -> list[TokenScore]:
+    """The score of one next token for each row of logits [N, V], with the `top` most probable tokens."""
+    exact = torch.float32 if logits.device.type == "mps" else torch.float64
+    nats = -logits.to(exact).log_softmax(-1)
+    own = nats.gather(1, torch.tensor(tokens, device=logits.device)[:, None]).squeeze(1).tolist()
+    best, ids = nats.topk(min(top, nats.shape[1]), largest=False)
+    pairs = [tuple(zip(*row, strict=True)) for row in zip(ids.tolist(), best.tolist(), strict=True)]
+    return [TokenScore(*each) for each in zip(own, pairs, strict=True)]
+
+
 @runtime_checkable
 class ScoresVectors(Protocol):
-    """A network: its scores over the vocabulary are computed from vectors, and only where they are wanted."""
+    """A network that computes losses from hidden vectors, so only those of chosen positions."""
 
     def __call__(self, tokens: Tensor) -> tuple[Tensor, State]: ...
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+
+@runtime_checkable
+class ScoresEveryToken(Protocol):
+    """A network whose logits at every position come from one pass."""
+
+    def __call__(self, tokens: Tensor, *, state: State) -> tuple[Tensor, State]: ...
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
 
 
 @torch.inference_mode()
@@ -48,10 +74,10 @@ def score_tokens(
     segment: int | None = None,
     progress: ReportProgress | None = None,
 ) -> list[Nats]:
-    """The surprisal in nats of each token of each document (given without boundaries); `batch` changes only speed.
+    """The surprisal in nats of each token of each document (given without boundaries); `batch` changes only the speed.
 
-    The parts of a mixture are scored one after another, each with all of its own context, and then mixed.
-    `segment` is how many tokens a model without a window reads at once (256; counts look up more).
+    The parts of a mixture are scored one after another, each with its own context, and then mixed.
+    `segment` is the number of tokens that a model without a window reads at once (256; more for n-grams).
     """
     if batch < 1 or (segment is not None and segment < 1):
         raise ValueError(f"batch = {batch}, segment = {segment}: both must be at least 1")
@@ -69,9 +95,9 @@ def score_without_boundary(
     batch: int = 16,
     progress: ReportProgress | None = None,
 ) -> list[Nats]:
-    """The same for a model that reads nothing before a text: only the first token is predicted from the boundary.
+    """The same for a model that reads no boundary before a text: only the first token is predicted from it.
 
-    So every token counts, and all but the first are as probable as `transformers` says.
+    So every token counts, and all but the first have the probability that `transformers` computes.
     """
     texts = _tensors(documents)
     count = _Counter(sum(map(len, texts)) * _parts(model), progress)
@@ -94,7 +120,7 @@ def _after(boundary: int, text: Tensor) -> Tensor:
 
 
 class _Counter:
-    """Adds up the tokens that are scored and tells."""
+    """Counts the scored tokens and reports progress."""
 
     def __init__(self, total: int, progress: ReportProgress | None) -> None:
         self.done, self.total, self.progress = 0, total, progress
@@ -111,7 +137,7 @@ def _parts(model: PredictsNext) -> int:
 
 
 def _score(model: PredictsNext, rows: list[Tensor], batch: int, segment: int | None, count: _Counter) -> list[Nats]:
-    """The surprisals of all tokens of each row but the first."""
+    """The surprisals of all tokens of each row except the first."""
     if isinstance(model, Mixture):
         parts = [_score(part, rows, batch, segment, count) for part in model.models]
         return [model.mix_nats(nats) for nats in zip(*parts, strict=True)]
@@ -125,7 +151,7 @@ def _score(model: PredictsNext, rows: list[Tensor], batch: int, segment: int | N
 
 
 def _rows_at_once(model: PredictsNext, batch: int, length: int) -> int:
-    """How many rows of `length` tokens to score at once: `batch`, or fewer where their logits would fill the memory."""
+    """The number of rows of `length` tokens to score at once: `batch`, or fewer if their logits need much memory."""
     if not isinstance(model, ScoresVectors):
         return batch
     return max(1, min(batch, LOGITS_AT_ONCE // (length * model.vocabulary)))
@@ -134,9 +160,9 @@ def _rows_at_once(model: PredictsNext, batch: int, length: int) -> int:
 def _score_segments(
     model: PredictsNext, rows: list[Tensor], results: list[Nats], batch: int, segment: int, count: _Counter
 ) -> None:
-    """Documents side by side, longest first, segment by segment with carried state; a row leaves where its text ends.
+    """Score documents in batches, longest first, segment by segment with the state; a row leaves where its text ends.
 
-    Segments are cut at the same places whatever the batch, so that no result depends on it.
+    Segments start at the same positions for every batch size, so that results do not depend on it.
     """
     device, size = model.device, _rows_at_once(model, batch, segment)
     order = sorted((i for i, nats in enumerate(results) if len(nats)), key=lambda i: -len(results[i]))
@@ -156,10 +182,10 @@ def _score_segments(
 
 
 class Window(NamedTuple):
-    """A part of a document that is read afresh, to score what is new in it."""
+    """A part of a document that is read from an empty state, to score the new tokens in it."""
 
     document: int
-    start: int  # of the first token that is read
+    start: int  # position of the first token in the document
     first: int  # the first position in the window whose target is scored here
     length: int
 
@@ -167,7 +193,7 @@ class Window(NamedTuple):
 def _score_windows(
     model: PredictsNext, window: int, rows: list[Tensor], results: list[Nats], batch: int, count: _Counter
 ) -> None:
-    """Windows of all documents in batches, longest first; each begins half a window after the one before."""
+    """Score the windows of all documents in batches, longest first; each starts half a window after the previous."""
     device, size = model.device, _rows_at_once(model, batch, window)
     every = [w for i, nats in enumerate(results) for w in windows(len(nats), window, document=i)]
     every.sort(key=lambda w: -w.length)
@@ -187,7 +213,7 @@ def _score_windows(
 
 
 def windows(length: int, window: int, *, document: int = 0) -> Iterable[Window]:
-    """Windows over `length` tokens that score each once: the first all its own, the others what is new in them."""
+    """Windows over `length` tokens that score each token once: the first all of its tokens, the others the new ones."""
     stride = max(1, window // 2)
     start, scored = 0, 0
     while scored < length:
@@ -197,9 +223,55 @@ def windows(length: int, window: int, *, document: int = 0) -> Iterable[Window]:
 
 
 def _nats_where(wanted: Tensor, model: PredictsNext, tokens: Tensor, targets: Tensor) -> Tensor:
-    """The surprisal of the `wanted` targets, row by row; a neural model computes scores over V only for these."""
+    """The surprisal of the `wanted` targets, row by row; a network computes logits only for these."""
     if isinstance(model, ScoresVectors) and not getattr(model, "sees_ahead", False):
         hidden, _ = model(tokens)
         return model.nll(hidden[wanted], targets[wanted])
     nats, _ = model.score(tokens, targets, model.start(tokens.shape[0]))
     return nats[wanted]
+
+
+def score_in_pieces(
+    model: PredictsNext,
+    tokens: Sequence[int],
+    *,
+    top: int,
+    piece: int,
+    unknown: int | None = None,
+    keep: Callable[[int, Tensor, State], None] | None = None,
+) -> Generator[int, None, list[TokenScore]]:
+    """The score of each token after the first, with the `top` alternatives; the windows are those of `score_tokens`.
+
+    Tokens are read in pieces; the generator yields the length of each, so that the caller can do other work between.
+    Tokens outside the vocabulary (new words of an open one) have the score of the `unknown` token.
+    `keep(length, logits, state)` is called after each whole piece of the first window.
+    """
+    scores: list[TokenScore] = []
+    targets = [unknown if unknown is not None and token >= model.vocabulary else token for token in tokens]
+    count = len(tokens) - 1
+    for window in windows(count, model.window or max(count, 1)):
+        state: State = None
+        for start in range(0, window.length, piece):
+            first = window.start + start
+            ids = tokens[first : min(first + piece, window.start + window.length)]
+            rows = torch.tensor([ids], device=model.device)
+            logits, last, state = _read_every(model, rows, model.start(1) if state is None else state)
+            if keep is not None and not window.start and len(ids) == piece:
+                keep(start + piece, last, state)
+            skip = max(0, window.first - start)
+            if skip < len(ids):
+                scores += score_next(logits[skip:], targets[first + skip + 1 : first + len(ids) + 1], top=top)
+            yield len(ids)
+    return scores
+
+
+def _read_every(model: PredictsNext, tokens: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+    """Read tokens [1, T]: the logits after each [T, V], those after the last [1, V] and the state, as `step` does."""
+    if isinstance(model, ScoresEveryToken):
+        hidden, state = model(tokens, state=state)
+        return model.logits(hidden[0]), model.logits(hidden[:, -1]), state
+    rows = []
+    for token in tokens.unbind(1):
+        logits, state = model.step(token[:, None], state)
+        rows.append(logits)
+    return torch.cat(rows), logits, state

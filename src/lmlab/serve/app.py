@@ -64,10 +64,10 @@ def refuse_when_full(runs: Runs, scope: Message) -> None:
             raise too_many("the server", runs.limits.queue)
 
 
-def cut_runs(runs: Runs) -> None:
+def abort_runs(runs: Runs) -> None:
     """Cut off all texts at the next step."""
     for served in tuple(runs.served.values()):
-        served.engine.cut()
+        served.engine.abort()
 
 
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:
