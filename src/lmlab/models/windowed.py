@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.positions import check_window
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import Heads, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -56,7 +57,6 @@ class WindowedTransformer(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """A fresh text (state None) is read without a cache; a state from `start` is read on from."""
         length = tokens.shape[1]
@@ -66,12 +66,10 @@ class WindowedTransformer(NextTokenModel):
         if state is not None:
             state, slots = state.advance(length, window=self.config.window)
         for block, slot in zip(self.blocks, slots, strict=True):
-            if collect is not None:
-                collect.append(x)
+            note_layer(x)
             x = block(x, slot)
         x = self.norm(x)
-        if collect is not None:
-            collect.append(x)
+        note_layer(x)
         return Output(x, state)
 
     def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:

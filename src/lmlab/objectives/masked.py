@@ -19,10 +19,10 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
-from lmlab.data.loaders.translation_rows import TranslationRows
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
@@ -84,7 +84,7 @@ class Blanks(PreTraining):
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
-            raise ValueError("a masked language model stateful no state from row to row; set train.order=shuffled")
+            raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
         rows = self._rows(data, batch=batch, window=window, seed=seed)
         short = self.config.short
         if short is None:
@@ -96,7 +96,7 @@ class Blanks(PreTraining):
             )
         more = max(1, batch * window // short)
         return LengthSchedule(
-            self._rows(data, batch=more, window=short, seed=seed), rows, share=self.config.short_share
+            self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_share
         )
 
     def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:
@@ -122,7 +122,10 @@ class Masked(Blanks):
 
     Config: ClassVar[type[Config]] = MaskedConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages", "pairs")
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy, "pair_accuracy": accuracy}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {
+        "accuracy": accuracy,
+        "pair_accuracy": accuracy,
+    }
     config: MaskedConfig
 
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, frame: Frame) -> None:

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.loaders.loader import Loader
-from lmlab.metrics.metric import Metric
+from lmlab.data.loaders.loader import Loader, Mixture
+from lmlab.metrics.metric import StreamingMetric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
@@ -72,7 +72,7 @@ class Objective(Protocol):
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""
     separates: bool
     """Whether the metric `nats` leaves out what separates documents, which is predicted but is no text."""
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]]
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]]
     """What evaluation measures, by the names of what the loss watches."""
 
     @classmethod
@@ -112,8 +112,8 @@ def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Ma
     Batches of the first epoch are counted, up to SAMPLED that are evenly spread over it. Since batches may differ in
     size, it is the FLOPs per unit that are taken from these. Of loaders by turns it is the mean.
     """
-    if mixture := getattr(loader, "mixture", None):
-        return float(sum(share * mean_flops(part, flops_of) for share, part in mixture))
+    if isinstance(loader, Mixture):
+        return sum(fraction * mean_flops(part, flops_of) for fraction, part in loader.parts)
     unit, batches = main_unit(loader.units_per_step), max(1, int(loader.steps_per_epoch))
     counted = [flops_of(loader, place) for place in sorted({k * batches // SAMPLED for k in range(SAMPLED)})]
     amount = sum(units[unit] for _, units in counted)

@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.loaders.framing import Integers
-from lmlab.data.loaders.loader import Halved, Loader, Streams
+from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import Rows, TextRows
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.data.loaders.streams import HalfReversed, Streams
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.masked import Blanks, blanks_of, is_right
@@ -63,7 +64,7 @@ class Permutation(Blanks):
     """Cross-entropy of the last 1/K tokens of a random order, each given all before it in that order."""
 
     Config: ClassVar[type[Config]] = PermutationConfig
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
     weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
     config: PermutationConfig  # type: ignore[assignment]
 
@@ -85,7 +86,7 @@ class Permutation(Blanks):
                 )
             half = max(1, batch // 2)
             ways = (data.tokens, data.tokens[::-1])
-            return Halved(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
+            return HalfReversed(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
         if streams:
             return Streams(data.tokens, batch=batch, window=window, seed=seed)
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)

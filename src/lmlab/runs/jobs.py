@@ -20,7 +20,7 @@ from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.varied import vary
+from lmlab.data.loaders.streams import vary
 from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.decoding.translator import Translator
 from lmlab.metrics.bleu import Bleu
@@ -248,7 +248,7 @@ class Training:
         """A ValueError where `train.watch` names nothing that validation will give."""
         objective, watch = self.learner.objective, self.settings.watch
         terms = [term_name(name, objective.weights) for name in list(objective.weights)[1:]]
-        names = ["loss", *terms, *objective.metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
+        names = ["loss", *terms, *objective.watched_metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
         if watch not in names:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, names)}")
 

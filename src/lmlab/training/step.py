@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmlab.data.loaders.loader import Loader, rate_share
+from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
 from lmlab.objectives.objective import Batch, Loss, weighted_mean
@@ -57,7 +57,7 @@ class Step:
         self.device = learner.device
         self.dtype = choose_dtype(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        metrics = learner.objective.metrics
+        metrics = learner.objective.watched_metrics
         self.averaged = {name for name, make in metrics.items() if isinstance(make(), Average)}
         self.unproven = config.compile
         self.close = self.ahead.close
@@ -73,7 +73,7 @@ class Step:
         if self.strategy is not None:
             scale_groups(self.optimizer, self.strategy.scales(step, len(self.depths)))
         places = range(step * self.config.accumulate, (step + 1) * self.config.accumulate)
-        rate *= sum(rate_share(self.loader, place) for place in places) / len(places)
+        rate *= sum(self.loader.rate_factor(place) for place in places) / len(places)
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
         batches = [self.ahead.batch(place) for place in places]
