@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import build
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
 from lmlab.layers.watching import watching, watching_layers
 from lmlab.models import LINEAGE, create
 from lmlab.models.reformer import Reformer, ReformerConfig
