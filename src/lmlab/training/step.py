@@ -130,7 +130,7 @@ class Step:
     def _forward_backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:
         with self._autocast():
             loss: Loss = self.learner(Batch(batch.inputs, batch.labels), state)
-        mean = weighted_mean(loss.sums, counts, self.learner.objective.weights)
+        mean = weighted_mean(loss.sums, counts, self.learner.objective.loss_weights)
         self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
         return loss
 

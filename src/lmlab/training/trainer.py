@@ -132,7 +132,7 @@ def _take_steps(
 
     def read() -> None:
         """Take what the steps since the last time came to into the progress."""
-        weights = learner.objective.weights
+        weights = learner.objective.loss_weights
         main = next(iter(weights))
         for number, taken in enumerate(unread, start=progress.step - len(unread) + 1):
             total = check_finite(float(taken.sums[main]), "loss", number, keeper)
