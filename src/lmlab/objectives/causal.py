@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.metrics.metric import Metric, mean_nats
@@ -71,7 +71,7 @@ class Causal(PreTraining):
         further = {"activation": self.config.activation, "temporal": self.config.temporal}
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a model that stateful its state, shuffled windows for others."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
         return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)
