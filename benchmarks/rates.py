@@ -1,4 +1,4 @@
-"""The learning rates of the systems (`TRAINING`): each tried at several under the same budget in FLOPs.
+"""The learning rates of the systems (`System.training`): each tried at several under the same budget in FLOPs.
 
     python benchmarks/rates.py [FOLDER] [--systems nplm gpt2 …] [--text builtin] [--size tiny] [--budget 1.5e12flops]
 

@@ -105,7 +105,7 @@ class BrightConfig(ModelConfig):
     width: int = Field(8, ge=1, description="units")
 
     @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         return {"pixels": corpus.train.rows.shape[1] - 1}
 
 
@@ -113,9 +113,6 @@ class Bright(Model):
     """One layer over the pixels."""
 
     Config = BrightConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {"small": {}}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "classes"}
-    TOKENIZER: ClassVar[str | None] = None
 
     def __init__(self, config: BrightConfig) -> None:
         super().__init__()
@@ -196,7 +193,11 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A file of images, and the tables with what learns from them."""
     monkeypatch.setitem(DATA, "images", Kind(f"{HERE}:ImagesConfig", f"{HERE}:prepare"))
     monkeypatch.setitem(OBJECTIVES, "classes", f"{HERE}:Classes")
-    row = System("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", does=("vectors",))
+    row = System(
+        *("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", ("vectors",)),
+        objective={"kind": "classes"},
+        tokenizer=None,
+    )
     monkeypatch.setitem(LINEAGE, "bright", row)
     pixels = np.random.default_rng(0).random((64, 4), dtype=np.float32)
     path = tmp_path / "images.f32"

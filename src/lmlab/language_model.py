@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Unpack, overload
 
 import torch
 
-from lmlab.analysis.aligner import Aligner
-from lmlab.analysis.alignment import Alignment
+from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
 from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
 from lmlab.decoding.chatting import ChatWriter
@@ -23,13 +22,13 @@ from lmlab.decoding.scoring import Score
 from lmlab.decoding.tracing import SearchTree
 from lmlab.decoding.translation import Searching, Translation, Translator
 from lmlab.decoding.writing import Writer
-from lmlab.models import name_of
+from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
-from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 
 if TYPE_CHECKING:
     from lmlab.tasks.ensemble import Ensemble

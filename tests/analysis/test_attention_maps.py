@@ -8,8 +8,7 @@ import torch
 
 from bert_pair import bert_pair
 from lmlab.analysis.alignment import attention_places
-from lmlab.analysis.attention import Attention, read_attention, self_attention_places
-from lmlab.analysis.heads import Links, Rollout
+from lmlab.analysis.attention import Attention, Links, Rollout, read_attention, self_attention_places
 from lmlab.language_model import LanguageModel, load
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class
@@ -77,7 +76,7 @@ def test_every_system_with_attention_is_covered() -> None:
             continue
         with torch.device("meta"):
             cls = load_class(name)
-            model = cls(cls.Config(**{**next(iter(cls.SIZES.values())), "vocabulary": 50}))
+            model = cls(cls.Config(**{**next(iter(LINEAGE[name].sizes.values())), "vocabulary": 50}))
         if self_attention_places(model) and name not in ("mbert", "xlm-r"):
             assert name in ATTENTIVE
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmlab.analysis.attribution import attribute
-from lmlab.analysis.nearest import find_neighbours
+from lmlab.analysis.neighbours import find_neighbours
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor

@@ -8,7 +8,7 @@ import torch
 
 from lmlab.analysis.cell_search import rank_cells, search_cells
 from lmlab.analysis.cells import CellText, Part, Read, cell_parts, read_cells
-from lmlab.analysis.layer_mix import SEGMENT
+from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.analysis.properties import find_property, in_brackets, in_quotes, late_in_line, matches
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
 from lmlab.layers.watching import watching

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.analysis.gradients import gradient_by_distance, read_gradients
+from lmlab.analysis.attribution import gradient_by_distance, read_gradients
 from lmlab.models.bow import BagOfWords
 from lmlab.models.lstm import LSTM
 from lmlab.models.nplm import NPLM

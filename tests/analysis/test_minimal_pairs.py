@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmlab.analysis.minimal_pairs import judge, judge_scores
-from lmlab.analysis.published_pairs import PUBLISHED
-from lmlab.data.readers.minimal_pairs import Pair, find_difference, read_pairs, read_scored
+from lmlab.analysis.minimal_pairs import PUBLISHED, judge, judge_scores
+from lmlab.analysis.pair_sets import Pair, find_difference, read_pairs, read_scored
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.statistics import wilson
 from lmlab.models.abilities import FillsBlanks

@@ -9,7 +9,7 @@ import pytest
 import torch
 from rich.text import Text
 
-from lmlab.analysis.task_layers import Mixed, TaskLayers
+from lmlab.analysis.layer_mix import Mixed, TaskLayers
 from lmlab.cli.inspect import VERBS
 from lmlab.cli.inspect.showing import show
 from lmlab.cli.verbs import load_command

@@ -22,7 +22,7 @@ UNEVEN = {"width": 8, "hidden": 16, "tied": True}
 
 
 def inputs_of(model: Any) -> dict[str, Tensor]:
-    return {next(iter(model.FRAME)): tokens(3, 9), "lengths": LENGTHS}
+    return {model.main_input: tokens(3, 9), "lengths": LENGTHS}
 
 
 @pytest.fixture(params=NETWORKS)
@@ -36,7 +36,7 @@ def test_layers_are_rows_of_vectors(model: Any) -> None:
     shallow = {"NPLM": 2, "BagOfWords": 2, "Word2Vec": 1}
     assert len(layers) == shallow.get(type(model).__name__, SMALL["layers"] + 1)
     assert all(layer.shape[:2] == (3, 9) for layer in layers)
-    name = next(iter(model.FRAME))
+    name = model.main_input
     for row, length in enumerate(LENGTHS.tolist()):
         alone = model.layers(**{name: inputs_of(model)[name][row : row + 1, :length]})
         for layer, other in zip(layers, alone, strict=True):
@@ -92,7 +92,7 @@ def test_in_a_task_every_layer_that_a_strategy_knows_learns(model: Any) -> None:
     """What only predicts tokens is no layer of its own: one that never learns would count in rates and unfreezing."""
     model.zero_grad()
     head = torch.nn.Linear(model.layers(**inputs_of(model))[-1].shape[-1], 2)
-    inputs = {**inputs_of(model), **({"tokens": tokens(3, 9)} if "tokens" in model.TASK_FRAME else {})}
+    inputs = {**inputs_of(model), **({"tokens": tokens(3, 9)} if model.main_input == "tokens" else {})}
     head(model.vectors(**inputs)).square().sum().backward()
     layers = by_layer(model, head.parameters())
     assert all(any(each.grad is not None and bool(each.grad.any()) for each in layer) for layer in layers)

@@ -92,4 +92,4 @@ def test_recipes_parse(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_nothing_heavy_is_imported_for_the_table() -> None:
     code = "import sys, lmlab.data; print([name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
-    assert all(len(row.told_by) < 4 for row in DATA.values())
+    assert all(len(row.keys) < 4 for row in DATA.values())

@@ -16,6 +16,7 @@ from bert_pair import bert_pair
 from lmlab.decoding.blanks import Blanked, encode_blanks
 from lmlab.language_model import LanguageModel
 from lmlab.layers.padding import choose
+from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import EncoderModel, Filler, Output, TokenModelConfig
 from lmlab.tokenizers import Tokenizer, train
@@ -40,7 +41,7 @@ def tokenizer() -> Tokenizer:
 
 def encode(text: str, tokenizer: Tokenizer) -> Blanked:
     specials = {"cls": tokenizer.role("cls"), "sep": tokenizer.role("sep")}
-    return encode_blanks(text, tokenizer, Frame(templates=EncoderModel.FRAME, specials={"tokens": specials}))
+    return encode_blanks(text, tokenizer, Frame(templates=LINEAGE["bert"].frame, specials={"tokens": specials}))
 
 
 @torch.no_grad()

@@ -56,7 +56,8 @@ def test_the_mean_of_values_has_students_interval() -> None:
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=scipy.stats.sem(values))
     assert mean_interval(values) == pytest.approx((np.mean(values), low, high))
     assert mean_interval([0.5]) == (0.5, None, None)
-    assert mean_interval([0.5, 0.5]) == (0.5, 0.5, 0.5)
+    assert mean_interval([0.5, 0.5, 0.5]) == (0.5, None, None), "equal values do not say that others are equal"
+    assert mean_interval([1e6 / 3] * 4 + [1e6 / 3 + 1e-10])[1:] == (None, None), "rounding is relative to the values"
     assert math.isnan(mean_interval([]).value)
     assert mean_interval([0.5, math.nan])[1:] == (None, None)
 
@@ -222,6 +223,29 @@ def test_equal_systems_and_noise_do_not_differ() -> None:
     found = bits_per_byte(bits, np.full(50, 100.0)).compare()
     assert not any(each.significant for each in found)
     assert next(each for each in found if {each.better, each.worse} == {"a", "b"}).p == 1
+
+
+def test_the_difference_of_equal_scores_is_plus_zero() -> None:
+    same = np.random.default_rng(3).normal(200.0, 40.0, size=50)
+    (found,) = bits_per_byte({"a": [same], "b": [same.copy()]}, np.full(50, 100.0)).compare()
+    assert math.copysign(1, found.value) == 1
+    (found,) = bits_per_byte({"a": [1e9 * same], "b": [1e9 * same + 1e-6]}, np.full(50, 100.0)).compare()
+    assert (found.value, found.p) == (0, 1), "a rounding error of large scores"
+
+
+@pytest.mark.parametrize(("units", "significant"), [(5, False), (6, True), (20, True)])
+def test_the_same_difference_in_every_unit_is_a_sign_test(units: int, *, significant: bool) -> None:
+    sizes = np.arange(1.0, units + 1)
+    (found,) = bits_per_byte({"a": [2 * sizes], "b": [3 * sizes]}, sizes).compare()
+    assert found.p == pytest.approx(scipy.stats.binomtest(units, units).pvalue)
+    assert found.significant == significant
+    assert (found.low, found.high) == (None, None), "an interval of no width would claim certainty"
+
+
+def test_opposite_seeds_have_no_interval_of_zero_width() -> None:
+    true = [1, 0] * 20
+    found = Scores(Accuracy(), {"a": [[1] * 40, [0] * 40]}, true).estimate("a")
+    assert (found.value, found.low, found.high) == (0.5, None, None)
 
 
 def test_only_the_pairs_asked_for_are_corrected_for() -> None:

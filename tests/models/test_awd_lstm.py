@@ -145,9 +145,9 @@ def test_both_regularisers_are_means_over_components() -> None:
 )
 def test_published_sizes(size: str, vocabulary: int, millions: int) -> None:
     """Merity et al. 2018, tables 1 and 2."""
-    from lmlab.models import load_class
+    from lmlab.models import LINEAGE
 
-    model = outline("awd-lstm", {**load_class("awd-lstm").SIZES[size], "vocabulary": vocabulary})
+    model = outline("awd-lstm", {**LINEAGE["awd-lstm"].sizes[size], "vocabulary": vocabulary})
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.8)
 
 

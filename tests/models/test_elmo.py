@@ -226,7 +226,7 @@ def test_mixes_with_weights_and_norms(trained: Path) -> None:
 
 
 def test_only_recurrent_models_carry_a_state() -> None:
-    from lmlab.analysis.layer_mix import check_stateful
+    from lmlab.analysis.layer_vectors import check_stateful
     from lmlab.models import create
 
     small = {"vocabulary": 9, "width": 8, "heads": 2, "layers": 1, "window": 8}

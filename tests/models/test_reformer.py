@@ -15,7 +15,7 @@ from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
 from lmlab.decoding.scoring import score_tokens
 from lmlab.layers.watching import watching
-from lmlab.models import create
+from lmlab.models import LINEAGE, create
 from lmlab.models.reformer import Reformer, ReformerConfig
 from lmlab.models.states import join_states, reorder_state
 from lmlab.objectives.causal import Causal
@@ -270,7 +270,7 @@ def test_published_sizes_have_their_parameters() -> None:
 
     counts = {}
     for size, vocabulary in (("enwik8", 258), ("crime", 320)):
-        model = outline("reformer", {**Reformer.SIZES[size], "vocabulary": vocabulary})
+        model = outline("reformer", {**LINEAGE["reformer"].sizes[size], "vocabulary": vocabulary})
         counts[size] = sum(parameter.numel() for parameter in model.parameters())
     attention = {"local": 4, "lsh": 3}
     layers = sum(

@@ -14,7 +14,7 @@ from lmlab.layers.permutation_masks import visible
 from lmlab.layers.positions import sinusoids
 from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
 from lmlab.layers.watching import watching
-from lmlab.models import create
+from lmlab.models import LINEAGE, create
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, PredictsNext, require
 from lmlab.models.states import detach_state
 from lmlab.models.xlnet import XLNet
@@ -254,14 +254,15 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
     from lmlab.tokenizers import train
 
     tokenizer = train("words", ["the planet Mars"]).with_roles(("pad", "cls", "sep", "mask"))
-    settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": dict(XLNet.TASK_FRAME)}
+    frame = dict(LINEAGE["xlnet"].task.frame)
+    settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": frame}
     with pytest.raises(ValueError, match="those of xlnet know what follows"):
         create_objective(settings, tokenizer, None).heads(make())
 
 
 @torch.no_grad()
 def test_vectors_of_padded_texts_are_those_of_each_alone() -> None:
-    from lmlab.analysis.layer_mix import read_layers
+    from lmlab.analysis.layer_vectors import read_layers
     from lmlab.layers.selection import select_layers
 
     model, text, lengths = make(), tokens(2, 9), torch.tensor([9, 4])

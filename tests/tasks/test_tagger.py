@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.analysis.task_layers import describe_mix
+from lmlab.analysis.layer_mix import describe_mix
 from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM

@@ -130,8 +130,8 @@ def test_models_with_a_table_refuse_open_words(tmp_path: Path) -> None:
     text.write_text(TEXT)
     corpus = prepare_text([text], tokenizer="spelled:4", split=(0.9, 0, 0.1), cache=tmp_path)
     with pytest.raises(ValueError, match="leaves rare words to their letters"):
-        load_class("gpt2").Config.told_by(corpus)
-    assert load_class("elmo").Config.told_by(corpus) == {"vocabulary": 4, "unknown": 0}
+        load_class("gpt2").Config.from_corpus(corpus)
+    assert load_class("elmo").Config.from_corpus(corpus) == {"vocabulary": 4, "unknown": 0}
 
 
 def test_new_words_are_forgotten_when_there_are_too_many() -> None:

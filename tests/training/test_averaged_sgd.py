@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.loaders.loader import Streams
-from lmlab.data.loaders.varied import VariedStreams
+from lmlab.data.loaders.streams import Streams, VariedStreams
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
 from lmlab.runs.recipe import make_recipe

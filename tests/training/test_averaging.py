@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.data.loaders.loader import Windows
+from lmlab.data.loaders.streams import Windows
 from lmlab.objectives.causal import Causal
 from lmlab.runs.averaging import average, average_tensors
 from lmlab.runs.checkpoint import load_model, model_tensors

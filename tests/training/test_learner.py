@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.data.loaders.loader import Windows
+from lmlab.data.loaders.streams import Windows
 from lmlab.metrics.bleu import Bleu
 from lmlab.metrics.metric import Average
 from lmlab.models import create

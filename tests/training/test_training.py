@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.loaders.loader import Streams, Windows
+from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.models import create
 from lmlab.objectives.causal import Causal
 from lmlab.runs.checkpoint import load_model

@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lmlab.pages.evidence import show_calibration
 from lmlab.transfer.evidence import LONGEST, find_shown, shorten
 from lmlab.transfer.report import gather_facts, write_report
 from lmlab.transfer.results import Interval, Result
@@ -201,6 +202,20 @@ def test_confusions_count_every_labelled_example(tmp_path: Path) -> None:
     many = study.model_copy(update={"labels": [f"class {i}" for i in range(40)]})
     assert "confusion" not in gather_facts(many, tmp_path)["evidence"]
     assert "most frequent confusions" in check_page(many, tmp_path).text
+
+
+def test_ten_right_answers_do_not_make_a_model_underconfident() -> None:
+    """Wilson's interval of 10 of 10 begins at 0.72, so that a confidence of 0.95 is within it; of 400, at 0.99."""
+
+    def shown(count: int) -> str:
+        bins = [{"low": 0.9, "high": 1.0, "size": count, "confidence": 0.95, "accuracy": 1.0}]
+        found = {"bins": bins, "accuracy": 1.0, "confidence": 0.95, "error": 0.05}
+        of = {"how": "full", "split": "test", "seed": 0, "name": "bert"}
+        evidence = {"calibration": found, "count": count, "of": of}
+        return show_calibration({"evidence": evidence, "rows": [], "shown": ""})
+
+    assert "as far as so few examples tell" in shown(10)
+    assert "underconfident" in shown(400)
 
 
 def test_nothing_wrong_is_said(tmp_path: Path) -> None:

@@ -1,7 +1,8 @@
-"""Attention by layer and head: the weights of one pass over a text, and what they say of each head.
+"""Attention by layer and head: the weights of one pass over a text, and statistics of each head.
 
 The weights are those of the very pass that is watched (layers/watching.py); nothing is computed twice. They show where
 a head looks, not why the model decides as it does (Jain & Wallace 2019). Shapes: L layers, H heads, T queries, S keys.
+`Rollout` follows attention through all layers; `Links` ranks the heads by their weight from one word to another.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
 from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
-from lmlab.pages.figures import Figure, Heatmap
+from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.inspection import Table
 from lmlab.tokenizers.frames import collate, pad_rows
 
@@ -277,3 +278,70 @@ def _stack(seen: dict[str, list[Tensor]], names: Sequence[str], *, in_time: bool
     found: Weights = torch.cat([layer.float() for layer in layers]).cpu().numpy()
     assert math.isclose(float(found[0, 0, 0].sum()), 1.0, rel_tol=1e-3)
     return found
+
+
+MOST_BARS = 24
+
+
+@dataclass(frozen=True)
+class Rollout(Viewed):
+    """How much of each token reaches each other through all layers (Abnar & Zuidema 2020)."""
+
+    tokens: list[str]
+    weights: Weights  # [T, T]
+    title: str = field(default="Attention rollout", init=False)
+
+    @classmethod
+    def of(cls, attention: Attention) -> Rollout:
+        """That of a text's attention to itself."""
+        return cls(attention.queries, attention.rollout())
+
+    def lead(self) -> str:
+        return f"What each of {len(self.tokens)} tokens has of the others after all layers; each row sums to 1."
+
+    def table(self) -> Table:
+        rows = [(token, *map(float, row)) for token, row in zip(self.tokens, self.weights, strict=True)]
+        return Table(("token", *self.tokens), rows, ("", *[".2f"] * len(self.tokens)))
+
+    def figures(self) -> list[Figure]:
+        return [Heatmap("Rollout", self.tokens, self.tokens, self.weights.tolist(), unit=".1%")]
+
+
+class Link(NamedTuple):
+    """How much a head looks from the one word to the other."""
+
+    layer: int
+    head: int
+    weight: float
+
+
+@dataclass(frozen=True)
+class Links(Viewed):
+    """The heads that look most from one word to another: "it" to "cat", a verb to its object (Clark et al. 2019)."""
+
+    source: str
+    target: str
+    links: list[Link]
+    title: str = field(default="Heads that look from word to word", init=False)
+
+    @classmethod
+    def of(cls, attention: Attention, source: str, target: str) -> Links:
+        """The heads of a text's attention, best first."""
+        return cls(source, target, [Link(*each) for each in attention.looking(source, target)])
+
+    def lead(self) -> str:
+        best = self.links[0]
+        return (
+            f"Head {best.head} of layer {best.layer} looks most from “{self.source}” to “{self.target}”: "
+            f"{best.weight:.1%} of its attention there."
+        )
+
+    def notes(self) -> list[str]:
+        return ["the best of many heads on one text is no finding: try it on other texts"]
+
+    def table(self) -> Table:
+        return Table(("layer", "head", "weight"), self.links, ("d", "d", ".1%"))
+
+    def figures(self) -> list[Figure]:
+        bars = [Bar(f"layer {each.layer}, head {each.head}", each.weight) for each in self.links[:MOST_BARS]]
+        return [Bars(f"From “{self.source}” to “{self.target}”", bars)]

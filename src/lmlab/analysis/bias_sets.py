@@ -12,8 +12,8 @@ import numpy as np
 
 from lmlab.analysis.bias import LIMITS
 from lmlab.analysis.minimal_pairs import HasScorer
+from lmlab.analysis.readers import CrowsPair, Schema
 from lmlab.analysis.view import Viewed
-from lmlab.data.readers.bias_sets import CrowsPair, Schema
 from lmlab.decoding.scoring import tell_unknown
 from lmlab.metrics.statistics import Estimate, mean_interval, wilson
 from lmlab.pages.figures import Bar, Bars, Dot, Figure, Scatter

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from lmlab.analysis.layer_mix import SEGMENT
+from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.analysis.view import Viewed
 from lmlab.layers.feedforward import HasUnits
 from lmlab.layers.recurrent import Layer

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.analysis.layer_mix import check_stateful, read_layers, read_on
+from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
 from lmlab.decoding.too_long import TooLongError
 from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of

@@ -1,51 +1,74 @@
-"""The layers of a model as vectors, whatever its family.
-
-Layer 0 is what enters the first block (the embeddings, with positions), layers 1 to L are what leaves each block, and
-layer L is what the model predicts from: in GPT-2 it is after the last norm.
-Shapes: B texts, T tokens, D width, L layers.
-"""
+"""Layer mix: the weight that a fine-tuned run learnt for each layer (Peters et al. 2018, figure 2)."""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
 from torch import Tensor
 
-from lmlab.layers.selection import Selection
-from lmlab.models import name_of
-from lmlab.models.abilities import PredictsNext, State
-from lmlab.models.model import Model
+from lmlab.analysis.view import Viewed
+from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
+from lmlab.pages.inspection import Table
 
-SEGMENT = 256
-"""Tokens that a model without a window reads at once, carrying its state: as in scoring."""
-
-
-def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Selection) -> Tensor:
-    """tokens [B, T], row i of lengths[i] tokens -> the selected mix of layers [B, T, D]; padding holds anything.
-
-    Of ELECTRA the part that is used, of an encoder-decoder the encoder. What predicts the next token and has no window
-    reads a long text in segments, carrying its state.
-    """
-    if not isinstance(model, PredictsNext) or model.window is not None:  # XLNet, too, reads both ways here
-        return selection.of(model.layers(**{next(iter(model.FRAME)): tokens}, lengths=lengths))
-    parts, state = [], model.start(len(tokens))
-    for segment in torch.split(tokens, SEGMENT, dim=1):
-        layers: list[Tensor] = []
-        state = model(segment, state=state, collect=layers).state
-        parts.append(selection.of(layers))
-    return torch.cat(parts, dim=1)
+ALIKE = 1.1
+"""How many times an even share the largest one must be, so that a layer is said to be read most."""
 
 
-def read_on(model: Model, tokens: Tensor, state: State, selection: Selection) -> tuple[Tensor, State]:
-    """The same of one text [1, T] that follows on another, after which the state was as given; None at the first."""
-    layers: list[Tensor] = []
-    state = model(tokens, state=state, collect=layers).state
-    return selection.of(layers), state
+class Mixed(NamedTuple):
+    """A run, its task, what each layer weighs (the embeddings first; they sum to 1), and γ."""
+
+    run: str
+    task: str
+    shares: list[float]
+    gamma: float
 
 
-def check_stateful(model: Model) -> None:
-    """A ValueError where a model has no state that could be carried from one text to the next."""
-    if not model.stateful or model.window is not None:
-        raise ValueError(
-            f"{name_of(model)} stateful no state from text to text: leave out --carry-state, or take a recurrent "
-            "model (lstm, lm-1b, elmo)"
-        )
+@dataclass(frozen=True)
+class TaskLayers(Viewed):
+    """The mixes of several runs beside each other."""
+
+    runs: list[Mixed]
+    title: str = field(default="Layers by task", init=False)
+
+    def lead(self) -> str:
+        told = []
+        for each in self.runs:
+            best = max(range(len(each.shares)), key=lambda i: each.shares[i])
+            what = f"layer {best} most ({each.shares[best]:.1%})"
+            if each.shares[best] < ALIKE / len(each.shares):
+                what = f"all layers alike ({min(each.shares):.1%} to {each.shares[best]:.1%})"
+            told.append(f"{each.run} ({each.task}) reads {what}")
+        return "; ".join(told) + "."
+
+    def notes(self) -> list[str]:
+        return ["layer 0 are the embeddings; a mix starts even, so that small differences mean little"]
+
+    def table(self) -> Table:
+        most = max(len(each.shares) for each in self.runs)
+        rows = [
+            (each.run, each.task, each.gamma, *each.shares, *[None] * (most - len(each.shares))) for each in self.runs
+        ]
+        columns = ("run", "task", "gamma", *(f"layer {i}" for i in range(most)))
+        return Table(columns, rows, ("", "", ".2f", *[".1%"] * most))
+
+    def figures(self) -> list[Figure]:
+        most = max(len(each.shares) for each in self.runs)
+        values = [[*each.shares, *[0.0] * (most - len(each.shares))] for each in self.runs]
+        names = [f"{each.run} · {each.task}" for each in self.runs]
+        strongest = max(2 / most, *(share for row in values for share in row))  # so that an even mix is half coloured
+        layers = [f"layer {i}" for i in range(most)]
+        figures: list[Figure] = [
+            Heatmap("Share of each layer", names, layers, values, most=strongest, unit=".1%", cell=36)
+        ]
+        for each, name in zip(self.runs, names, strict=True):
+            bars = [Bar(f"layer {i}", share) for i, share in enumerate(each.shares)]
+            even = 1 / len(each.shares)
+            figures.append(Bars(f"{name}, an even mix dotted", bars, most=strongest, line=even))
+        return figures
+
+
+def describe_mix(run: str, task: str, mix: Mapping[str, Tensor]) -> Mixed:
+    """The mix of a run by its `scores` and `gamma` (`checkpoint.read_mix`)."""
+    return Mixed(run, task, mix["scores"].double().softmax(0).tolist(), float(mix.get("gamma", 1.0)))

@@ -7,25 +7,130 @@ and beside a twin of the model with random weights, whose vectors know the words
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 
-from lmlab.analysis.probe import KINDS, Examples, ProbeKind, accuracy_counts, description_length, fit
+from lmlab.analysis.layer_vectors import layer_widths, read_sentences
 from lmlab.analysis.probing_sets import Item
 from lmlab.analysis.view import Viewed
-from lmlab.analysis.word_vectors import layer_widths, read_sentences
-from lmlab.metrics.statistics import wilson
+from lmlab.metrics.classification import Accuracy
+from lmlab.metrics.statistics import estimate, shared_groups
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Figure, Lines
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.spellings import Spellings
+
+ProbeKind = Literal["linear", "mlp"]
+KINDS: tuple[ProbeKind, ...] = get_args(ProbeKind)
+HIDDEN = 64
+EPOCHS, BATCH = 12, 128
+PORTIONS = (0.001, 0.002, 0.004, 0.008, 0.016, 0.032, 0.0625, 0.125, 0.25, 0.5, 1.0)
+"""Of the data, after which the code is learnt anew (Voita & Titov 2020, section 3.2)."""
+
+
+class Examples(NamedTuple):
+    """Vectors [N, D] and the numbers of their classes [N]."""
+
+    vectors: Tensor
+    labels: Tensor
+
+
+class Fitted(NamedTuple):
+    """A probe with the mean and spread by which vectors are scaled for it."""
+
+    network: nn.Module
+    mean: Tensor
+    spread: Tensor
+
+    @torch.no_grad()
+    def log_probabilities(self, vectors: Tensor) -> Tensor:
+        """[N, D] -> [N, K]."""
+        scores: Tensor = self.network((vectors - self.mean) / self.spread)
+        return scores.log_softmax(-1)
+
+
+def fit(examples: Examples, *, classes: int, kind: ProbeKind = "linear", decay: float = 1e-3, seed: int = 0) -> Fitted:
+    """A linear probe at its optimum (it is convex), or one with a hidden layer of 64 ReLUs, of the given examples."""
+    x, y = examples
+    mean, spread = x.mean(0), x.std(0, unbiased=False).clamp_min(1e-4)
+    x = (x - mean) / spread
+    generator = torch.Generator().manual_seed(seed)  # its own: several threads may fit at once
+    network: nn.Module
+    with torch.enable_grad():
+        if kind == "mlp":
+            parts = _linear(x.shape[1], HIDDEN, generator), nn.ReLU(), _linear(HIDDEN, classes, generator)
+            network = nn.Sequential(*parts)
+            _descend(network, x, y, decay=decay, generator=generator)
+        else:
+            network = _linear(x.shape[1], classes)
+            _minimise(network, x, y, decay=decay)
+    return Fitted(network.eval(), mean, spread)
+
+
+def _linear(width: int, outputs: int, generator: torch.Generator | None = None) -> nn.Linear:
+    """A linear layer of zeros, or with the weights that torch would draw."""
+    layer: nn.Linear = nn.utils.skip_init(nn.Linear, width, outputs)  # type: ignore[no-untyped-call]
+    for parameter in (layer.weight, layer.bias):
+        if generator is None:
+            nn.init.zeros_(parameter)
+        else:
+            nn.init.uniform_(parameter, -1 / math.sqrt(width), 1 / math.sqrt(width), generator=generator)
+    return layer
+
+
+def _minimise(network: nn.Module, x: Tensor, y: Tensor, *, decay: float) -> None:
+    weights = list(network.parameters())
+    optimizer = torch.optim.LBFGS(weights, max_iter=60, history_size=12, line_search_fn="strong_wolfe")
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss: Tensor = F.cross_entropy(network(x), y) + decay * sum((w * w).sum() for w in weights if w.dim() > 1)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+
+
+def _descend(network: nn.Module, x: Tensor, y: Tensor, *, decay: float, generator: torch.Generator) -> None:
+    optimizer = torch.optim.AdamW(network.parameters(), lr=3e-3, weight_decay=decay)
+    for _ in range(EPOCHS):
+        for rows in torch.split(torch.randperm(len(x), generator=generator), BATCH):
+            optimizer.zero_grad()
+            F.cross_entropy(network(x[rows]), y[rows]).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+
+
+def predict_right(fitted: Fitted, examples: Examples) -> Tensor:
+    """Which examples the probe predicts right: [N]."""
+    return fitted.log_probabilities(examples.vectors).argmax(-1) == examples.labels
+
+
+def description_length(examples: Examples, *, classes: int, kind: ProbeKind = "linear", seed: int = 0) -> float:
+    """Bits in which the labels can be sent to somebody who has the vectors: online code (Voita & Titov 2020, eq. 3).
+
+    The first portion is sent by the uniform code, each later one by a probe fitted to all before it.
+    """
+    order = torch.randperm(len(examples.labels), generator=torch.Generator().manual_seed(seed))
+    x, y = examples.vectors[order], examples.labels[order]
+    sizes = {max(classes, round(portion * len(y))) for portion in PORTIONS}
+    ends = sorted({size for size in sizes if size < len(y)} | {len(y)})
+    bits = ends[0] * math.log2(classes)
+    for first, last in pairwise(ends):
+        fitted = fit(Examples(x[:first], y[:first]), classes=classes, kind=kind, seed=seed)
+        chosen = fitted.log_probabilities(x[first:last]).gather(1, y[first:last, None])
+        bits -= float(chosen.double().sum()) / math.log(2)
+    return bits
+
 
 _SEEDING = threading.Lock()
 
@@ -139,15 +244,17 @@ def probe(
     guesses = [_control(read, judged, truth[0], seed)] if control and read.answers[0].type is not None else []
     untaught = _twin(model, seed) if twin else None
     random = [_read(untaught, part) for part in (train, test)] if twin else []
+    sentences = shared_groups([answer.sentence for answer in judged.answers])
     found = []
     for layer, (x, z) in enumerate(zip(read.layers, judged.layers, strict=True)):
         right = _judge(x, truth[0], z, truth[1], classes=len(classes), kind=how, seed=seed)
-        learnt = wilson(right, len(z))
-        by_heart = [_judge(x, a, z, b, classes=len(classes), kind=how, seed=seed) / len(z) for a, b in guesses]
+        learnt = estimate(Accuracy(), right.tolist(), [True] * len(z), groups=sentences)
+        by_heart = [_accuracy(_judge(x, a, z, b, classes=len(classes), kind=how, seed=seed)) for a, b in guesses]
         untrained = None
         if random:
             pair = random[0].layers[layer], random[1].layers[layer][kept]
-            untrained = _judge(pair[0], truth[0], pair[1], truth[1], classes=len(classes), kind=how, seed=seed) / len(z)
+            guessed = _judge(pair[0], truth[0], pair[1], truth[1], classes=len(classes), kind=how, seed=seed)
+            untrained = _accuracy(guessed)
         bits = compression = None
         if length:
             bits = description_length(Examples(x, truth[0]), classes=len(classes), kind=how, seed=seed)
@@ -163,10 +270,11 @@ def probe(
 
 
 class Answer(NamedTuple):
-    """A label, and the type of word (or pair) that it belongs to; None of a sentence."""
+    """A label, and the type of word (or pair) that it belongs to; None for a label of the whole sentence."""
 
     label: str
     type: str | None
+    sentence: int  # its number: answers of one sentence are not independent
 
 
 class Features(NamedTuple):
@@ -183,7 +291,8 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
     found: list[list[Tensor]] = [[] for _ in widths]
     answers: list[Answer] = []
     left_out = 0
-    for item, sentence in zip(items, read_sentences(model, [item.words for item in items]), strict=True):
+    sentences = read_sentences(model, [item.words for item in items])
+    for number, (item, sentence) in enumerate(zip(items, sentences, strict=True)):
         for question in item.questions:
             read = [sentence.of(place) for place in question.places or [None]]
             chosen = [each for each in read if each is not None]
@@ -194,7 +303,7 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
                 joined = each[0] if len(each) == 1 else torch.cat([*each, each[0] * each[1]])
                 found[layer].append(joined)
             kind = " ".join(item.words[place].lower() for place in question.places[:1]) or None
-            answers.append(Answer(question.label, kind))
+            answers.append(Answer(question.label, kind, number))
     if not answers:
         raise ValueError("no question is left to ask: the set is empty, or lies beyond the model's window")
     return Features([torch.stack(each) for each in found], answers, left_out)
@@ -225,7 +334,11 @@ def _twin(model: Any, seed: int) -> Any:
     return replace(model, model=fresh.to(network.device).eval(), own_predictor=None)
 
 
-def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> int:
-    """How many of the vectors z a probe of the vectors x gets right."""
+def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> Tensor:
+    """Which of the vectors z a probe of the vectors x predicts right."""
     check_cancelled()
-    return accuracy_counts(fit(Examples(x, y), classes=classes, kind=kind, seed=seed), Examples(z, truth))
+    return predict_right(fit(Examples(x, y), classes=classes, kind=kind, seed=seed), Examples(z, truth))
+
+
+def _accuracy(right: Tensor) -> float:
+    return float(right.double().mean())

@@ -113,7 +113,7 @@ def _design(
     """The design, and the settings of its training."""
     from lmlab.config import apply_settings, build, suggest
     from lmlab.costs.design import describe
-    from lmlab.models import LINEAGE, load_class
+    from lmlab.models import LINEAGE
     from lmlab.training.settings import TrainConfig
 
     groups = apply_settings({}, settings)
@@ -121,8 +121,7 @@ def _design(
         if group not in ("model", "train"):
             raise ValueError(f"unknown group of settings {group!r}{suggest(group, ('model', 'train'))}")
     _check_settings(groups, vocabulary=vocabulary, batch=batch, measured=measured)
-    cls = load_class(name) if name in LINEAGE else None
-    defaults = cls.TRAINING if cls is not None else {"batch": 8}
+    defaults = LINEAGE[name].training if name in LINEAGE else {"batch": 8}
     values = {**defaults, **groups.get("train", {}), **({"batch": batch} if batch is not None else {})}
     train = build(TrainConfig, values, where="train")
     return describe(

@@ -282,5 +282,5 @@ def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
 def _told(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """Settings of a model that only the text knows."""
     roles = load_objective(recipe.objective["kind"]).roles
-    known: dict[str, Any] = load_class(recipe.kind).Config.told_by(corpus.with_roles(roles))
+    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_roles(roles))
     return known

@@ -23,19 +23,19 @@ class Kind(NamedTuple):
 
     config: str  # where its Config is, `module:Class`
     prepare: str  # and the function that makes a corpus of one, `module:function`
-    told_by: tuple[str, ...] = ()  # settings that tell the kind where none is named
+    keys: tuple[str, ...] = ()  # settings that name the data of this kind; they tell it from the others
 
 
 DATA = {
-    "text": Kind("lmlab.data.corpora.text:TextConfig", "lmlab.data.corpora.text:prepare", told_by=("text",)),
+    "text": Kind("lmlab.data.corpora.text:TextConfig", "lmlab.data.corpora.text:prepare", keys=("text",)),
     "languages": Kind("lmlab.data.corpora.languages:LanguagesConfig", "lmlab.data.corpora.languages:prepare"),
     "pairs": Kind(
         "lmlab.data.corpora.pairs:PairsConfig",
         "lmlab.data.corpora.pairs:prepare",
-        told_by=("source", "target", "pairs"),
+        keys=("source", "target", "pairs"),
     ),
     "examples": Kind(
-        "lmlab.data.corpora.examples:ExamplesConfig", "lmlab.data.corpora.examples:prepare", told_by=("examples",)
+        "lmlab.data.corpora.examples:ExamplesConfig", "lmlab.data.corpora.examples:prepare", keys=("examples",)
     ),
 }
 
@@ -52,7 +52,7 @@ def find_kind(values: Mapping[str, Any]) -> str:
     """The kind of data that settings are about: as they say, or as the names of the texts tell."""
     if values.get("kind") is not None:
         return str(values["kind"])
-    given = {kind: [name for name in row.told_by if values.get(name) is not None] for kind, row in DATA.items()}
+    given = {kind: [name for name in row.keys if values.get(name) is not None] for kind, row in DATA.items()}
     told = [kind for kind, names in given.items() if names]
     if not told:
         raise ValueError("no text is named: give data.text, or data.source and data.target, or data.pairs")
@@ -64,7 +64,7 @@ def find_kind(values: Mapping[str, Any]) -> str:
 
 def _has_languages(text: Any) -> bool:
     """Whether texts are named by language: `en=wiki.txt`, or a table."""
-    from lmlab.data.readers.language_prefix import by_language
+    from lmlab.data.config import by_language
 
     texts = [text] if isinstance(text, str) else text
     return isinstance(text, Mapping) or (isinstance(texts, list) and by_language(texts) is not None)

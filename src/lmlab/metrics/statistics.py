@@ -35,7 +35,7 @@ FEWEST_UNITS = 5
 CHUNK = 2_000_000
 """Numbers that are held at once: 16 MB in double precision."""
 ROUNDING = 1e-12
-"""Scores that differ by less are equal."""
+"""Scores that differ by less are equal: absolute up to 1, relative to larger scores."""
 NORMAL = 1.959964
 """Standard deviations within which 95% of the normal distribution lie."""
 
@@ -132,7 +132,7 @@ class Scores:
         if len(self.each_seed[name]) == 1:
             return Estimate(value, *self._interval_over_units(name))
         half, (lowest, highest) = half_width(self._parts({name: 1})), self.measure.bounds
-        if half < ROUNDING:
+        if is_rounding(half, value):
             return Estimate(value, *self._interval_of_equal_scores(value))
         return Estimate(value, max(lowest, value - half), min(highest, value + half))
 
@@ -149,11 +149,18 @@ class Scores:
         return [each._replace(p=p, significant=p < LEVEL) for each, p in zip(found, corrected, strict=True)]
 
     def _difference(self, better: str, worse: str) -> Difference:
-        value = self.sign * (self.values[better] - self.values[worse])
+        scores = self.values[better], self.values[worse]
+        value = self.sign * (scores[0] - scores[1])
+        if is_rounding(value, *scores):
+            value = 0.0  # not −0.0
         parts = self._parts({better: 1, worse: -1}) if self.resampled and math.isfinite(value) else []
         if not parts:
             return Difference(better, worse, value, None, None, 1.0, significant=False)
-        half, p = half_width(parts), p_value(value, parts)
+        half = half_width(parts)
+        if is_rounding(half, *scores):  # the same in every unit: only its sign can be tested
+            p = sign_test(value, units=self.units)
+            return Difference(better, worse, value, None, None, p, significant=p < LEVEL)
+        p = p_value(value, parts)
         return Difference(better, worse, value, value - half, value + half, p, significant=p < LEVEL)
 
     def _parts(self, weights: Mapping[str, int]) -> list[Part]:
@@ -173,7 +180,7 @@ class Scores:
         if self.measure.is_proportion and not self.grouped:
             return wilson(round(self.values[name] * self.units), self.units)[1:]
         low, high = percentile_interval(self.resampled[name][:, 0], units=self.effective_units)
-        if low is None or high is None or high - low < ROUNDING:
+        if low is None or high is None or is_rounding(high - low, low):
             return self._interval_of_equal_scores(self.values[name])
         return low, high
 
@@ -196,6 +203,11 @@ def estimate(
     return Scores(measure, {"": [predicted]}, true, groups=groups, resamples=resamples, seed=seed).estimate("")
 
 
+def shared_groups(keys: Sequence[Hashable]) -> Sequence[Hashable] | None:
+    """The groups of examples by their keys; None if no two examples share one, so that each is a unit."""
+    return keys if len(set(keys)) < len(keys) else None
+
+
 def wilson(right: int, units: int) -> Estimate:
     """The proportion of units that are right, with the interval of Wilson (1927)."""
     if not units:
@@ -209,14 +221,21 @@ def wilson(right: int, units: int) -> Estimate:
 
 
 def mean_interval(values: Sequence[float]) -> Estimate:
-    """The mean of independent values with Student's 95% interval; of one value there is none."""
+    """The mean of independent values with Student's 95% interval; None for one value, or if all are equal."""
     if not len(values):
         return Estimate(math.nan, None, None)
     mean = math.fsum(values) / len(values)
     if len(values) == 1 or not all(map(math.isfinite, values)):
         return Estimate(mean, None, None)
     half = half_width([Part(_variance_of_mean(values), len(values) - 1)])
+    if is_rounding(half, mean):
+        return Estimate(mean, None, None)
     return Estimate(mean, mean - half, mean + half)
+
+
+def is_rounding(amount: float, *scores: float) -> bool:
+    """Whether a difference or a width of an interval is only a rounding error of these scores."""
+    return abs(amount) < ROUNDING * max(1.0, *map(abs, scores))
 
 
 def percentile_interval(resampled: Floats, *, units: float) -> tuple[float | None, float | None]:
@@ -242,7 +261,7 @@ def p_value(difference: float, parts: Sequence[Part]) -> float:
     """The two-sided p-value: the level at which the interval of the difference ends at 0. Takes one or two parts."""
     difference = abs(difference)
     parts = [part for part in parts if part.variance > 0]
-    if difference <= ROUNDING:
+    if not difference:
         return 1.0
     if not parts:
         return 0.0
@@ -257,6 +276,11 @@ def p_value(difference: float, parts: Sequence[Part]) -> float:
 
     angle = find_root(gap, 0.0, math.pi / 2, tolerance=1e-10)
     return student_tails(first[0] * math.cos(angle), freedom=first[1])
+
+
+def sign_test(difference: float, *, units: int) -> float:
+    """The two-sided p-value of a difference that has the same sign in every unit: 2 · (1/2)^units."""
+    return 2.0 ** (1 - units) if difference else 1.0
 
 
 def holm(p: Sequence[float]) -> list[float]:

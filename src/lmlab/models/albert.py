@@ -5,7 +5,7 @@ Lan et al. 2020, "ALBERT: A Lite BERT for Self-supervised Learning of Language R
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import nn
@@ -30,17 +30,6 @@ class Albert(FactorisedEncoder, Bert):
     """
 
     Config: ClassVar[type[ModelConfig]] = AlbertConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {**Bert.SIZES["tiny"], "embedding_width": 32},
-        "small": {**Bert.SIZES["small"], "embedding_width": 64},
-        "medium": {**Bert.SIZES["medium"], "embedding_width": 128},
-        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
-        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
-        "xlarge": {"width": 2048, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
-        "xxlarge": {"width": 4096, "heads": 64, "layers": 12, "window": 512, "dropout": 0.0},
-    }
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "sentence-order"}
-    TOKENIZER: ClassVar[str] = "unigram:4096"
 
     config: AlbertConfig
 

@@ -6,7 +6,7 @@ take from each. Then come positions, heads, the tricks that make nets deep, and 
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
@@ -90,29 +90,6 @@ class AttentionLM(WindowedTransformer):
     """x_j = φ(x_j) + φ_p(j); then the blocks; P(next) = softmax(W''h + b''), with the tricks softmax(Wᵛh)."""
 
     Config: ClassVar[type[ModelConfig]] = AttentionLMConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "inner": 64, "window": 64, "positions": "learned"},
-        "small": {"width": 128, "heads": 4, "inner": 512, "window": 128, "positions": "learned", "tricks": "post"},
-        "base": {
-            "width": 256,
-            "heads": 4,
-            "layers": 4,
-            "inner": 1024,
-            "window": 256,
-            "positions": "sinusoidal",
-            "tricks": "pre",
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 8e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
     BLOCKS: ClassVar[dict[str, type[nn.Module]]] = {"none": Block, "post": PostNormBlock, "pre": PreNormBlock}
 
     config: AttentionLMConfig

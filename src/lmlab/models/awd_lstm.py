@@ -25,7 +25,6 @@ from lmlab.layers.softmax import Softmax
 from lmlab.layers.weight_drop import EmbeddingDropout, WeightDroppedLSTM
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.rnn import RNN
 from lmlab.models.states import restart_rows
 
 
@@ -54,38 +53,10 @@ class AWDLSTMConfig(TokenModelConfig):
     )
 
 
-PENN_TREEBANK = {"width": 400, "hidden": 1150, "layers": 3, "restart": 0.0}
-
-
 class AWDLSTM(NextTokenModel):
     """Embedding, weight-dropped LSTM layers, tied softmax."""
 
     Config = AWDLSTMConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {
-            **{"width": 128, "hidden": 256, "layers": 2, "dropout": 0.1, "input_dropout": 0.1},
-            **{"hidden_dropout": 0.1, "embedding_dropout": 0.02, "weight_dropout": 0.1},
-        },
-        "small": {
-            **{"width": 200, "hidden": 400, "layers": 3, "dropout": 0.2, "input_dropout": 0.2},
-            **{"hidden_dropout": 0.1, "embedding_dropout": 0.05, "weight_dropout": 0.2},
-        },
-        "penn-treebank": PENN_TREEBANK,
-        "wikitext-2": {**PENN_TREEBANK, "input_dropout": 0.65},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2, "window": 70, "order": "varied"}
-    TUNED_WIDTH: ClassVar[int | None] = 128
-    TUNING: ClassVar[dict[str, Any]] = {
-        **{"rate": 4e-3, "schedule": "slanted", "warmup": 0, "layer_decay": 1 / 2.6},
-        **{"optimizer": "adamw", "beta1": 0.7, "beta2": 0.99},
-    }
-    """Howard & Ruder 2018, sections 3.2 and 4.1 (ULMFiT): a slanted triangle, rates that fall from layer to layer."""
-    TASK_TUNING: ClassVar[dict[str, Any]] = {**TUNING, "rate": 1e-2}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal", "activation": 2.0, "temporal": 1.0}
-    POOL: ClassVar[str] = "concat"
-    HEAD: ClassVar[str | None] = "relu"
-    HEAD_WIDTH: ClassVar[int | None] = 50
-    SEGMENT: ClassVar[int | None] = 70
     stateful: ClassVar[bool] = True
 
     config: AWDLSTMConfig

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +28,7 @@ from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.watching import is_watched
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
-from lmlab.models.gpt import GPT, initialise
+from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output, by_depth
 from lmlab.models.windowed import WindowedConfig
 
@@ -246,17 +246,6 @@ class Bert(Encoder):
     """The encoder with a pooler, tanh(W h_[CLS] + b), from which a further head tells whether B follows A."""
 
     Config: ClassVar[type[ModelConfig]] = BertConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": GPT.SIZES["tiny"],
-        "small": GPT.SIZES["small"],
-        "medium": GPT.SIZES["base"],
-        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
-        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "schedule": "linear", "rate": 2e-3}
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "next-sentence"}
-    TOKENIZER: ClassVar[str] = "wordpiece:4096"
 
     config: BertConfig
 

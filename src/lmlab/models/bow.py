@@ -40,20 +40,6 @@ class BagOfWords(NextTokenModel):
     """Running mean of embeddings, one tanh layer, softmax; the state is (sum [B, D], count [B])."""
 
     Config = BagOfWordsConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "hidden": 64, "window": 64},
-        "small": {"width": 256, "hidden": 256, "window": 64},
-        "base": {"width": 512, "hidden": 512, "window": 128, "dropout": 0.1},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 1.6e-2,
-        "schedule": "cosine",
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
     expands: ClassVar[str] = "hidden"
 
     config: BagOfWordsConfig

@@ -55,42 +55,6 @@ class Elmo(Model):
     """Two language models that share the token layer and the softmax; the state is a pair, forward and backward."""
 
     Config = ElmoConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "cells": 128, "filters": [[1, 16], [2, 32], [3, 48], [4, 32]], "highways": 1},
-        "small": {"width": 128, "cells": 512, "dropout": 0.1},
-        "base": {
-            "width": 256,
-            "cells": 1024,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]],
-            "highways": 2,
-            "dropout": 0.1,
-            "samples": 4096,
-        },
-        "original": {
-            "width": 512,
-            "cells": 4096,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-            "highways": 2,
-            "dropout": 0.1,
-            "samples": 8192,
-            "clip": 3.0,
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 32,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "bidirectional"}
-    TOKENIZER: ClassVar[str | None] = "spelled:10000"
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a boundary"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a [boundary b] boundary"}
-    POOL: ClassVar[str] = "mean"
     stateful: ClassVar[bool] = True
 
     config: ElmoConfig

@@ -5,7 +5,7 @@ Radford et al. 2018, "Improving Language Understanding by Generative Pre-Trainin
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -50,23 +50,6 @@ class GPT(WindowedTransformer):
     """x = token + position; then the blocks; P(next) = softmax(E h) with E the token embeddings themselves."""
 
     Config: ClassVar[type[ModelConfig]] = GPTConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "layers": 2, "window": 64, "dropout": 0.0},
-        "small": {"width": 128, "heads": 4, "layers": 4, "window": 128, "dropout": 0.0},
-        "base": {"width": 256, "heads": 8, "layers": 6, "window": 256, "dropout": 0.1},
-        "117M": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 2e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    HEAD_BIAS: ClassVar[bool] = False  # P(y | x) = softmax(h W_y), section 3.2
     block: ClassVar[type[nn.Module]] = Block
 
     config: GPTConfig

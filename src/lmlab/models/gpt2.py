@@ -6,7 +6,7 @@ Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", sect
 from __future__ import annotations
 
 import math
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from torch import Tensor, nn
 
@@ -26,14 +26,6 @@ class PreNormBlock(Block):
 class GPT2(GPT):
     """GPT with pre-norm blocks, one more norm at the end, and smaller first weights into the sum."""
 
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: size for name, size in GPT.SIZES.items() if name != "117M"},
-        "124M": {"width": 768, "heads": 12, "layers": 12, "window": 1024, "dropout": 0.1},
-        "355M": {"width": 1024, "heads": 16, "layers": 24, "window": 1024, "dropout": 0.1},
-        "774M": {"width": 1280, "heads": 20, "layers": 36, "window": 1024, "dropout": 0.1},
-        "1.5B": {"width": 1600, "heads": 25, "layers": 48, "window": 1024, "dropout": 0.1},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "rate": 4e-3, "decay": 0.1}
     block: ClassVar[type[nn.Module]] = PreNormBlock
 
     def __init__(self, config: GPTConfig) -> None:

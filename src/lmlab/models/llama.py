@@ -64,37 +64,10 @@ class Block(nn.Module):
         return x
 
 
-def _published(width: int, *, heads: int, layers: int, inner: int) -> dict[str, Any]:
-    """A size of the paper (table 2), with its window and an output layer of its own."""
-    values = {"width": width, "heads": heads, "key_value_heads": heads, "layers": layers, "inner": inner}
-    return {**values, "window": 2048, "tied": False, "epsilon": 1e-6}
-
-
 class Llama(WindowedTransformer):
     """x = token; then the blocks; P(next) = softmax(W RMS(h)), with W the token embeddings or a matrix of its own."""
 
     Config: ClassVar[type[ModelConfig]] = LlamaConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "key_value_heads": 1, "layers": 2, "inner": 176, "window": 64},
-        "small": {"width": 128, "heads": 4, "key_value_heads": 2, "layers": 4, "inner": 352, "window": 128},
-        "base": {"width": 256, "heads": 8, "key_value_heads": 4, "layers": 6, "inner": 688, "window": 256},
-        "7B": _published(4096, heads=32, layers=32, inner=11008),
-        "13B": _published(5120, heads=40, layers=40, inner=13824),
-        "33B": _published(6656, heads=52, layers=60, inner=17920),
-        "65B": _published(8192, heads=64, layers=80, inner=22016),
-        "70B": {**_published(8192, heads=64, layers=80, inner=28672), "key_value_heads": 8, "window": 4096},  # Llama 2
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.1,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    HEAD_BIAS: ClassVar[bool] = False  # as nowhere in this model
     block: ClassVar[type[Block]] = Block
 
     config: LlamaConfig

@@ -91,10 +91,10 @@ class SpelledConfig(TokenModelConfig):
         return self
 
     @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         tokenizer = corpus.text_tokenizer
         unknown = {} if tokenizer.unknown is None else {"unknown": tokenizer.unknown}
-        return {**super().told_by(corpus), **unknown}
+        return {**super().from_corpus(corpus), **unknown}
 
 
 def make_token_layer(config: SpelledConfig) -> SpelledTokens:
@@ -139,39 +139,6 @@ class LM1B(NextTokenModel):
     """Character CNN, LSTMs with projections, sampled softmax."""
 
     Config = SpelledConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "cells": 128, "filters": [[1, 16], [2, 32], [3, 48], [4, 32]], "highways": 1},
-        "small": {"width": 128, "cells": 512, "dropout": 0.1},
-        "base": {
-            "width": 256,
-            "cells": 1024,
-            "layers": 2,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]],
-            "highways": 2,
-            "dropout": 0.1,
-            "samples": 4096,
-        },
-        "big": {
-            "width": 1024,
-            "cells": 8192,
-            "layers": 2,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024], [8, 2048]],
-            "highways": 2,
-            "dropout": 0.25,
-            "samples": 8192,
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 32,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    TOKENIZER: ClassVar[str | None] = "spelled:10000"
     stateful: ClassVar[bool] = True
 
     config: SpelledConfig

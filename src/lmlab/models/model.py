@@ -54,36 +54,8 @@ class Model(nn.Module, CountsFlops):
     """A neural model: inputs by name to hidden vectors."""
 
     Config: ClassVar[type[Any]]
-    SIZES: ClassVar[dict[str, dict[str, Any]]]
-    """Named presets of Config fields: those for a CPU, then those of the paper under the names that it gave them."""
-    DEFAULT_SIZE: ClassVar[str] = "small"
-    """The preset that is taken unless the user says otherwise; it trains on a CPU."""
-    TRAINING: ClassVar[dict[str, Any]] = {}
-    """Settings of `train` under which this system does well; the user's own settings go before them."""
-    TUNED_WIDTH: ClassVar[int | None] = None
-    """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
-    TUNING: ClassVar[dict[str, Any]] = {}
-    """The same where it begins with the weights of a run, on other text."""
-    TASK_TUNING: ClassVar[dict[str, Any]] = {}
-    """The same on a task."""
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
-    """The pre-training variant of this system, with its settings; the user's own settings go before them."""
-    TOKENIZER: ClassVar[str | None] = "bpe:4096"
-    """How text becomes tokens unless the user says otherwise; None for a model that reads no text."""
-    FRAME: ClassVar[Mapping[str, str]] = {}
-    """What stands around a text, for each input: see tokenizers/frames.py."""
-    TASK_FRAME: ClassVar[Mapping[str, str]]
-    """What stands around one text or two that a task is about; for encoders the same."""
-    POOL: ClassVar[str] = "last"
-    """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
-    HEAD: ClassVar[str | None] = None
-    """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
-    HEAD_WIDTH: ClassVar[int | None] = None
-    """How wide that dense layer is; None: as wide as what it reads."""
-    SEGMENT: ClassVar[int | None] = None
-    """Of what stateful a state: tokens of a long text that a task reads at once; no gradient passes between these."""
-    HEAD_BIAS: ClassVar[bool] = True
-    """Whether the last layer of a classifier has a bias."""
+    main_input: ClassVar[str] = "tokens"
+    """The name of the input whose vectors `layers` gives."""
     stateful: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
@@ -183,9 +155,6 @@ class Predictor(Model):
 class NextTokenModel(Predictor):
     """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
 
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a [boundary b] boundary"}
-
     @property
     def approximation(self) -> str:
         """What its probabilities are exact for, in a few words, where attention is approximated; else nothing."""
@@ -218,11 +187,6 @@ class NextTokenModel(Predictor):
 
 class EncoderModel(Model):
     """A model that reads a text in both directions at once: it has no state and no next token."""
-
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = FRAME
-    POOL: ClassVar[str] = "cls"
-    HEAD: ClassVar[str | None] = "tanh"
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         hidden: Tensor = self(**inputs, at=at).hidden
@@ -296,9 +260,7 @@ class Filler:
 class EncoderDecoder(Predictor):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
 
-    FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary", "tokens": "start b boundary"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary b boundary"}
-    POOL: ClassVar[str] = "mean"
+    main_input: ClassVar[str] = "source"
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """Those of the encoder; where `tokens` are given as well, of the decoder that reads them.
@@ -309,8 +271,6 @@ class EncoderDecoder(Predictor):
         return hidden if at is None else choose(hidden, at)
 
     def task_depths(self) -> list[list[nn.Parameter]]:
-        if "tokens" in self.TASK_FRAME:
-            return self.depths()
         read = set(self.get_submodule("encoder").parameters())
         tables, *stages, top = self.depths()
         written = [parameter for stage in stages if read.isdisjoint(stage) for parameter in stage]

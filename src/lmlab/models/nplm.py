@@ -41,23 +41,6 @@ class NPLM(NextTokenModel):
     """Concatenated embeddings, one tanh layer, softmax; the state is the last n−1 tokens."""
 
     Config = NPLMConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"order": 5, "width": 32, "hidden": 64, "dropout": 0.0},
-        "small": {"order": 6, "width": 64, "hidden": 256, "dropout": 0.1},
-        "base": {"order": 8, "width": 128, "hidden": 512, "dropout": 0.2},
-        "brown": {"order": 5, "width": 30, "hidden": 100},  # MLP10 of the paper's table 1
-        "brown-direct": {"order": 5, "width": 60, "hidden": 50, "direct": True},  # MLP3
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 1.6e-2,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 64,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 32
     stateful: ClassVar[bool] = True
     expands: ClassVar[str] = "hidden"
 

@@ -187,33 +187,6 @@ class Reformer(NextTokenModel):
     """x₁ = x₂ = token + position; the blocks; P(next) = softmax(W LN([y₁; y₂])), hidden vectors of twice the width."""
 
     Config: ClassVar[type[ModelConfig]] = ReformerConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {
-            "width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128, "chunk": 16, "local_chunk": 16,
-            "hashes": 2, "dropout": 0.0,
-        },
-        "small": {"width": 128, "heads": 4, "layers": 4, "inner": 512, "window": 1024, "dropout": 0.0},
-        "base": {"width": 256, "heads": 4, "layers": 6, "inner": 1024, "window": 4096},
-        "crime": {
-            "width": 256, "heads": 2, "head_width": 64, "layers": 6, "inner": 512, "window": 2**19, "hashes": 1,
-            "axial_shape": [512, 1024], "axial_widths": [64, 192], "dropout": 0.05,
-        },
-        "enwik8": {
-            "width": 1024, "heads": 8, "layers": 12, "inner": 4096, "window": 2**16, "hashes": 4, "chunk": 256,
-            "local_chunk": 128, "attention": ["local", "local", "lsh", "local"], "axial_shape": [128, 512],
-            "axial_widths": [256, 768], "dropout": 0.2,
-        },
-    }  # fmt: skip
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
 
     config: ReformerConfig
     output: Softmax

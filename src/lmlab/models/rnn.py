@@ -73,21 +73,6 @@ class RNN(NextTokenModel):
     """Embedding, recurrent stack, softmax."""
 
     Config = RNNConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 128, "hidden": 128, "layers": 1, "tied": True},
-        "small": {"width": 256, "hidden": 256, "layers": 2, "tied": True, "dropout": 0.1},
-        "base": {"width": 512, "hidden": 512, "layers": 2, "tied": True, "dropout": 0.2},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 8e-3,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 64,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 128
     stateful: ClassVar[bool] = True
     layer: ClassVar[type[Layer]] = ElmanLayer
 

@@ -130,25 +130,6 @@ class Seq2Seq(EncoderDecoder):
     """Encoder, bridge, decoder, attention, softmax."""
 
     Config: ClassVar[type[ModelConfig]] = Seq2SeqConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "hidden": 64},
-        "small": {"width": 256, "hidden": 256, "dropout": 0.2},
-        "base": {"width": 512, "hidden": 512, "layers": 2, "dropout": 0.3},
-        "sutskever": {"width": 1000, "hidden": 1000, "layers": 4, "bidirectional": False, "attention": "none"},
-        "rnnsearch": {"cell": "gru", "width": 620, "hidden": 1000, "encoder_hidden": 1000, "attention": "additive"},
-        "luong": {
-            "width": 1000,
-            "hidden": 1000,
-            "layers": 4,
-            "bidirectional": False,
-            "attention": "multiplicative",
-            "feeding": True,
-            "dropout": 0.2,
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {"optimizer": "adam", "rate": 2e-3, "schedule": "cosine", "clip": 1.0}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "seq2seq"}
-    TOKENIZER: ClassVar[str] = "bpe:8192"
 
     config: Seq2SeqConfig
     output: Softmax

@@ -18,7 +18,7 @@ class ModelConfig(Config):
     """Settings that only the data know, with values that will do to describe a model before these are read."""
 
     @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         """What a corpus says of these settings."""
         return {}
 
@@ -34,7 +34,7 @@ class TokenModelConfig(ModelConfig):
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
 
     @classmethod
-    def told_by(cls, corpus: Any) -> dict[str, Any]:
+    def from_corpus(cls, corpus: Any) -> dict[str, Any]:
         """The sizes of the vocabularies; and the boundary, if the model asks for it."""
         tokenizer, source = corpus.text_tokenizer, corpus.source_tokenizer
         if tokenizer.is_open and not cls.OPEN:

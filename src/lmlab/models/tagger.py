@@ -63,20 +63,6 @@ class Tagger(EncoderModel):
     """Word and character vectors, bidirectional LSTM layers."""
 
     Config = TaggerConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 32, "hidden": 32, "filters": 20, "character_width": 16},
-        "small": {"width": 100, "hidden": 150, "filters": 50},
-        "ma-hovy": {"width": 100, "hidden": 200, "filters": 30},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        **{"optimizer": "adamw", "rate": 2e-3, "beta2": 0.999, "decay": 0.0, "clip": 5.0, "batch": 16},
-        **{"schedule": "linear", "floor": 0.05, "warmup": 0},
-    }
-    TOKENIZER: ClassVar[str | None] = None
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = FRAME
-    POOL: ClassVar[str] = "mean"
-    HEAD: ClassVar[str | None] = None
     RENAMED: ClassVar[Mapping[str, str]] = {"mix": "mix.scores", "gamma": "mix.gamma"}
 
     config: TaggerConfig

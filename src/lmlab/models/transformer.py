@@ -154,22 +154,6 @@ class Transformer(EncoderDecoder):
     """Two stacks of blocks around one table of embeddings."""
 
     Config: ClassVar[type[ModelConfig]] = TransformerConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256},
-        "small": {"width": 256, "heads": 4, "layers": 3, "inner": 1024},
-        "base": {"width": 512, "heads": 8, "layers": 6, "inner": 2048},
-        "big": {"width": 1024, "heads": 16, "layers": 6, "inner": 4096, "dropout": 0.3},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adam",
-        "rate": 1e-3,
-        "beta2": 0.98,
-        "schedule": "inverse-sqrt",
-        "warmup": 400,
-        "clip": 1.0,
-    }
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "seq2seq", "smoothing": 0.1}
-    TOKENIZER: ClassVar[str] = "bpe:8192"
     BLOCKS: ClassVar[dict[str, tuple[type[nn.Module], type[nn.Module]]]] = {
         "post": (EncoderBlock, DecoderBlock),
         "pre": (PreNormEncoderBlock, PreNormDecoderBlock),

@@ -124,23 +124,6 @@ class TransformerXL(NextTokenModel):
     """h = blocks over [memory; segment]; the memory of the next segment is each layer's input in this one."""
 
     Config: ClassVar[type[ModelConfig]] = TransformerXLConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "memory": 64, "dropout": 0.0},
-        "small": {"width": 128, "heads": 4, "layers": 4, "inner": 512, "memory": 128, "dropout": 0.0},
-        "base": {"width": 256, "heads": 8, "layers": 6, "inner": 1024, "memory": 256, "dropout": 0.1},
-        "standard": {"width": 410, "heads": 10, "layers": 16, "inner": 2100, "memory": 150, "softmax": "adaptive"},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "window": 64,
-        "clip": 0.25,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
     stateful: ClassVar[bool] = True
 
     config: TransformerXLConfig

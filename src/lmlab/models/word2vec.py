@@ -9,9 +9,6 @@ that is what the language models that came after it changed. It learns by `objec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch
 import torch.nn.functional as F
 from pydantic import Field
@@ -35,21 +32,6 @@ class Word2Vec(EncoderModel):
     """Two matrices: words, and words as neighbours."""
 
     Config = Word2VecConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 32},
-        "small": {"width": 100},
-        "google-news": {"width": 300},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        **{"optimizer": "adagrad", "rate": 0.1, "decay": 0.0, "clip": None, "schedule": "linear", "floor": 0.01},
-        **{"batch": 16, "window": 128},
-    }
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "neighbours"}
-    TOKENIZER: ClassVar[str | None] = "words:20000,min=5"
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a [boundary b]"}
-    POOL: ClassVar[str] = "mean"
-    HEAD: ClassVar[str | None] = None
 
     config: Word2VecConfig
 

@@ -45,7 +45,7 @@ from lmlab.models.model import (
     TokenModelConfig,
     by_depth,
 )
-from lmlab.models.transformer_xl import Memory, TransformerXL, read_on
+from lmlab.models.transformer_xl import Memory, read_on
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": torch.relu}
 
@@ -95,27 +95,6 @@ class XLNet(EncoderModel):
     """h = token, g = one learnt vector; then the blocks over [memory; h]; the memory is each layer's content."""
 
     Config: ClassVar[type[ModelConfig]] = XLNetConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: {**TransformerXL.SIZES[name], "initial": "half-scaled"} for name in ("tiny", "small")},
-        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "half-scaled"},
-        "base": {"width": 768, "heads": 12, "layers": 12, "inner": 3072, "memory": 384},
-        "large": {"width": 1024, "heads": 16, "layers": 24, "inner": 4096, "memory": 384},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "window": 64,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "permutation"}
-    FRAME: ClassVar[Mapping[str, str]] = NextTokenModel.FRAME
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a:0 sep:0 [b:1 sep:1] cls:2"}
-    POOL: ClassVar[str] = "last"
     stateful: ClassVar[bool] = True
 
     config: XLNetConfig

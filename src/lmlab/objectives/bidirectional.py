@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
-from lmlab.data.loaders.loader import Loader, Mirrored, Streams, Windows
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.streams import BothDirections, Streams, Windows
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsBothWays, State, require
 from lmlab.models.flops import PASSES
@@ -54,7 +55,7 @@ class Bidirectional(PreTraining):
         """Contiguous streams for a model that stateful its state, shuffled windows for others; both ways round."""
         make = Streams if streams else Windows
         ways = [make(tokens, batch=batch, window=window, seed=seed) for tokens in (data.tokens, data.tokens[::-1])]
-        return Mirrored(*ways)
+        return BothDirections(*ways)
 
     def batch(self, raw: tuple[Tensor, Tensor], generator: np.random.Generator | None = None) -> Batch:
         """raw [B, T+1] in either direction -> the first T tokens of each, and the T tokens that follow them."""

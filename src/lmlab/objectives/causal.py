@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
-from lmlab.data.loaders.loader import Loader, Streams, Windows
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.metrics.metric import Metric, mean_nats
 from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.flops import PASSES

@@ -19,9 +19,9 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
-from lmlab.data.loaders.translation_rows import TranslationRows
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
@@ -96,7 +96,7 @@ class Blanks(PreTraining):
             )
         more = max(1, batch * window // short)
         return LengthSchedule(
-            self._rows(data, batch=more, window=short, seed=seed), rows, share=self.config.short_share
+            self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_share
         )
 
     def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:

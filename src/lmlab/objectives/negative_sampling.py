@@ -23,7 +23,8 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
-from lmlab.data.loaders.loader import Loader, Windows
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.streams import Windows
 from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import PredictsNeighbours, State
 from lmlab.models.flops import PASSES

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.loaders.loader import Loader
+from lmlab.data.loaders.loader import Loader, Mixture
 from lmlab.metrics.metric import Metric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
@@ -127,8 +127,8 @@ def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Ma
     Batches of the first epoch are counted, up to SAMPLED that are evenly spread over it. Since batches may differ in
     size, it is the FLOPs per unit that are taken from these. Of loaders by turns it is the mean.
     """
-    if mixture := getattr(loader, "mixture", None):
-        return float(sum(share * mean_flops(part, flops_of) for share, part in mixture))
+    if isinstance(loader, Mixture):
+        return sum(fraction * mean_flops(part, flops_of) for fraction, part in loader.parts)
     unit, batches = main_unit(loader.units_per_step), max(1, int(loader.steps_per_epoch))
     counted = [flops_of(loader, place) for place in sorted({k * batches // SAMPLED for k in range(SAMPLED)})]
     amount = sum(units[unit] for _, units in counted)

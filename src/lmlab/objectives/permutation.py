@@ -21,8 +21,9 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.loaders.framing import Integers
-from lmlab.data.loaders.loader import Halved, Loader, Streams
+from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import Rows, TextRows
+from lmlab.data.loaders.streams import HalfReversed, Streams
 from lmlab.metrics.metric import Metric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
@@ -85,7 +86,7 @@ class Permutation(Blanks):
                 )
             half = max(1, batch // 2)
             ways = (data.tokens, data.tokens[::-1])
-            return Halved(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
+            return HalfReversed(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
         if streams:
             return Streams(data.tokens, batch=batch, window=window, seed=seed)
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)

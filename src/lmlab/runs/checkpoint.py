@@ -186,7 +186,8 @@ def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
 
 def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
     """What stands around the texts of a run: its `frame.json`, or what follows from the rest of an older one."""
-    from lmlab.tokenizers.frames import FILE, Frame, frame_of
+    from lmlab.models import frame_of
+    from lmlab.tokenizers.frames import FILE, Frame
 
     run = Path(run)
     if (run / FILE).is_file():

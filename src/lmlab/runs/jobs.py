@@ -20,7 +20,7 @@ from lmlab.config import suggest
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.loaders.loader import Loader
-from lmlab.data.loaders.varied import vary
+from lmlab.data.loaders.streams import vary
 from lmlab.data.corpora.corpus import Corpus, Dataset
 from lmlab.decoding.translation import Translator
 from lmlab.metrics.bleu import Bleu

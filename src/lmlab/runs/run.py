@@ -17,7 +17,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.jobs import Counting, Job, Plan, Reporter, Silent, Training
-from lmlab.models import load_class
+from lmlab.models import find, load_class
 from lmlab.objectives import TASKS, load_objective
 from lmlab.runs.run_files import check_not_read, check_place, clear, remove_begun
 from lmlab.runs.recipe import Recipe, Record, read_record, write_recipe
@@ -165,7 +165,7 @@ def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
     if corpus.tokenizer is None:
         return None
     return make_frame(
-        load_class(recipe.kind).FRAME,
+        find(recipe.kind).frame,
         corpus.text_tokenizer,
         corpus.source_tokenizer,
         start=getattr(config, "start", None),
@@ -315,7 +315,7 @@ def model_config(recipe: Recipe, corpus: Corpus) -> Any:
     A model that begins with the weights of a run keeps its vocabulary, but for special tokens that come in addition.
     """
     cls = load_class(recipe.kind)
-    known: dict[str, Any] = cls.Config.told_by(corpus)
+    known: dict[str, Any] = cls.Config.from_corpus(corpus)
     if recipe.origin is None:
         for name, value in known.items():
             if recipe.model.get(name, value) != value:

@@ -23,7 +23,7 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.post("/mix")
     def mix(asked: Asked) -> Response:
-        from lmlab.analysis.task_layers import TaskLayers, describe_mix
+        from lmlab.analysis.layer_mix import TaskLayers, describe_mix
         from lmlab.runs.checkpoint import read_mix
 
         found = [describe_mix(name, *read_mix(run_store.find_checked(name), name=name)) for name in asked.runs]

@@ -28,7 +28,7 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.post("/neighbours")
     def neighbours(asked: Asked) -> Response:
-        from lmlab.analysis.nearest import find_neighbours
+        from lmlab.analysis.neighbours import find_neighbours
 
         if len(asked.words) == 2:
             raise ValueError("2 words: give one, or three for an analogy (a is to b as c is to what?)")

@@ -243,11 +243,8 @@ def codecarbon(grid: Grid | None = None) -> Iterator[CodecarbonResult]:
 
 def _wants_codecarbon() -> bool:
     """Whether an environment variable asks for codecarbon; until 0.5 it had another name and the value `codecarbon`."""
-    old = os.environ.get(OLD_CODECARBON, "")
-    for name, value, allowed in (
-        (CODECARBON, os.environ.get(CODECARBON, ""), "1"),
-        (OLD_CODECARBON, old, "codecarbon"),
-    ):
+    new, old = os.environ.get(CODECARBON, ""), os.environ.get(OLD_CODECARBON, "")
+    for name, value, allowed in ((CODECARBON, new, "1"), (OLD_CODECARBON, old, "codecarbon")):
         if value not in ("", "0", allowed):
             raise ValueError(f"{name}={value}: give {allowed}, or leave it out")
     if old:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from lmlab.data.loaders.loader import Loader, rate_share
+from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Average
 from lmlab.models.abilities import State
 from lmlab.objectives.objective import Batch, Loss, NotAdditive, weighted_mean
@@ -96,7 +96,7 @@ class Step:
         if self.strategy is not None and scale_groups(self.optimizer, self.strategy.scales(step, len(self.depths))):
             self._wrap()
         count = self.config.accumulate * self.world.size
-        rate *= sum(rate_share(self.loader, step * count + k) for k in range(count)) / count
+        rate *= sum(self.loader.rate_factor(step * count + k) for k in range(count)) / count
         for group in self.optimizer.param_groups:
             group["lr"] = rate * group["scale"]
 

@@ -161,7 +161,8 @@ def over_seeds(values: Sequence[Interval]) -> Interval:
         return values[0]
     mean, low, high = mean_interval([math.nan if each.value is None else each.value for each in values])
     halves = [(each.high - each.low) / 2 for each in values if each.low is not None and each.high is not None]
-    if low is None or high is None or len(halves) < len(values):
+    if not math.isfinite(mean) or len(halves) < len(values):
         return Interval(value=mean if math.isfinite(mean) else None, better=values[0].better)
-    half = math.hypot((high - low) / 2, math.fsum(halves) / len(halves))
+    seeds = (high - low) / 2 if low is not None and high is not None else 0.0
+    half = math.hypot(seeds, math.fsum(halves) / len(halves))
     return Interval(value=mean, low=mean - half, high=mean + half, better=values[0].better)

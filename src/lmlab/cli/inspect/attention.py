@@ -46,8 +46,7 @@ def attention(
     The table says of each head how much it looks at the token itself, the one before and after, the first, and special
     tokens, how far, and how evenly (entropy in bits).
     """
-    from lmlab.analysis.attention import read_attention
-    from lmlab.analysis.heads import Links, Rollout
+    from lmlab.analysis.attention import Links, Rollout, read_attention
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.showing import check_output, open_run, show
     from lmlab.config import suggest

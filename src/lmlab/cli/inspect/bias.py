@@ -42,13 +42,12 @@ def bias(
 
     Without DATA it is "she" and "he" with occupations. What such a test cannot tell is printed with its result.
     """
-    from lmlab.analysis.bias import measure_bias, read_templates
+    from lmlab.analysis.bias import measure_bias, read_templates, weigh_translations
     from lmlab.analysis.bias_sets import judge_crows, judge_winogender
-    from lmlab.analysis.translations import weigh_translations
+    from lmlab.analysis.readers import read_crows_pairs, read_winogender
     from lmlab.analysis.view import Viewed
     from lmlab.cli.bars import counting
     from lmlab.cli.inspect.showing import check_output, open_run, show
-    from lmlab.data.readers.bias_sets import read_crows_pairs, read_winogender
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if (source is None) != (target is None):

@@ -56,8 +56,7 @@ def gradients(
     a prediction depends on the token so many places back: in an RNN that vanishes. Without TEXT it is the mean over
     text that RUN did not learn from.
     """
-    from lmlab.analysis.attribution import attribute
-    from lmlab.analysis.gradients import read_gradients
+    from lmlab.analysis.attribution import attribute, read_gradients
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.showing import check_output, open_run, show
     from lmlab.runs.run import held_out

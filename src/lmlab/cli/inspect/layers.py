@@ -24,7 +24,7 @@ def layers(
     the states of a language model (--states RUN --set objective.state_layers=mix). The score of each frozen layer by
     itself is that of a probe: lmlab inspect probes RUN DATA.
     """
-    from lmlab.analysis.task_layers import TaskLayers, describe_mix
+    from lmlab.analysis.layer_mix import TaskLayers, describe_mix
     from lmlab.cli.inspect.showing import check_output, show
     from lmlab.runs.checkpoint import read_mix
 

@@ -48,9 +48,9 @@ def minimal_pairs(
     pseudo-log-likelihood. Sets of agreement items are judged by the verb alone, as their authors do.
     """
     from lmlab.analysis.minimal_pairs import choose_region, judge, judge_scores
+    from lmlab.analysis.pair_sets import PairSet, read_pairs, read_scored
     from lmlab.cli.bars import counting
     from lmlab.cli.inspect.showing import check_output, open_run, show
-    from lmlab.data.readers.minimal_pairs import PairSet, read_pairs, read_scored
 
     check_output(output, inputs=[run, pairs], overwrite=overwrite)
     if run == "-":

@@ -29,7 +29,7 @@ def neighbours(
 
     By the cosine of the token vectors that enter the model. Of a word of several tokens it is their mean.
     """
-    from lmlab.analysis.nearest import find_neighbours
+    from lmlab.analysis.neighbours import find_neighbours
     from lmlab.cli.inspect.showing import check_output, open_run, show
 
     check_output(output, inputs=[run], overwrite=overwrite)

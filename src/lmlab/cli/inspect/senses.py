@@ -34,11 +34,11 @@ def senses(
 
     With senses given (CoarseWSD-20), each test sentence is judged by its nearest training sentence, layer by layer.
     """
+    from lmlab.analysis.readers import find_occurrences, read_senses
     from lmlab.analysis.senses import read_senses_of
     from lmlab.cli.bars import counting
     from lmlab.cli.inspect.showing import check_output, open_run, show
     from lmlab.cli.texts import read_lines
-    from lmlab.data.readers.senses import find_occurrences, read_senses
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if data.is_dir():

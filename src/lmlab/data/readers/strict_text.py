@@ -11,8 +11,7 @@ import difflib
 import os
 from pathlib import Path
 
-from lmlab.data.readers.binaries import find_binary_kind
-from lmlab.data.readers.unpacking import open_unpacked
+from lmlab.data.readers.files import find_binary_kind, open_unpacked
 
 SHOWN = 60
 """Characters of a text that a message shows."""

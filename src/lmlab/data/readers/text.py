@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from lmlab.data.readers.binaries import find_binary_kind
-from lmlab.data.readers.unpacking import Readable, open_unpacked
+from lmlab.data.readers.files import Readable, find_binary_kind, open_unpacked
 
 BUILTIN = "builtin"
 STANDARD_INPUT = "-"
