@@ -74,22 +74,22 @@ def test_an_accuracy_is_a_proportion_but_a_correlation_is_not() -> None:
     assert estimate(Accuracy(), predicted, true) == wilson(300, 400)
     perfect = ["0", "1"] * 20
     assert estimate(Accuracy(), perfect, perfect)[1:] == wilson(40, 40)[1:], "all right is not certain"
-    for measure in (F1("1"), Matthews()):
-        assert estimate(measure, perfect, perfect) == (pytest.approx(1), None, None), (
+    for metric in (F1("1"), Matthews()):
+        assert estimate(metric, perfect, perfect) == (pytest.approx(1), None, None), (
             "every resample says 1: nothing is known"
         )
     assert estimate(Pearson(), [1.0, 2, 3, 4, 5, 6], [2.0, 4, 6, 8, 10, 12])[1:] == (None, None)
 
 
-@pytest.mark.parametrize("measure", [Pearson(), Spearman()])
-def test_the_interval_of_a_correlation_covers_the_truth_as_often_as_it_says(measure) -> None:
+@pytest.mark.parametrize("metric", [Pearson(), Spearman()])
+def test_the_interval_of_a_correlation_covers_the_truth_as_often_as_it_says(metric) -> None:
     random = np.random.default_rng(0)
-    truth = {"pearson": 0.6, "spearman": 6 / math.pi * math.asin(0.3)}[measure.name]
+    truth = {"pearson": 0.6, "spearman": 6 / math.pi * math.asin(0.3)}[metric.name]
     inside = 0
     for trial in range(200):
         x = random.normal(size=100)
         y = 0.6 * x + 0.8 * random.normal(size=100)
-        _, low, high = estimate(measure, x, y, resamples=300, seed=trial)
+        _, low, high = estimate(metric, x, y, resamples=300, seed=trial)
         inside += low <= truth <= high
     assert 0.87 <= inside / 200 <= 0.99
 

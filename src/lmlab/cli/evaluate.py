@@ -133,7 +133,7 @@ def _evaluate_task(
     json_: bool,
     device: str,
 ) -> None:
-    """The measures of a fine-tuned run, or of several together, on a file of examples."""
+    """The metrics of a fine-tuned run, or of several together, on a file of examples."""
     from dataclasses import replace
 
     from lmlab.cli.bars import counting

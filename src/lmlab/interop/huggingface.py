@@ -35,10 +35,9 @@ from lmlab.interop.hf_heads import (
 from lmlab.interop.hf_special_tokens import read_token_settings
 from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokenizer, write_tokenizer
-from lmlab.interop.hf_weights import expected_tensors
 from lmlab.interop.staging import EXPORT, staged
 from lmlab.models import find, load_class
-from lmlab.runs.checkpoint import load_frame, load_model, load_weights, read_heads, write_config
+from lmlab.runs.checkpoint import expected_tensors, load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.runs.storage import (
     HEADS,
     TASK,

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmlab.metrics.measure import Floats, Measure, SummedMeasure
-from lmlab.metrics.metric import Direction
+from lmlab.metrics.metric import Direction, Floats, Metric, SummedMetric
 from lmlab.metrics.student import find_root, log_student_tails, student_quantile, student_tails
 
 LEVEL = 0.05
@@ -49,7 +48,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far the score of `better` is ahead of that of `worse`; positive whatever the direction of the measure."""
+    """How far the score of `better` is ahead of that of `worse`; positive whatever the direction of the metric."""
 
     better: str
     worse: str
@@ -67,7 +66,7 @@ class Part(NamedTuple):
     freedom: float  # degrees of freedom of that variance
 
 
-class RatioOfSums(SummedMeasure):
+class RatioOfSums(SummedMetric):
     """A sum over units divided by the sum of their sizes: bits per byte, from the bits and the bytes of each unit."""
 
     name = "ratio"
@@ -94,7 +93,7 @@ class Scores:
 
     def __init__(
         self,
-        measure: Measure,
+        metric: Metric,
         predictions: Mapping[str, Sequence[Sequence[Any]]],
         true: Sequence[Any],
         *,
@@ -103,10 +102,10 @@ class Scores:
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> None:
-        self.measure = measure
-        self.each_seed = {name: [measure.score(each, true) for each in runs] for name, runs in predictions.items()}
+        self.metric = metric
+        self.each_seed = {name: [metric.score(each, true) for each in runs] for name, runs in predictions.items()}
         self.values = {name: float(np.mean(scores)) for name, scores in self.each_seed.items()}
-        self.sign = 1 if measure.better == "higher" else -1
+        self.sign = 1 if metric.better == "higher" else -1
         self.grouped = groups is not None
         unit_of = _number(groups if groups is not None else range(len(true)))
         self.units = len(set(unit_of))
@@ -115,7 +114,7 @@ class Scores:
         self.effective_units = _effective_number(of_units)
         self.resampled: dict[str, Floats] = {}  # [resamples, seeds] of each system; none where there are too few units
         if self.units >= FEWEST_UNITS:
-            scorers = {name: [measure.resampler(each, true) for each in runs] for name, runs in predictions.items()}
+            scorers = {name: [metric.resampler(each, true) for each in runs] for name, runs in predictions.items()}
             self.resampled = _resample(scorers, unit_of, self.units, resamples=resamples, seed=seed)
 
     @property
@@ -131,7 +130,7 @@ class Scores:
             return Estimate(value, None, None)
         if len(self.each_seed[name]) == 1:
             return Estimate(value, *self._interval_over_units(name))
-        half, (lowest, highest) = half_width(self._parts({name: 1})), self.measure.bounds
+        half, (lowest, highest) = half_width(self._parts({name: 1})), self.metric.bounds
         if is_rounding(half, value):
             return Estimate(value, *self._interval_of_equal_scores(value))
         return Estimate(value, max(lowest, value - half), min(highest, value + half))
@@ -177,7 +176,7 @@ class Scores:
 
     def _interval_over_units(self, name: str) -> tuple[float | None, float | None]:
         """Wilson's interval for a proportion of single units, else percentiles of the resamples."""
-        if self.measure.is_proportion and not self.grouped:
+        if self.metric.is_proportion and not self.grouped:
             return wilson(round(self.values[name] * self.units), self.units)[1:]
         low, high = percentile_interval(self.resampled[name][:, 0], units=self.effective_units)
         if low is None or high is None or is_rounding(high - low, low):
@@ -186,12 +185,12 @@ class Scores:
 
     def _interval_of_equal_scores(self, score: float) -> tuple[float | None, float | None]:
         """Where every resample has the same score: Wilson's interval for a proportion of 0 or 1, else none."""
-        known = self.measure.is_proportion and score in (0, 1)
+        known = self.metric.is_proportion and score in (0, 1)
         return wilson(round(score) * self.units, self.units)[1:] if known else (None, None)
 
 
 def estimate(
-    measure: Measure,
+    metric: Metric,
     predicted: Sequence[Any],
     true: Sequence[Any],
     *,
@@ -200,7 +199,7 @@ def estimate(
     seed: int = 0,
 ) -> Estimate:
     """The score of one run, with its 95% interval over test units."""
-    return Scores(measure, {"": [predicted]}, true, groups=groups, resamples=resamples, seed=seed).estimate("")
+    return Scores(metric, {"": [predicted]}, true, groups=groups, resamples=resamples, seed=seed).estimate("")
 
 
 def shared_groups(keys: Sequence[Hashable]) -> Sequence[Hashable] | None:

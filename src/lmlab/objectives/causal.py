@@ -13,7 +13,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Streams, Windows
-from lmlab.metrics.metric import Metric, mean_nats
+from lmlab.metrics.metric import StreamingMetric, mean_nats
 from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
@@ -51,7 +51,7 @@ class Causal(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"nats": mean_nats}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
 
     def __init__(
         self, config: CausalConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None

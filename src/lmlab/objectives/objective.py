@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from lmlab.config import Config
 from lmlab.data.loaders.loader import Loader, Mixture
-from lmlab.metrics.metric import Metric
+from lmlab.metrics.metric import StreamingMetric
 from lmlab.models.abilities import State
 from lmlab.models.model import Model
 from lmlab.tokenizers import Tokenizer
@@ -72,7 +72,7 @@ class Objective(Protocol):
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""
     separates: bool
     """Whether the metric `nats` leaves out what separates documents, which is predicted but is no text."""
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]]
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]]
     """What evaluation measures, by the names of what the loss watches."""
 
     @classmethod

@@ -15,7 +15,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.pairs import PairBatches, PairRows
 from lmlab.layers.softmax import Softmax
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import State, WritesTarget
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Predictor
@@ -42,7 +42,7 @@ class TargetLoss(PreTraining):
     With smoothing, what is minimised is no surprisal: so the plain one is watched as a term of weight 0, `nats`.
     """
 
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
 
     def __init__(self, smoothing: float) -> None:
         self.smoothing = smoothing

@@ -68,7 +68,7 @@ class FineTuning(Training):
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
         self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
-        names = ["loss", *task.measures]
+        names = ["loss", *task.metrics]
         if self.settings.watch not in names:
             raise ValueError(f"train.watch = {self.settings.watch!r}{suggest(self.settings.watch, names)}")
         if self.settings.watch != "loss" and not self.items[1]:

@@ -14,7 +14,7 @@ import torch
 
 from lmlab.config import suggest
 from lmlab.data.loaders.loader import Loader
-from lmlab.metrics.metric import Direction, Metric
+from lmlab.metrics.metric import Direction, StreamingMetric
 from lmlab.models.abilities import State
 from lmlab.training.devices import own_randomness
 from lmlab.training.learner import Learner
@@ -79,7 +79,7 @@ class Validator:
     learner: Learner
     loader: Loader
     steps: int
-    more: Mapping[str, tuple[Callable[[], Metric], Callable[[], Iterable[Any]]]] = field(default_factory=dict)
+    more: Mapping[str, tuple[Callable[[], StreamingMetric], Callable[[], Iterable[Any]]]] = field(default_factory=dict)
     """Metrics of what is made for them alone, such as translations: what makes the metric, and what it is shown."""
 
     def __call__(
@@ -87,7 +87,7 @@ class Validator:
     ) -> Evaluation:
         began, steps = time.monotonic(), batches.get("", self.steps)
         objective = self.learner.objective
-        metrics = {name: make() for name, make in objective.metrics.items()}
+        metrics = {name: make() for name, make in objective.watched_metrics.items()}
         sums, counts = dict.fromkeys(objective.weights, 0.0), dict.fromkeys(objective.weights, 0)
         seen: set[str] = set()
         state: State = None

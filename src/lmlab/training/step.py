@@ -57,7 +57,7 @@ class Step:
         self.device = learner.device
         self.dtype = choose_dtype(config.precision, self.device)
         self.scaler = torch.amp.GradScaler(self.device.type, enabled=self.dtype == torch.float16)
-        metrics = learner.objective.metrics
+        metrics = learner.objective.watched_metrics
         self.averaged = {name for name, make in metrics.items() if isinstance(make(), Average)}
         self.compile_unproven = config.compile
         self.close = self.prefetcher.close

@@ -204,7 +204,7 @@ def score_run(path: Path, trial: Trial, data: TaskData, progress: TrainingProgre
         seed=trial.seed,
         split=split,
         count=len(examples),
-        values=score_predictions(predictor.task.measures, predictions, examples),
+        values=score_predictions(predictor.task.metrics, predictions, examples),
         seconds=cost.seconds,
         joules=cost.joules,
         flops=progress.flops,
