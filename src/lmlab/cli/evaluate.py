@@ -12,7 +12,7 @@ import typer
 from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, is_stream, spooled
 
 if TYPE_CHECKING:
-    from lmlab.decoding.translation import Translator
+    from lmlab.decoding.translator import Translator
 
 
 def evaluate(

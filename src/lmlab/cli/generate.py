@@ -14,8 +14,8 @@ from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choo
 from lmlab.cli.trace import HELP as TRACE
 
 if TYPE_CHECKING:
-    from lmlab.decoding.chatting import ChatWriter
-    from lmlab.decoding.tracing import SearchTree
+    from lmlab.decoding.chat_writer import ChatWriter
+    from lmlab.decoding.search_tree import SearchTree
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 

@@ -22,7 +22,7 @@ from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import vary
 from lmlab.data.corpora.corpus import Corpus, Dataset
-from lmlab.decoding.translation import Translator
+from lmlab.decoding.translator import Translator
 from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
 from lmlab.models.model import Model
