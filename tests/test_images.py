@@ -11,6 +11,7 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
+from lmlab.training.averaging import average
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from lmlab.data.corpora.examples import fingerprint
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.media import Picture
+from lmlab.layers.watching import note_layer
 from lmlab.metrics.metric import accuracy
 from lmlab.models import LINEAGE, System
 from lmlab.models.abilities import GivesVectors
@@ -33,12 +35,12 @@ from lmlab.objectives import OBJECTIVES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.pages.run import make_page
 from lmlab.runs import run
+from lmlab.runs.averaging import average
 from lmlab.runs.checkpoint import load_heads
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_tensors
 from lmlab.tokenizers import Tokenizer
-from lmlab.training.averaging import average
 
 HERE = __name__
 
@@ -156,9 +158,6 @@ class Bright(Model):
     """One layer over the pixels."""
 
     Config = BrightConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {"small": {}}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "classes"}
-    TOKENIZER: ClassVar[str | None] = None
 
     def __init__(self, config: BrightConfig) -> None:
         super().__init__()
@@ -167,10 +166,9 @@ class Bright(Model):
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
         return {"images": torch.zeros(rows, self.config.pixels, device=self.device)}
 
-    def forward(self, images: Tensor, *, state: Any = None, collect: list[Tensor] | None = None) -> Output:
+    def forward(self, images: Tensor, *, state: Any = None) -> Output:
         h = torch.dropout(torch.tanh(self.hidden(images))[:, None], 0.1, self.training)  # [B, 1, D]
-        if collect is not None:
-            collect.append(h)
+        note_layer(h)
         return Output(h)
 
     def depths(self) -> list[list[nn.Parameter]]:
@@ -207,7 +205,7 @@ class Classes(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("images",)
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
-    metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
+    watched_metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
     weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
 
     def __init__(self, config: NoSettings, tokenizer: None, frame: None) -> None:
@@ -243,7 +241,11 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of pictures, and the tables with what learns from them."""
     monkeypatch.setitem(DATA, "images", Kind(f"{HERE}:ImagesConfig", f"{HERE}:prepare", keys=("images",)))
     monkeypatch.setitem(OBJECTIVES, "classes", f"{HERE}:Classes")
-    row = System("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", does=("vectors",))
+    row = System(
+        *("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", ("vectors",)),
+        objective={"kind": "classes"},
+        tokenizer=None,
+    )
     monkeypatch.setitem(LINEAGE, "bright", row)
     folder = tmp_path / "pictures"
     write_pictures(folder)

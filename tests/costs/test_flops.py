@@ -76,7 +76,7 @@ def lesson(name: str, **settings: Any) -> tuple[Any, Any, Any]:
     design = describe(name, size="tiny", vocabulary=500, settings={**plain(name), **settings})
     model = create(name, design.settings or {}, size="tiny")
     objective, text = made_up_lesson(model, design, tokens=6_000, seed=0)
-    streams = TrainConfig(**type(model).TRAINING).streams(stateful=model.stateful)
+    streams = TrainConfig(**LINEAGE[name].training).streams(stateful=model.stateful)
     loader = objective.loader(text, batch=16, window=min(32, design.window), seed=0, streams=streams)
     return model, objective, loader
 

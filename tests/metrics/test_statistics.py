@@ -56,7 +56,8 @@ def test_the_mean_of_values_has_students_interval() -> None:
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=scipy.stats.sem(values))
     assert mean_interval(values) == pytest.approx((np.mean(values), low, high))
     assert mean_interval([0.5]) == (0.5, None, None)
-    assert mean_interval([0.5, 0.5]) == (0.5, 0.5, 0.5)
+    assert mean_interval([0.5, 0.5, 0.5]) == (0.5, None, None), "equal values do not say that others are equal"
+    assert mean_interval([1e6 / 3] * 4 + [1e6 / 3 + 1e-10])[1:] == (None, None), "rounding is relative to the values"
     assert math.isnan(mean_interval([]).value)
     assert mean_interval([0.5, math.nan])[1:] == (None, None)
 
@@ -73,22 +74,22 @@ def test_an_accuracy_is_a_proportion_but_a_correlation_is_not() -> None:
     assert estimate(Accuracy(), predicted, true) == wilson(300, 400)
     perfect = ["0", "1"] * 20
     assert estimate(Accuracy(), perfect, perfect)[1:] == wilson(40, 40)[1:], "all right is not certain"
-    for measure in (F1("1"), Matthews()):
-        assert estimate(measure, perfect, perfect) == (pytest.approx(1), None, None), (
+    for metric in (F1("1"), Matthews()):
+        assert estimate(metric, perfect, perfect) == (pytest.approx(1), None, None), (
             "every resample says 1: nothing is known"
         )
     assert estimate(Pearson(), [1.0, 2, 3, 4, 5, 6], [2.0, 4, 6, 8, 10, 12])[1:] == (None, None)
 
 
-@pytest.mark.parametrize("measure", [Pearson(), Spearman()])
-def test_the_interval_of_a_correlation_covers_the_truth_as_often_as_it_says(measure) -> None:
+@pytest.mark.parametrize("metric", [Pearson(), Spearman()])
+def test_the_interval_of_a_correlation_covers_the_truth_as_often_as_it_says(metric) -> None:
     random = np.random.default_rng(0)
-    truth = {"pearson": 0.6, "spearman": 6 / math.pi * math.asin(0.3)}[measure.name]
+    truth = {"pearson": 0.6, "spearman": 6 / math.pi * math.asin(0.3)}[metric.name]
     inside = 0
     for trial in range(200):
         x = random.normal(size=100)
         y = 0.6 * x + 0.8 * random.normal(size=100)
-        _, low, high = estimate(measure, x, y, resamples=300, seed=trial)
+        _, low, high = estimate(metric, x, y, resamples=300, seed=trial)
         inside += low <= truth <= high
     assert 0.87 <= inside / 200 <= 0.99
 
@@ -222,6 +223,14 @@ def test_equal_systems_and_noise_do_not_differ() -> None:
     found = bits_per_byte(bits, np.full(50, 100.0)).compare()
     assert not any(each.significant for each in found)
     assert next(each for each in found if {each.better, each.worse} == {"a", "b"}).p == 1
+
+
+def test_the_difference_of_equal_scores_is_plus_zero() -> None:
+    same = np.random.default_rng(3).normal(200.0, 40.0, size=50)
+    (found,) = bits_per_byte({"a": [same], "b": [same.copy()]}, np.full(50, 100.0)).compare()
+    assert math.copysign(1, found.value) == 1
+    (found,) = bits_per_byte({"a": [1e9 * same], "b": [1e9 * same + 1e-6]}, np.full(50, 100.0)).compare()
+    assert (found.value, found.p) == (0, 1), "a rounding error of large scores"
 
 
 @pytest.mark.parametrize(("units", "significant"), [(5, False), (6, True), (20, True)])

@@ -24,8 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from lmlab.metrics.measure import Floats, Measure, SummedMeasure
-from lmlab.metrics.metric import Direction
+from lmlab.metrics.metric import Direction, Floats, Metric, SummedMetric
 from lmlab.metrics.student import find_root, log_student_tails, student_quantile, student_tails
 
 LEVEL = 0.05
@@ -35,7 +34,7 @@ FEWEST_UNITS = 5
 CHUNK = 2_000_000
 """Numbers that are held at once: 16 MB in double precision."""
 ROUNDING = 1e-12
-"""Scores that differ by less are equal."""
+"""Scores that differ by less are equal: absolute up to 1, relative to larger scores."""
 NORMAL = 1.959964
 """Standard deviations within which 95% of the normal distribution lie."""
 
@@ -49,7 +48,7 @@ class Estimate(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """How far the score of `better` is ahead of that of `worse`; positive whatever the direction of the measure."""
+    """How far the score of `better` is ahead of that of `worse`; positive whatever the direction of the metric."""
 
     better: str
     worse: str
@@ -67,7 +66,7 @@ class Part(NamedTuple):
     freedom: float  # degrees of freedom of that variance
 
 
-class RatioOfSums(SummedMeasure):
+class RatioOfSums(SummedMetric):
     """A sum over units divided by the sum of their sizes: bits per byte, from the bits and the bytes of each unit."""
 
     name = "ratio"
@@ -94,7 +93,7 @@ class Scores:
 
     def __init__(
         self,
-        measure: Measure,
+        metric: Metric,
         predictions: Mapping[str, Sequence[Sequence[Any]]],
         true: Sequence[Any],
         *,
@@ -103,10 +102,10 @@ class Scores:
         resamples: int = RESAMPLES,
         seed: int = 0,
     ) -> None:
-        self.measure = measure
-        self.each_seed = {name: [measure.score(each, true) for each in runs] for name, runs in predictions.items()}
+        self.metric = metric
+        self.each_seed = {name: [metric.score(each, true) for each in runs] for name, runs in predictions.items()}
         self.values = {name: float(np.mean(scores)) for name, scores in self.each_seed.items()}
-        self.sign = 1 if measure.better == "higher" else -1
+        self.sign = 1 if metric.better == "higher" else -1
         self.grouped = groups is not None
         unit_of = _number(groups if groups is not None else range(len(true)))
         self.units = len(set(unit_of))
@@ -115,7 +114,7 @@ class Scores:
         self.effective_units = _effective_number(of_units)
         self.resampled: dict[str, Floats] = {}  # [resamples, seeds] of each system; none where there are too few units
         if self.units >= FEWEST_UNITS:
-            scorers = {name: [measure.resampler(each, true) for each in runs] for name, runs in predictions.items()}
+            scorers = {name: [metric.resampler(each, true) for each in runs] for name, runs in predictions.items()}
             self.resampled = _resample(scorers, unit_of, self.units, resamples=resamples, seed=seed)
 
     @property
@@ -131,8 +130,8 @@ class Scores:
             return Estimate(value, None, None)
         if len(self.each_seed[name]) == 1:
             return Estimate(value, *self._interval_over_units(name))
-        half, (lowest, highest) = half_width(self._parts({name: 1})), self.measure.bounds
-        if half < ROUNDING:
+        half, (lowest, highest) = half_width(self._parts({name: 1})), self.metric.bounds
+        if is_rounding(half, value):
             return Estimate(value, *self._interval_of_equal_scores(value))
         return Estimate(value, max(lowest, value - half), min(highest, value + half))
 
@@ -149,12 +148,15 @@ class Scores:
         return [each._replace(p=p, significant=p < LEVEL) for each, p in zip(found, corrected, strict=True)]
 
     def _difference(self, better: str, worse: str) -> Difference:
-        value = self.sign * (self.values[better] - self.values[worse])
+        scores = self.values[better], self.values[worse]
+        value = self.sign * (scores[0] - scores[1])
+        if is_rounding(value, *scores):
+            value = 0.0  # not −0.0
         parts = self._parts({better: 1, worse: -1}) if self.resampled and math.isfinite(value) else []
         if not parts:
             return Difference(better, worse, value, None, None, 1.0, significant=False)
         half = half_width(parts)
-        if half < ROUNDING:  # every unit differs by the same amount, so that its sign is all that can be tested
+        if is_rounding(half, *scores):  # the same in every unit: only its sign can be tested
             p = sign_test(value, units=self.units)
             return Difference(better, worse, value, None, None, p, significant=p < LEVEL)
         p = p_value(value, parts)
@@ -174,21 +176,21 @@ class Scores:
 
     def _interval_over_units(self, name: str) -> tuple[float | None, float | None]:
         """Wilson's interval for a proportion of single units, else percentiles of the resamples."""
-        if self.measure.is_proportion and not self.grouped:
+        if self.metric.is_proportion and not self.grouped:
             return wilson(round(self.values[name] * self.units), self.units)[1:]
         low, high = percentile_interval(self.resampled[name][:, 0], units=self.effective_units)
-        if low is None or high is None or high - low < ROUNDING:
+        if low is None or high is None or is_rounding(high - low, low):
             return self._interval_of_equal_scores(self.values[name])
         return low, high
 
     def _interval_of_equal_scores(self, score: float) -> tuple[float | None, float | None]:
         """Where every resample has the same score: Wilson's interval for a proportion of 0 or 1, else none."""
-        known = self.measure.is_proportion and score in (0, 1)
+        known = self.metric.is_proportion and score in (0, 1)
         return wilson(round(score) * self.units, self.units)[1:] if known else (None, None)
 
 
 def estimate(
-    measure: Measure,
+    metric: Metric,
     predicted: Sequence[Any],
     true: Sequence[Any],
     *,
@@ -197,7 +199,12 @@ def estimate(
     seed: int = 0,
 ) -> Estimate:
     """The score of one run, with its 95% interval over test units."""
-    return Scores(measure, {"": [predicted]}, true, groups=groups, resamples=resamples, seed=seed).estimate("")
+    return Scores(metric, {"": [predicted]}, true, groups=groups, resamples=resamples, seed=seed).estimate("")
+
+
+def shared_groups(keys: Sequence[Hashable]) -> Sequence[Hashable] | None:
+    """The groups of examples by their keys; None if no two examples share one, so that each is a unit."""
+    return keys if len(set(keys)) < len(keys) else None
 
 
 def wilson(right: int, units: int) -> Estimate:
@@ -213,14 +220,21 @@ def wilson(right: int, units: int) -> Estimate:
 
 
 def mean_interval(values: Sequence[float]) -> Estimate:
-    """The mean of independent values with Student's 95% interval; of one value there is none."""
+    """The mean of independent values with Student's 95% interval; None for one value, or if all are equal."""
     if not len(values):
         return Estimate(math.nan, None, None)
     mean = math.fsum(values) / len(values)
     if len(values) == 1 or not all(map(math.isfinite, values)):
         return Estimate(mean, None, None)
     half = half_width([Part(_variance_of_mean(values), len(values) - 1)])
+    if is_rounding(half, mean):
+        return Estimate(mean, None, None)
     return Estimate(mean, mean - half, mean + half)
+
+
+def is_rounding(amount: float, *scores: float) -> bool:
+    """Whether a difference or a width of an interval is only a rounding error of these scores."""
+    return abs(amount) < ROUNDING * max(1.0, *map(abs, scores))
 
 
 def percentile_interval(resampled: Floats, *, units: float) -> tuple[float | None, float | None]:
@@ -246,7 +260,7 @@ def p_value(difference: float, parts: Sequence[Part]) -> float:
     """The two-sided p-value: the level at which the interval of the difference ends at 0. Takes one or two parts."""
     difference = abs(difference)
     parts = [part for part in parts if part.variance > 0]
-    if difference <= ROUNDING:
+    if not difference:
         return 1.0
     if not parts:
         return 0.0
@@ -265,7 +279,7 @@ def p_value(difference: float, parts: Sequence[Part]) -> float:
 
 def sign_test(difference: float, *, units: int) -> float:
     """The two-sided p-value of a difference that has the same sign in every unit: 2 · (1/2)^units."""
-    return 1.0 if abs(difference) <= ROUNDING else 2.0 ** (1 - units)
+    return 2.0 ** (1 - units) if difference else 1.0
 
 
 def holm(p: Sequence[float]) -> list[float]:

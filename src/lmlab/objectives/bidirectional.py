@@ -13,7 +13,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import BothDirections, Streams, Windows
-from lmlab.metrics.metric import Metric, mean_nats
+from lmlab.metrics.metric import StreamingMetric, mean_nats
 from lmlab.models.abilities import PredictsBothWays, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
@@ -36,7 +36,7 @@ class Bidirectional(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"nats": mean_nats}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
     weights: ClassVar[Mapping[str, float]] = {"both": 1.0, "forward": 0.0, "backward": 0.0}
 
     def __init__(
@@ -52,7 +52,7 @@ class Bidirectional(PreTraining):
         return (PredictsBothWays,)
 
     def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        """Contiguous streams for a model that stateful its state, shuffled windows for others; both ways round."""
+        """Contiguous streams for a stateful model, shuffled windows for others; both ways round."""
         make = Streams if streams else Windows
         ways = [make(tokens, batch=batch, window=window, seed=seed) for tokens in (data.tokens, data.tokens[::-1])]
         return BothDirections(*ways)

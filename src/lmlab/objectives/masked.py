@@ -22,7 +22,7 @@ from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.data.loaders.rows import LengthSchedule, RowLoader, Rows, TextRows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
@@ -84,7 +84,7 @@ class Blanks(PreTraining):
     def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
-            raise ValueError("a masked language model stateful no state from row to row; set train.order=shuffled")
+            raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
         rows = self._rows(data, batch=batch, window=window, seed=seed)
         short = self.config.short
         if short is None:
@@ -122,7 +122,10 @@ class Masked(Blanks):
 
     Config: ClassVar[type[Config]] = MaskedConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages", "pairs")
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy, "pair_accuracy": accuracy}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {
+        "accuracy": accuracy,
+        "pair_accuracy": accuracy,
+    }
     config: MaskedConfig
 
     def __init__(self, config: MaskedConfig, tokenizer: Tokenizer, frame: Frame) -> None:

@@ -25,7 +25,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Windows
-from lmlab.metrics.metric import Metric
+from lmlab.metrics.metric import StreamingMetric
 from lmlab.models.abilities import PredictsNeighbours, State
 from lmlab.models.flops import PASSES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
@@ -68,7 +68,7 @@ class Neighbours(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("text",)
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
     weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}
 
     def __init__(

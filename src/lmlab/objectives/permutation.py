@@ -24,7 +24,7 @@ from lmlab.data.loaders.framing import Integers
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import Rows, TextRows
 from lmlab.data.loaders.streams import HalfReversed, Streams
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.masked import Blanks, blanks_of, is_right
@@ -64,7 +64,7 @@ class Permutation(Blanks):
     """Cross-entropy of the last 1/K tokens of a random order, each given all before it in that order."""
 
     Config: ClassVar[type[Config]] = PermutationConfig
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
     weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
     config: PermutationConfig  # type: ignore[assignment]
 

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.loaders.rows import Rows
 from lmlab.layers.padding import flat_places
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import Detects, FillsBlanks, State, require
 from lmlab.models.flops import PASSES
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
@@ -45,7 +45,7 @@ class Replaced(Blanks):
     """
 
     Config: ClassVar[type[Config]] = ReplacedConfig
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {
         "accuracy": accuracy,
         "detection_accuracy": accuracy,
         "detection_recall": accuracy,

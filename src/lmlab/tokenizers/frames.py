@@ -288,15 +288,6 @@ class Frame:
             ) from None
 
 
-def frame_of(
-    model: object, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None = None, *, backwards: bool = False
-) -> Frame:
-    """The frame that a model was made for: its class says it (FRAME), its config may have a `start` of its own."""
-    templates: Mapping[str, str] = getattr(type(model), "FRAME", NEXT_TOKEN)
-    start: int | None = getattr(getattr(model, "config", None), "start", None)
-    return make_frame(templates, tokenizer, source_tokenizer, start=start, backwards=backwards)
-
-
 def make_frame(
     templates: Mapping[str, str],
     tokenizer: Tokenizer,

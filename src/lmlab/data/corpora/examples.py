@@ -108,11 +108,13 @@ def _settle_leaks(found: Labelled, config: ExamplesConfig) -> Labelled:
     """Examples as they came, split, and without those that a recipe wants removed; a note says how many."""
     shares = tuple(config.split)
     if config.leaks == "train":
-        found, count = remove_trained(found)
+        found, counts = remove_trained(found)
         if not found.train:
             raise ValueError("--leaks train: all training examples occur in test or valid, too; give others")
+        if found.valid == []:
+            raise ValueError("--leaks train: all validation examples occur in test, too; give others")
         found = complete_splits(check_labels(found), shares=shares)
-        return _note_removed(found, {"train": count}, "they occur in valid or test, too")
+        return _note_removed(found, counts, "they occur in test, or of train in valid, too")
     found = complete_splits(found, shares=shares)
     if config.leaks == "keep":
         return found

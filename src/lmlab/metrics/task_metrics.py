@@ -1,4 +1,4 @@
-"""Which measures a task is judged by."""
+"""Which metrics a task is judged by."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from collections.abc import Callable, Sequence
 from lmlab.metrics.answers import AnswerF1, ExactMatch
 from lmlab.metrics.classification import F1, Accuracy, ChoiceAccuracy, MacroF1, Matthews, positive_label
 from lmlab.metrics.correlation import Pearson, Spearman
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy
 
-TASK_MEASURES: dict[str, tuple[Callable[[], Measure], ...]] = {
+TASK_METRICS: dict[str, tuple[Callable[[], Metric], ...]] = {
     "classification": (Accuracy, Matthews, MacroF1),
     "regression": (Pearson, Spearman),
     "choice": (ChoiceAccuracy,),
@@ -18,26 +18,26 @@ TASK_MEASURES: dict[str, tuple[Callable[[], Measure], ...]] = {
     "plain tags": (TagAccuracy,),
     "spans": (AnswerF1, ExactMatch),
 }
-"""By task, the main measure first. Matthews' correlation and an F1 of one class are there where they are asked for."""
+"""By task, the main metric first. Matthews' correlation and an F1 of one class are there where they are asked for."""
 
 
-def measures_for(
+def metrics_for(
     task: str,
     *,
     metric: str | None = None,
     labels: Sequence[str] = (),
     positive: str | None = None,
     scheme: str | None = None,
-) -> dict[str, Measure]:
-    """The measures of a task by name, the main one first.
+) -> dict[str, Metric]:
+    """The metrics of a task by name, the main one first.
 
     `metric` is the official one, where there is one; `labels` and `positive` are the classes, and the one of two that
     F1 is about, told by its name where it is not given; a `scheme` (IOB1, IOB2, IOBES) says that tags mark spans.
     """
     kind = "plain tags" if task == "tagging" and scheme is None else task
-    if kind not in TASK_MEASURES:
+    if kind not in TASK_METRICS:
         raise ValueError(f"no task is named {task!r}; there are classification, regression, choice, tagging, spans")
-    offered = {measure.name: measure for measure in (make() for make in TASK_MEASURES[kind])}
+    offered = {metric.name: metric for metric in (make() for make in TASK_METRICS[kind])}
     if kind == "classification":
         if positive is not None and labels and positive not in labels:
             raise ValueError(f"the positive label {positive!r} is none of {', '.join(labels)}")
