@@ -11,7 +11,6 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import pytest
 import torch
-from lmlab.training.averaging import average
 from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
