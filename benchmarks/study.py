@@ -16,7 +16,7 @@ from lmlab import load, run
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.config import apply_settings, read_toml
 from lmlab.data.corpora.corpus import Split
-from lmlab.decoding.scoring import score_tokens
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.runs.recipe import make_recipe, read_record
 

@@ -20,6 +20,7 @@ from lmlab.costs.design import describe
 from lmlab.data import DATA, Kind
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.layers.watching import note_layer
 from lmlab.metrics.metric import accuracy
 from lmlab.models import LINEAGE, System
 from lmlab.models.abilities import GivesVectors
@@ -28,11 +29,11 @@ from lmlab.objectives import OBJECTIVES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.pages.run import make_page
 from lmlab.runs import run
+from lmlab.runs.averaging import average
 from lmlab.runs.checkpoint import load_heads
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_tensors
-from lmlab.training.averaging import average
 
 HERE = __name__
 
@@ -121,10 +122,9 @@ class Bright(Model):
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
         return {"images": torch.zeros(rows, self.config.pixels, device=self.device)}
 
-    def forward(self, images: Tensor, *, state: Any = None, collect: list[Tensor] | None = None) -> Output:
+    def forward(self, images: Tensor, *, state: Any = None) -> Output:
         h = torch.dropout(torch.tanh(self.hidden(images))[:, None], 0.1, self.training)  # [B, 1, D]
-        if collect is not None:
-            collect.append(h)
+        note_layer(h)
         return Output(h)
 
     def depths(self) -> list[list[nn.Parameter]]:
@@ -157,7 +157,7 @@ class Classes(PreTraining):
     reads: ClassVar[tuple[str, ...]] = ("images",)
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
-    metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
+    watched_metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
     weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
 
     def __init__(self, config: Config, tokenizer: None, frame: None) -> None:

@@ -19,7 +19,7 @@ from lmlab.data.readers.examples import Example
 from lmlab.layers.permutation_masks import visible
 from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
-from lmlab.models.model import Model, Predictor
+from lmlab.models.model import Model, ScoresTokens
 from lmlab.objectives import create_objective
 from lmlab.runs.checkpoint import model_tensors, write_config
 from lmlab.runs.storage import HEADS, TASK, write_json, write_manifest, write_tensors
@@ -211,7 +211,7 @@ def randomise(model: Any) -> Any:
 
 def scores(model: Any, hidden: Tensor) -> Tensor:
     """Over the vocabulary, by the model itself or by the head with which it fills blanks."""
-    return (model if isinstance(model, Predictor) else filler(model)).logits(hidden)
+    return (model if isinstance(model, ScoresTokens) else filler(model)).logits(hidden)
 
 
 def in_double(reference: Any, model: Any) -> tuple[Any, Any]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from lmlab.compare.held_out import Tests
 from lmlab.compare.likelihood import perplexity, score_units
 from lmlab.compare.records import Entry, Record, read_validations
-from lmlab.decoding.pseudo import LONGEST
+from lmlab.decoding.pseudo_likelihood import LONGEST
 from lmlab.language_model import LanguageModel
 from lmlab.models import find
 from lmlab.models.abilities import FillsBlanks, require

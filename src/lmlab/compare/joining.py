@@ -25,7 +25,7 @@ from lmlab.runs.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.fingerprints import text_fingerprint
 from lmlab.tokenizers.inspecting import loses_text
-from lmlab.training.trainer import choose_device
+from lmlab.training.devices import choose_device
 from lmlab.units import read_speed
 
 LONG_LINE = 40

@@ -30,7 +30,7 @@ class Steps(Protocol):
 
     @property
     def window(self) -> int | None:
-        """The most tokens that one state can hold; None where the state stateful any length."""
+        """The most tokens that one state can hold; None where a state holds any length."""
 
     @property
     def device(self) -> torch.device: ...

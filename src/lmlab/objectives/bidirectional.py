@@ -52,7 +52,7 @@ class Bidirectional(PreTraining):
         return (PredictsBothWays,)
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        """Contiguous streams for a model that stateful its state, shuffled windows for others; both ways round."""
+        """Contiguous streams for a stateful model, shuffled windows for others; both ways round."""
         make = Streams if streams else Windows
         ways = [make(tokens, batch=batch, window=window, seed=seed) for tokens in (data.tokens, data.tokens[::-1])]
         return BothDirections(*ways)

@@ -13,6 +13,7 @@ from lmlab.config import Config
 from lmlab.data.corpora.corpus import Split
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Streams, Windows
+from lmlab.layers.watching import watching_layers
 from lmlab.metrics.metric import StreamingMetric, mean_nats
 from lmlab.models.abilities import PredictsNext, State, require
 from lmlab.models.flops import PASSES
@@ -72,7 +73,7 @@ class Causal(PreTraining):
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
     def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        """Contiguous streams for a model that stateful its state, shuffled windows for others."""
+        """Contiguous streams for a stateful model, shuffled windows for others."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
         return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)
 
@@ -86,9 +87,9 @@ class Causal(PreTraining):
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         reader: Any = require(model, PredictsNext)
-        seen: dict[str, list[Tensor]] = {"collect": []} if len(self.weights) > 1 else {}
-        vectors, state = reader(**batch.inputs, state=state, **seen)
-        further = self._regularise(vectors, seen["collect"][-1]) if seen else {}
+        with watching_layers(when=len(self.weights) > 1) as layers:
+            vectors, state = reader(**batch.inputs, state=state)
+        further = self._regularise(vectors, layers[-1]) if layers else {}
         hidden, targets = vectors.flatten(0, 1), batch.labels["targets"].flatten()
         if model.training:
             return Loss({"next": reader.total_nll(hidden, targets), **further}, state)

@@ -18,7 +18,7 @@ from lmlab.layers.softmax import Softmax
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import State, WritesTarget
 from lmlab.models.flops import PASSES
-from lmlab.models.model import Predictor
+from lmlab.models.model import ScoresTokens
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -123,7 +123,7 @@ def pair_batch(
     )
 
 
-def evaluate_targets(model: Predictor, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def evaluate_targets(model: ScoresTokens, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The plain loss at hidden vectors [N, D], and whether each of the targets [N] has the highest score."""
     total, right = torch.zeros((), device=hidden.device), []
     for h, y in _chunks(model, hidden, targets):
@@ -133,7 +133,7 @@ def evaluate_targets(model: Predictor, hidden: Tensor, targets: Tensor) -> tuple
     return total, torch.cat(right)
 
 
-def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+def smoothed_nll(model: ScoresTokens, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """The sum of (1 − ε) −log P(y) + ε · mean over all w of −log P(w), and the sum of −log P(y).
 
     Label smoothing: Szegedy et al. 2016, section 7; Vaswani et al. 2017 take ε = 0.1.
@@ -149,6 +149,6 @@ def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing
     return total, plain
 
 
-def _chunks(model: Predictor, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
+def _chunks(model: ScoresTokens, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
     rows = max(1, SCORES // model.vocabulary)
     return zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)

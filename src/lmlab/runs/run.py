@@ -36,11 +36,12 @@ from lmlab.tokenizers.extending import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.runs.card import LOSSY, describe_quality, model_card
-from lmlab.training.energy_meter import Cost, second_opinion
+from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.runs.first_commands import next_commands
-from lmlab.training.lock import hold
-from lmlab.training.trainer import NotFiniteError, choose_device
-from lmlab.training.progress import Progress
+from lmlab.runs.lock import hold
+from lmlab.training.devices import choose_device
+from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import FIXED
 
 
@@ -48,7 +49,7 @@ class Outcome(NamedTuple):
     """What a run came to."""
 
     path: Path
-    progress: Progress
+    progress: TrainingProgress
     bits_per_byte: float | None  # on validation text, of the best weights
     parameters: int
     interrupted: bool
@@ -204,7 +205,7 @@ def resume(
         frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
         job = create_job(recipe, corpus, config, frame=frame, origin=None if begun else recipe.origin)
 
-        def begin(progress: Progress) -> Record:
+        def begin(progress: TrainingProgress) -> Record:
             changed = record.change(settings or {}, step=progress.step)
             if texts or changed.changes != record.changes:
                 write_recipe(path, changed)
@@ -332,13 +333,13 @@ def _carry_out(
     plan: Plan,
     reporter: Reporter,
     interrupted: Callable[[], bool],
-    begin: Callable[[Progress], Record],
+    begin: Callable[[TrainingProgress], Record],
 ) -> Outcome:
     """Do the work; `begin` writes down what is new before it goes on, and is not asked where nothing is to be done."""
     records: list[Record] = []
     reporter.begin(plan)
     try:
-        with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
+        with codecarbon(find_grid(plan.recipe.train.country)) as measured:
             progress, parameters = job.carry_out(
                 plan.path, reporter, interrupted, lambda progress: records.append(begin(progress))
             )
@@ -352,7 +353,7 @@ def _carry_out(
                 progress,
                 parameters=parameters,
                 bits=bits,
-                second_opinion=opinion.text,
+                codecarbon=measured.text,
                 commands=commands,
                 changes=records[0].describe_changes(),
             )

@@ -10,7 +10,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import JSONResponse
 
 from lmlab.data.readers.examples import Example
-from lmlab.decoding.translation import LONGEST, Translator
+from lmlab.decoding.translator import LONGEST, Translator
 from lmlab.serve.errors import APIError, NotANumberError, checking
 from lmlab.serve.schemas import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served

@@ -22,12 +22,12 @@ def tokens(runs: Runs) -> APIRouter:
         if body.add_special_tokens:
             before = [served.opening] if served.writing is None else served.writing.frame.row()["tokens"]
             ids = [*before, *ids]
-        return {"tokens": served.tell(ids), "count": len(ids), "max_model_len": served.card()["max_model_len"]}
+        return {"tokens": served.client_ids(ids), "count": len(ids), "max_model_len": served.card()["max_model_len"]}
 
     @router.post("/detokenize", summary="The text of tokens")
     def detokenize(body: Detokenize) -> dict[str, Any]:
         served = runs.find(body.model)
-        return {"prompt": decode(served.take(body.tokens, "tokens"), served, "tokens")}
+        return {"prompt": decode(served.token_ids(body.tokens, "tokens"), served, "tokens")}
 
     @router.get("/tokenizer_info", summary="What a harness asks of a tokenizer")
     def info(model: str | None = None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.decoding.search import length_penalty_of
+from lmlab.decoding.beam_search import length_penalty_of
 from standins import write_run
 from tolerances import of_blocks
 from translators import write_translator

@@ -13,7 +13,7 @@ from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers
 from torch import Tensor, nn
 
 from bert_pair import bert_pair
-from lmlab.decoding.blanks import Blanked, encode_blanks
+from lmlab.decoding.masked_text import MaskedText, encode_masked_text
 from lmlab.language_model import LanguageModel
 from lmlab.layers.padding import choose
 from lmlab.models import LINEAGE
@@ -39,9 +39,9 @@ def tokenizer() -> Tokenizer:
     return train("wordpiece:120", [TEXT])
 
 
-def encode(text: str, tokenizer: Tokenizer) -> Blanked:
+def encode(text: str, tokenizer: Tokenizer) -> MaskedText:
     specials = {"cls": tokenizer.role("cls"), "sep": tokenizer.role("sep")}
-    return encode_blanks(text, tokenizer, Frame(templates=LINEAGE["bert"].frame, specials={"tokens": specials}))
+    return encode_masked_text(text, tokenizer, Frame(templates=LINEAGE["bert"].frame, specials={"tokens": specials}))
 
 
 @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Continuing a text: piece by piece as tokens are drawn, or by the most probable continuations that a search finds."""
+"""Writers continue texts: token by token by sampling, or with the most probable continuations of a beam search."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmlab.decoding.generate import Drawn, Reader, generate
+from lmlab.decoding.beam_search import beam_search
+from lmlab.decoding.generate import NextToken, Reader, generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.search_tree import Recorder, SearchTree
 from lmlab.decoding.streaming import TextStream
-from lmlab.decoding.tracing import Recorder, SearchTree
 from lmlab.models.abilities import PredictsNext
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import prompt_tokens
@@ -21,29 +21,29 @@ from lmlab.tokenizers.frames import Frame
 
 
 class Written(NamedTuple):
-    """A token that was drawn, and the text that is settled by it, perhaps none."""
+    """A generated token, and the new text that is certain after it, which may be empty."""
 
-    drawn: Drawn
+    next: NextToken
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """A model of the next token with its tokenizer, and what stands before a text."""
+    """A model that predicts the next token, with its tokenizer and its frame (the special tokens before a text)."""
 
     model: PredictsNext
     tokenizer: Tokenizer
     frame: Frame
     ends: frozenset[int] = frozenset()
-    """Further tokens at which a text ends: of a chat, that which ends a message."""
+    """Further tokens that end a text: in a chat, the token that ends a message."""
 
     @property
     def end(self) -> int | None:
-        """The boundary, at which a text ends; not where it is also the end of a line (`words`)."""
+        """The boundary, which ends a text; None if it is also the end of a line (`words`)."""
         return None if self.tokenizer.newline_is_boundary else self.tokenizer.boundary
 
     def is_end(self, token: int) -> bool:
-        """Whether a text ends at a token, which is no part of it."""
+        """Whether a token ends a text; it is not part of the text."""
         return token == self.end or token in self.ends
 
     def write(
@@ -56,21 +56,13 @@ class Writer:
         stop: str | Sequence[str] = (),
         top: int | None = None,
     ) -> Iterator[list[Written]]:
-        """Continuations of a prompt, token by token: each time those of the texts that have not ended before.
+        """Continuations of a prompt, token by token: each time the tokens of the texts that have not ended.
 
         A prompt is a text or its tokens.
-        `top` asks for surprisals, and for so many alternatives of each token: see `generate`.
+        `top` asks for surprisals and the number of alternatives of each token: see `generate`.
         """
         ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
         streams = [self._begin(ids, stop) for _ in range(samples)]
-        settled = [""] * samples
-
-        def stops(row: int, token: int) -> bool:
-            if token in self.ends:
-                return True
-            settled[row] = streams[row].add(token)
-            return streams[row].stopped
-
         steps = generate(
             self.model,
             self._row(ids),
@@ -79,9 +71,9 @@ class Writer:
             samples=samples,
             boundary=self.end,
             top=top,
-            stops=stops,
+            stops=lambda row, token: streams[row].stops(token),
         )
-        return self._written(steps, streams, settled)
+        return ([Written(each, streams[each.row].take(ended=bool(each.ended))) for each in step] for step in steps)
 
     def stream(
         self,
@@ -92,9 +84,10 @@ class Writer:
         samples: int = 1,
         stop: str | Sequence[str] = (),
     ) -> Iterator[list[str]]:
-        """Continuations of a prompt piece by piece as the tokens come: each time one (perhaps empty) string each."""
+        """Continuations of a prompt, piece by piece: at each step one (perhaps empty) string per sample."""
         steps = self.write(prompt, sampling=sampling, tokens=tokens, samples=samples, stop=stop)
-        return self._pieces(steps, samples)
+        texts = ({each.next.row: each.text for each in step} for step in steps)
+        return ([text.get(row, "") for row in range(samples)] for text in texts)
 
     def generate(
         self,
@@ -108,11 +101,11 @@ class Writer:
         stop: str | Sequence[str] = (),
         trace: Callable[[SearchTree], None] | None = None,
     ) -> list[str]:
-        """Whole continuations of a prompt: drawn, or found by a beam search where `beams` are given."""
+        """Whole continuations of a prompt: sampled, or found by a beam search if `beams` is given."""
         if beams is not None:
             if given := sampling.given():
                 raise ValueError(
-                    f"beams = {beams} with {', '.join(given)}: beam search draws nothing, leave out one or the other"
+                    f"beams = {beams} with {', '.join(given)}: beam search does not sample, leave out one or the other"
                 )
             return self.search(
                 prompt,
@@ -124,7 +117,7 @@ class Writer:
                 trace=trace,
             )
         if trace is not None:
-            raise ValueError("trace is given the tree of a beam search: give beams too")
+            raise ValueError("trace receives the tree of a beam search: give beams too")
         texts = [""] * samples
         for pieces in self.stream(prompt, sampling=sampling, tokens=tokens, samples=samples, stop=stop):
             texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
@@ -141,9 +134,9 @@ class Writer:
         stop: str | Sequence[str] = (),
         trace: Callable[[SearchTree], None] | None = None,
     ) -> list[str]:
-        """The `samples` best continuations that a beam search finds, best first; `trace` is given its tree."""
+        """The `samples` best continuations of a beam search, best first; `trace` is called with its tree."""
         if not 1 <= samples <= beams:
-            raise ValueError(f"samples = {samples} with beams = {beams}: a search gives at most as many texts as beams")
+            raise ValueError(f"samples = {samples} with beams = {beams}: a search finds at most as many texts as beams")
         ids = self.tokenizer.encode(prompt)
         recorder = Recorder()
         (found,) = beam_search(
@@ -182,27 +175,9 @@ class Writer:
         return [(self.tokenizer.show(i), p) for p, i in zip(best.values.tolist(), best.indices.tolist(), strict=True)]
 
     def _row(self, ids: list[int]) -> Tensor:
-        """A prompt [1, T] as the model reads it."""
+        """The tokens [1, T] of a prompt in its frame."""
         return torch.tensor([prompt_tokens(self.frame, ids)], device=self.model.device)
 
     def _begin(self, ids: list[int], stop: str | Sequence[str]) -> TextStream:
-        return TextStream(self.tokenizer, prompt=ids, stop=[stop] if isinstance(stop, str) else list(stop))
-
-    @staticmethod
-    def _written(
-        steps: Iterator[list[Drawn]], streams: list[TextStream], settled: list[str]
-    ) -> Iterator[list[Written]]:
-        for step in steps:
-            written = []
-            for drawn in step:
-                text, settled[drawn.row] = settled[drawn.row], ""
-                written.append(Written(drawn, text + streams[drawn.row].finish() if drawn.ended else text))
-            yield written
-
-    @staticmethod
-    def _pieces(steps: Iterator[list[Written]], samples: int) -> Iterator[list[str]]:
-        for step in steps:
-            pieces = [""] * samples
-            for drawn, text in step:
-                pieces[drawn.row] = text
-            yield pieces
+        stop = [stop] if isinstance(stop, str) else list(stop)
+        return TextStream(self.tokenizer, prompt=ids, stop=stop, ends=self.ends)

@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.decoding.search import Expansion, Hypothesis, Penalty, beam_search
-from lmlab.decoding.too_long import TooLongError
-from lmlab.decoding.tracing import Recorder, SearchTree
+from lmlab.decoding.beam_search import Expansion, Hypothesis, Penalty, beam_search
+from lmlab.decoding.checks import TooLongError
+from lmlab.decoding.search_tree import Recorder, SearchTree
 from lmlab.models.abilities import WritesTarget
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer

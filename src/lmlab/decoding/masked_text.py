@@ -17,7 +17,7 @@ CONTEXT = 8
 """Tokens before a blank that are decoded with what fills it, to see whether there is a space between them."""
 
 
-class Blanked(NamedTuple):
+class MaskedText(NamedTuple):
     """A text with blanks as the model reads it."""
 
     tokens: list[int]  # in their frame, with a mask at each blank
@@ -25,7 +25,7 @@ class Blanked(NamedTuple):
     parts: list[str]  # of the text, around the blanks
 
 
-def encode_blanks(text: str, tokenizer: Tokenizer, frame: Frame) -> Blanked:
+def encode_masked_text(text: str, tokenizer: Tokenizer, frame: Frame) -> MaskedText:
     """Read a text in which `[MASK]`, `<mask>` or the tokenizer's own mask is a blank.
 
     The parts around a blank get the tokens that they have in the whole text. Where tokens carry the space before them,
@@ -51,7 +51,7 @@ def encode_blanks(text: str, tokenizer: Tokenizer, frame: Frame) -> Blanked:
             tokens.append(mask)
     framed = frame.rows([{"a": tokens}])[0].inputs["tokens"]
     places = framed.places("a")
-    return Blanked(framed.pieces, [places[blank] for blank in blanks], parts)
+    return MaskedText(framed.pieces, [places[blank] for blank in blanks], parts)
 
 
 def _carries_space(tokenizer: Tokenizer) -> bool:
@@ -101,7 +101,7 @@ def _adding_nothing(tokenizer: Tokenizer) -> hf.Tokenizer:
     return changed
 
 
-def write_blanks(parts: Sequence[str], filling: Sequence[int], tokenizer: Tokenizer) -> str:
+def fill_masks(parts: Sequence[str], filling: Sequence[int], tokenizer: Tokenizer) -> str:
     """The user's own text with tokens in its blanks, spaces as the tokens want them."""
     stateful, plain = _carries_space(tokenizer), tokenizer.kind in ("characters", "bytes")
     text = parts[0]

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from bert_pair import bert_pair
-from lmlab.decoding.pseudo import cut, pseudo_score_tokens
+from lmlab.decoding.pseudo_likelihood import cut, pseudo_score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.tokenizers import Tokenizer, train

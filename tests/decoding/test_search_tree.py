@@ -7,8 +7,8 @@ import json
 import pytest
 import torch
 
-from lmlab.decoding.search import beam_search
-from lmlab.decoding.tracing import Recorder, SearchTree, as_document
+from lmlab.decoding.beam_search import beam_search
+from lmlab.decoding.search_tree import Recorder, SearchTree, as_document
 from standins import Table
 
 BOUNDARY = 1

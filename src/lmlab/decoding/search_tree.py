@@ -19,7 +19,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from lmlab.decoding.search import Expansion, Hypothesis
+from lmlab.decoding.beam_search import Expansion, Hypothesis
 
 Fate = Literal["kept", "finished", "pruned"]
 

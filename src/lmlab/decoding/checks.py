@@ -6,6 +6,14 @@ from collections.abc import Iterable
 from typing import Any
 
 
+class TooLongError(ValueError):
+    """Which text is too long, and by how much."""
+
+    def __init__(self, what: str, number: int, *, tokens: int, most: int, remedy: str) -> None:
+        self.number, self.tokens, self.most = number, tokens, most
+        super().__init__(f"{what} {number} has {tokens:,} tokens, and the model reads at most {most:,}: {remedy}")
+
+
 def check_text(name: str, value: Any) -> str:
     """The text; a TypeError names the argument where it is something else."""
     if not isinstance(value, str):

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmlab.decoding.blanks import Blanked, encode_blanks, write_blanks
+from lmlab.decoding.masked_text import MaskedText, encode_masked_text, fill_masks
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.models.model import Filler
 from lmlab.progress import ReportProgress, check_cancelled
@@ -79,7 +79,7 @@ class Filled:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BlankFiller:
+class MaskFiller:
     """A model that fills blanks, with its tokenizer and what stands around a text."""
 
     model: FillsBlanks
@@ -117,7 +117,7 @@ class BlankFiller:
         return Filled(
             fillings=[
                 Filling(
-                    text=write_blanks(blanked.parts, row, tokenizer),
+                    text=fill_masks(blanked.parts, row, tokenizer),
                     tokens=tuple(map(tokenizer.show, row)),
                     independent=math.exp(product),
                     joint=math.exp(chained),
@@ -132,9 +132,9 @@ class BlankFiller:
             by_generator=self.by_generator,
         )
 
-    def encode(self, text: str) -> Blanked:
+    def encode(self, text: str) -> MaskedText:
         """A text with blanks as the model reads it; a ValueError where it has no blank, or is too long."""
-        blanked = encode_blanks(text, self.tokenizer, self.frame)
+        blanked = encode_masked_text(text, self.tokenizer, self.frame)
         if self.model.window is not None and len(blanked.tokens) > self.model.window:
             raise ValueError(
                 f"the text has {len(blanked.tokens)} tokens with [CLS] and [SEP], and the model reads at most "
@@ -143,11 +143,11 @@ class BlankFiller:
         return blanked
 
 
-def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> BlankFiller:
+def filler_of(model: object, tokenizer: Tokenizer, frame: Frame) -> MaskFiller:
     """What of a model fills blanks; ELECTRA's generator is another network than the one that users hold."""
     found = require(model, FillsBlanks)
     other = isinstance(found, Filler) and found.encoder is not model
-    return BlankFiller(model=found, tokenizer=tokenizer, frame=frame, by_generator=other)
+    return MaskFiller(model=found, tokenizer=tokenizer, frame=frame, by_generator=other)
 
 
 class _Blanks:
@@ -156,7 +156,7 @@ class _Blanks:
     def __init__(
         self,
         model: FillsBlanks,
-        blanked: Blanked,
+        blanked: MaskedText,
         sequence: list[int] | None,
         progress: ReportProgress | None,
         readings: int,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.beam_search import beam_search
 from lmlab.interop.huggingface import read_model
 
 transformers = pytest.importorskip("transformers")

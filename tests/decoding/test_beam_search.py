@@ -7,9 +7,9 @@ import itertools
 import pytest
 import torch
 
+from lmlab.decoding.beam_search import Expansion, beam_search, length_penalty_of
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.search import Expansion, beam_search, length_penalty_of
 from lmlab.models.states import Decoding
 from standins import Table, TinyGRU, TinyWindow
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import tokenizers as hf
 
 from lmlab.decoding.sampling import Sampling
-from lmlab.decoding.writing import Writer
+from lmlab.decoding.writer import Writer
 from lmlab.tokenizers.chat_template import ChatTemplate, ChatTemplateError, Messages
 from lmlab.tokenizers.frames import NO_BOUNDARY, Frame
 

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.decoding.scoring import Score, score_tokens
+from lmlab.decoding.chain_rule import score_tokens
+from lmlab.decoding.scorer import Score
 from standins import Table, TinyGRU, TinyWindow
 
 BOUNDARY = 1
@@ -102,7 +103,7 @@ def test_progress_adds_up(model, documents):
 def test_large_vocabularies_take_fewer_rows_and_the_same_result(documents, monkeypatch):
     model = TinyGRU(V)
     expected = score_tokens(model, documents, boundary=BOUNDARY)
-    monkeypatch.setattr("lmlab.decoding.scoring.LOGITS_AT_ONCE", 1)
+    monkeypatch.setattr("lmlab.decoding.chain_rule.LOGITS_AT_ONCE", 1)
     for a, b in zip(expected, score_tokens(model, documents, boundary=BOUNDARY), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
 

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 
-from lmlab.decoding.scoring import Nats
+from lmlab.decoding.chain_rule import Nats
 from lmlab.models.abilities import FillsBlanks
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.frames import Frame, collate
