@@ -352,11 +352,12 @@ def _noise_of_mean(resampled: Floats) -> float:
 
     With the mean M of the scores Y_s of S seeds, Σ_s var(Y_s − M) / (S − 1) is the noise of one seed, over resamples.
     """
-    seeds = resampled.shape[1]
+    seeds: int = resampled.shape[1]
     if seeds < 2:
         return 0.0
     from_mean = resampled - resampled.mean(axis=1, keepdims=True)
-    return float(np.var(from_mean, axis=0, ddof=1).sum()) / (seeds - 1) / seeds
+    variance = float(np.sum(np.var(from_mean, axis=0, ddof=1)))
+    return variance / (seeds - 1) / seeds
 
 
 def _variance_of_mean(values: Sequence[float]) -> float:
