@@ -157,11 +157,12 @@ class _Lines:
 
     def __init__(self, path: Path, file: Readable) -> None:
         self.path, self.number = path, 0
-        self._numbered = enumerate(read_lines(file), start=1)
+        self._lines = read_lines(file)
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            for self.number, line in self._numbered:
+            for line in self._lines:
+                self.number += 1
                 if stripped := line.strip():
                     yield stripped
         except (EOFError, zlib.error, OSError) as error:
