@@ -63,7 +63,7 @@ def embed(
     from lmlab.decoding.checks import TooLongError
     from lmlab.language_model import load
     from lmlab.layers.selection import select_layers
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     if output is None or output.suffix != ".npy":
         given = "nothing" if output is None else output

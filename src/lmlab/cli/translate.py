@@ -77,7 +77,7 @@ def translate(
     from lmlab.decoding.checks import TooLongError
     from lmlab.decoding.search_tree import SearchTree
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
     _check_alignments(alignments, layer=layer, head=head)

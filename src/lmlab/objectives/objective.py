@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -106,6 +106,21 @@ class Objective(Protocol):
 
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
         """Floating-point operations of the forward and backward pass over one batch of a loader, on average."""
+
+
+@runtime_checkable
+class NotAdditive(Protocol):
+    """An objective whose loss compares all rows of a batch (contrastive): the losses of micro-batches do not add up.
+
+    Training embeds the micro-batches one by one, takes the loss of all vectors, and passes its gradient back through
+    each micro-batch. `loss` does the same for a batch that is read at once.
+    """
+
+    def embed(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch) -> dict[str, Tensor]:
+        """Vectors of a micro-batch by name, with one row per example; labels may be among them."""
+
+    def compare(self, heads: Mapping[str, nn.Module], vectors: Mapping[str, Tensor]) -> Loss:
+        """The loss of all vectors of a batch."""
 
 
 def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Mapping[str, int]]]) -> float:

@@ -17,7 +17,7 @@ from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.storage import read_json, write_json
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import TrainConfig
-from lmlab.runs.upgrade import upgrade, upgrade_saved
+from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
@@ -196,7 +196,7 @@ class Record(NamedTuple):
 
     def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
         """The same with settings of training that are others from a step on; those that stay the same are no change."""
-        train = build(TrainConfig, {**self.recipe.train.model_dump(), **settings}, where="train")
+        train = build(TrainConfig, {**self.recipe.train.model_dump(), **upgrade_train(settings)}, where="train")
         before, after = self.recipe.train.model_dump(), train.model_dump()
         new = {name: value for name, value in after.items() if value != before[name]}
         earlier = [each for each in self.changes if each.step < step]

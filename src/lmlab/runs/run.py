@@ -36,11 +36,12 @@ from lmlab.tokenizers.extending import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.runs.card import LOSSY, describe_quality, model_card
-from lmlab.training.energy_meter import Cost, second_opinion
+from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.runs.first_commands import next_commands
-from lmlab.training.lock import hold
-from lmlab.training.trainer import NotFiniteError, choose_device
-from lmlab.training.progress import Progress
+from lmlab.runs.lock import hold
+from lmlab.training.devices import choose_device
+from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import FIXED
 
 
@@ -48,7 +49,7 @@ class Outcome(NamedTuple):
     """What a run came to."""
 
     path: Path
-    progress: Progress
+    progress: TrainingProgress
     bits_per_byte: float | None  # on validation text, of the best weights
     parameters: int
     interrupted: bool
@@ -89,7 +90,7 @@ def start(
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = prepare(
         recipe.data,
-        tokenizer=recipe.tokenizer.spec,
+        processor=recipe.tokenizer.spec,
         source=recipe.tokenizer.source,
         roles=_roles(recipe),
         progress=reporter.stage,
@@ -204,7 +205,7 @@ def resume(
         frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
         job = create_job(recipe, corpus, config, frame=frame, origin=None if begun else recipe.origin)
 
-        def begin(progress: Progress) -> Record:
+        def begin(progress: TrainingProgress) -> Record:
             changed = record.change(settings or {}, step=progress.step)
             if texts or changed.changes != record.changes:
                 write_recipe(path, changed)
@@ -279,7 +280,7 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     own = None if tokenizer is None else _encoder(tokenizer, roles, record.encoder_sha256)
 
     def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
-        return prepare(recipe.data, tokenizer=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
+        return prepare(recipe.data, processor=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
 
     corpus = prepared(
         own if specs.spec is None or is_path(specs.spec) else specs.spec,
@@ -332,13 +333,13 @@ def _carry_out(
     plan: Plan,
     reporter: Reporter,
     interrupted: Callable[[], bool],
-    begin: Callable[[Progress], Record],
+    begin: Callable[[TrainingProgress], Record],
 ) -> Outcome:
     """Do the work; `begin` writes down what is new before it goes on, and is not asked where nothing is to be done."""
     records: list[Record] = []
     reporter.begin(plan)
     try:
-        with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
+        with codecarbon(find_grid(plan.recipe.train.country)) as measured:
             progress, parameters = job.carry_out(
                 plan.path, reporter, interrupted, lambda progress: records.append(begin(progress))
             )
@@ -352,7 +353,7 @@ def _carry_out(
                 progress,
                 parameters=parameters,
                 bits=bits,
-                second_opinion=opinion.text,
+                codecarbon=measured.text,
                 commands=commands,
                 changes=records[0].describe_changes(),
             )

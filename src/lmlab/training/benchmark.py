@@ -18,7 +18,7 @@ from lmlab.models import find, frame_of
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from lmlab.training.energy_meter import Cost
 from lmlab.training.evaluation import Validator
 from lmlab.training.learner import Learner

@@ -16,9 +16,9 @@ from lmlab.config import suggest
 from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Direction, StreamingMetric
 from lmlab.models.abilities import State
+from lmlab.training.devices import own_randomness
 from lmlab.training.learner import Learner
 from lmlab.training.prefetch import make_batch
-from lmlab.training.randomness import own_randomness
 
 
 class Evaluation(NamedTuple):
@@ -94,7 +94,7 @@ class Validator:
         with evaluating(self.learner), own_randomness(self.learner.device, seed=0):
             for step in range(steps):
                 batch = make_batch(objective, self.loader, step, seed=0).to(self.learner.device)
-                if not self.learner.model.stateful or self.loader.restarts(step):
+                if not self.learner.stateful or self.loader.restarts(step):
                     state = None
                 loss = self.learner(batch, state)
                 state = loss.state
