@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import BothDirections, Streams, Windows
 from lmlab.metrics.metric import StreamingMetric, mean_nats
@@ -51,7 +51,7 @@ class Bidirectional(PreTraining):
     def needs(cls, config: BidirectionalConfig) -> tuple[type, ...]:
         return (PredictsBothWays,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a stateful model, shuffled windows for others; both ways round."""
         make = Streams if streams else Windows
         ways = [make(tokens, batch=batch, window=window, seed=seed) for tokens in (data.tokens, data.tokens[::-1])]

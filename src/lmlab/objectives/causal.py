@@ -10,7 +10,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.layers.watching import watching_layers
@@ -72,7 +72,7 @@ class Causal(PreTraining):
         further = {"activation": self.config.activation, "temporal": self.config.temporal}
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a stateful model, shuffled windows for others."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
         return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.pairs import TranslationRows
@@ -81,7 +81,7 @@ class Blanks(PreTraining):
         self.pieces = describe_pieces(tokenizer)
         self.pad, self.mask = tokenizer.role("pad"), tokenizer.role("mask")
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
             raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
@@ -99,7 +99,7 @@ class Blanks(PreTraining):
             self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_share
         )
 
-    def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:
+    def _rows(self, data: TextSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         fixed = not self.config.dynamic
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
 
@@ -143,7 +143,7 @@ class Masked(Blanks):
         """Of a translation no sentence is the next."""
         return {"pairs": "none"} if data == "pairs" else {}
 
-    def _rows(self, data: Split | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
+    def _rows(self, data: TextSplit | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
         if isinstance(data, PairSplit):
             if self.config.pairs != "none":

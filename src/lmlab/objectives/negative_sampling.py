@@ -22,7 +22,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Windows
 from lmlab.metrics.metric import StreamingMetric
@@ -82,7 +82,7 @@ class Neighbours(PreTraining):
     def needs(cls, config: NeighboursConfig) -> tuple[type, ...]:
         return (PredictsNeighbours,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Shuffled windows; how frequent a word is, is counted in the first text that is opened, that of training."""
         if self._counted is None:
             counts = np.bincount(data.tokens).astype(np.float64)

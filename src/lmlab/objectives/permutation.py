@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Integers
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import Rows, TextRows
@@ -76,7 +76,7 @@ class Permutation(Blanks):
     def needs(cls, config: PermutationConfig) -> tuple[type, ...]:
         return (FillsInOrder,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous text for a model with a memory; otherwise shuffled rows in their frame."""
         if self.config.directions == "both":
             if not streams:
