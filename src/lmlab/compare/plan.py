@@ -15,7 +15,7 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, load_class, outline
+from lmlab.models import LINEAGE, find, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
@@ -238,9 +238,8 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
 
 def trains(system: str) -> bool:
     """Whether a system learns by gradients; an n-gram counts."""
-    from torch import nn
 
-    return issubclass(load_class(system), nn.Module)
+    return find(system).trained_by == "gradient"
 
 
 def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:

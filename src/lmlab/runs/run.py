@@ -140,7 +140,7 @@ def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | No
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     choose_device(recipe.train.device)
-    if not issubclass(cls, nn.Module):
+    if find(recipe.kind).trained_by == "counting":
         if recipe.objective.get("backwards"):
             raise ValueError(f"objective.backwards: {recipe.kind} counts from left to right; train a network instead")
         return Counting(cls, recipe, corpus, config)
