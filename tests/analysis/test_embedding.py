@@ -14,7 +14,7 @@ from encoders import embedding_weights, renamed
 from lmlab.analysis.embedding import Pool, find_words
 from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.language_model import LanguageModel
-from lmlab.layers.selection import select_layers
+from lmlab.layers.layer_mix import select_layers
 from lmlab.models import frame_of
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
