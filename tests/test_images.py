@@ -205,7 +205,8 @@ class Classes(PreTraining):
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     watched_metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
-    weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
+    additive: ClassVar[bool] = True
+    loss_weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
 
     def __init__(self, config: NoSettings, tokenizer: None, frame: None) -> None:
         assert tokenizer is None

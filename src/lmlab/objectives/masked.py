@@ -25,6 +25,7 @@ from lmlab.data.loaders.sentence_pairs import SentencePairs
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
@@ -132,7 +133,7 @@ class Masked(Blanks):
         super().__init__(config, tokenizer, frame)
         pairs = config.pairs != "none"
         self.asked_beside = int(pairs)  # [CLS], which tells about the pair
-        self.weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
+        self.loss_weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
 
     @classmethod
     def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
@@ -170,7 +171,7 @@ class Masked(Blanks):
         blanks, _ = self._corrupt(raw, generator, **shares)
         return make_batch(raw, blanks)
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
         filler, labels = require(model, FillsBlanks), batch.labels
         pair = "pair" in labels
@@ -186,7 +187,7 @@ class Masked(Blanks):
             watched["pair_accuracy"] = is_right(scores, labels["pair"])
         return Loss(sums, watched=watched)
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         pairs = batch.counts.get("pair", 0)
         judging = pairs * require(model, JudgesPairs).pair_flops() if pairs else 0.0
         return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + judging)

@@ -249,7 +249,7 @@ class Training:
     def _check_watch(self, split: Dataset) -> None:
         """A ValueError where `train.watch` names nothing that validation will give."""
         objective, watch = self.learner.objective, self.settings.watch
-        terms = [term_name(name, objective.weights) for name in list(objective.weights)[1:]]
+        terms = [term_name(name, objective.loss_weights) for name in list(objective.loss_weights)[1:]]
         names = ["loss", *terms, *objective.watched_metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
         if watch not in names:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, names)}")
