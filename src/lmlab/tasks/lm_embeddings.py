@@ -23,12 +23,8 @@ import torch
 from numpy.typing import NDArray
 
 from lmlab.data.loaders.bucketing import in_batches
-<<<<<<< HEAD
-from lmlab.layers.layer_mix import side_by_side
-=======
 from lmlab.data.readers.files import cache_folder
-from lmlab.layers.mix import side_by_side
->>>>>>> main
+from lmlab.layers.layer_mix import side_by_side
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
