@@ -51,6 +51,14 @@ def write_articles(folder: Path) -> dict[str, Any]:
     return {"text": str(folder / "train.txt"), "valid": str(folder / "valid.txt"), "documents": "endoftext"}
 
 
+def unigram_perplexity(corpus: Any) -> float:
+    """The perplexity of the validation tokens under the counts of the training tokens, one added to each."""
+    text = ~describe_pieces(corpus.tokenizer).special
+    counts = np.bincount(corpus.train.tokens, minlength=len(text))[text] + 1
+    held_out = np.bincount(corpus.valid.tokens, minlength=len(text))[text]
+    return math.exp(math.log(counts.sum()) - (held_out * np.log(counts)).sum() / held_out.sum())
+
+
 def train(
     kind: str, data: dict[str, Any], output: Path, arguments: argparse.Namespace
 ) -> tuple[list[dict[str, Any]], Any]:
@@ -92,8 +100,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for kind in arguments.systems:
         lines, corpus = train(kind, data, folder / kind, arguments)
-        special = describe_pieces(corpus.tokenizer).special
-        unigram = math.exp(unigram_nats(corpus.train.tokens, corpus.valid.tokens, special=special))
+        unigram = unigram_perplexity(corpus)
         for line in lines:
             cells = [
                 kind,

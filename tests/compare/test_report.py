@@ -39,7 +39,7 @@ from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages import parts, surprisal
 from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.runs.recipe import make_recipe
-from lmlab.training.trainer import Progress
+from lmlab.training.progress import TrainingProgress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -398,7 +398,7 @@ def test_seconds_and_joules_of_a_table_have_one_basis() -> None:
 
 
 def test_joules_of_training_alone_are_known_only_if_all_of_it_was_metered() -> None:
-    class Metered(Progress):
+    class Metered(TrainingProgress):
         training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bow"}, "train": {}})

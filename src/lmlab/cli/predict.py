@@ -63,7 +63,7 @@ def predict(
     from lmlab.cli.bars import counting
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out, to_json
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     files = [text for text in texts or [] if is_input(text)]
     check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from lmlab.data.loaders.bucketing import in_batches
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.data.readers.strict_text import shorten
-from lmlab.layers.mix import Mix
+from lmlab.layers.layer_mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress

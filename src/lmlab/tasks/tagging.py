@@ -32,7 +32,7 @@ from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metric
 from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows
-from lmlab.tokenizers.word_bytes import spell_rows
+from lmlab.tokenizers.spellings import spell_rows
 from lmlab.tokenizers.words import Text, read_words
 
 

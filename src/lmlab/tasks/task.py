@@ -26,9 +26,8 @@ from lmlab.config import Config
 from lmlab.data.corpora.checking import LabelSummary
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example, Labelled
-from lmlab.layers.mix import Mix, side_by_side
+from lmlab.layers.layer_mix import Mix, select_layers, side_by_side
 from lmlab.layers.padding import choose
-from lmlab.layers.selection import select_layers
 from lmlab.metrics.metric import Metric, StreamingMetric
 from lmlab.models.abilities import GivesVectors, State
 from lmlab.models.lineage import TaskDefaults
@@ -148,8 +147,9 @@ class Task:
     """Whether examples with the same second text are not independent, so that intervals resample these texts."""
     reads: ClassVar[tuple[str, ...]] = ("examples",)
     default_for: ClassVar[tuple[str, ...]] = ()
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
+    additive: ClassVar[bool] = True
     separates: bool = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
@@ -249,7 +249,7 @@ class Task:
         return {}
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         return {"label": 1.0, **({"mix": self.config.mix_decay} if self._penalises_mix else {})}
 
     @property

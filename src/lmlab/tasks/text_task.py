@@ -78,8 +78,8 @@ class TextTask(Task):
         return (GivesVectors, PredictsNext) if config.auxiliary else (GivesVectors,)
 
     @property
-    def weights(self) -> dict[str, float]:
-        return {**super().weights, **({"language": self.config.auxiliary} if self.config.auxiliary else {})}
+    def loss_weights(self) -> dict[str, float]:
+        return {**super().loss_weights, **({"language": self.config.auxiliary} if self.config.auxiliary else {})}
 
     # Examples of users
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import tokenizers as hf
 from tokenizers import normalizers
 
-from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.corpora.examples import ExamplesConfig, all_examples
 from lmlab.data.readers.examples import Labelled
 from lmlab.models import ARCHITECTURES, find
@@ -27,7 +27,7 @@ from lmlab.tasks.lm_embeddings import LanguageStates
 from lmlab.tasks.tagging import Tagging
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
-from lmlab.tokenizers.word_bytes import SYMBOLS
+from lmlab.tokenizers.spellings import SYMBOLS
 from lmlab.tokenizers.word_vectors import WordVectors, read_word_vectors
 from lmlab.training.budget import check_epochs
 from lmlab.transfer.planning import watch_setting

@@ -12,7 +12,7 @@ from typing import Any
 
 from lmlab.config import build
 from lmlab.data.config import DataConfig
-from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus, Processor
 from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, make_corpus, parts_of
 from lmlab.data.corpora.preparing import ReportProgress
 from lmlab.data.readers.examples import Example, Labelled
@@ -27,9 +27,9 @@ from lmlab.tasks.predicting import to_json_with_truth
 from lmlab.tasks.task import Prediction, Task
 from lmlab.tokenizers import Tokenizer
 from lmlab.training.energy_meter import Cost
-from lmlab.training.progress import Progress
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trainer import choose_device
+from lmlab.training.devices import choose_device
 from lmlab.transfer.from_scratch import CacheFile, is_architecture, plan_from_scratch
 from lmlab.transfer.planning import find_changes, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, read_result, score_predictions
@@ -124,14 +124,13 @@ class TaskData:
         self,
         config: DataConfig,
         *,
-        tokenizer: str | Tokenizer | None,
+        processor: str | Processor | None,
         source: str | Tokenizer | None = None,
-        roles: Sequence[str] = (),
+        specials: Sequence[str] = (),
         progress: ReportProgress | None = None,
     ) -> Corpus:
         """The corpus of these examples, without reading their files again; called as `lmlab.data.prepare` is."""
-        assert tokenizer is not None, "labelled examples are texts"
-        return make_corpus(self.labelled, tokenizer, name=", ".join(config.named)).with_roles(roles)
+        return make_corpus(self.labelled, processor, name=", ".join(config.named)).with_specials(specials)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,7 +263,7 @@ def from_tuned(planned: PlannedTrial, tuned: Path) -> PlannedTrial:
     return replace(planned, recipe=plan_trial(trial, planned.data).recipe)
 
 
-def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> Result:
+def score_run(path: Path, trial: Trial, data: TaskData, progress: TrainingProgress) -> Result:
     """The result of a finished trial; its predictions are written into its folder."""
     split, examples = data.held_out
     recipe = read_record(path).recipe
