@@ -17,9 +17,9 @@ from typing import Any, NamedTuple
 import tokenizers as hf
 from tokenizers import normalizers
 
-from lmlab.data.readers.files import cache_folder
 from lmlab.data.corpora.examples import ExamplesConfig, all_examples
 from lmlab.data.readers.examples import Labelled
+from lmlab.data.readers.files import cache_folder
 from lmlab.models import ARCHITECTURES, find
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.storage import read_json

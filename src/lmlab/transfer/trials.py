@@ -26,10 +26,10 @@ from lmlab.tasks import load_task
 from lmlab.tasks.predicting import to_json_with_truth
 from lmlab.tasks.task import Prediction, Task
 from lmlab.tokenizers import Tokenizer
+from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost
 from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
-from lmlab.training.devices import choose_device
 from lmlab.transfer.from_scratch import CacheFile, is_architecture, plan_from_scratch
 from lmlab.transfer.planning import find_changes, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, read_result, score_predictions
