@@ -17,8 +17,8 @@ import torch
 
 from lmlab.transfer.finetune import plan_layers
 from lmlab.transfer.results import Result
-from lmlab.transfer.study import DECK_LAYERS
-from lmlab.transfer.trials import Trial
+from lmlab.transfer.study import DECK_LAYERS, run_study
+from lmlab.transfer.trials import Trial, plan_trial
 from study import clock
 from transferring import TASKS, header, import_minilm, open_task, percent, row
 
@@ -60,8 +60,8 @@ def main() -> None:
     )
     name = f"{arguments.task}-{arguments.examples or 'all'}{'-crf' if arguments.crf else ''}"
     name += f"-{arguments.dev}" if arguments.dev else ""
-    trials = plan_layers(trial, seeds=arguments.seeds)
-    study = run_study("layers", trials, data, arguments.folder / name, told=tell)
+    trials = [plan_trial(each, data) for each in plan_layers(trial, seeds=arguments.seeds)]
+    study = run_study("layers", trials, data, arguments.folder / name, on_result=tell)
     assert study is not None, "nobody interrupts"
     learnt = arguments.examples or study.counts["train"]
     print(f"\n{clock()}: {study.metric} on {study.counts['valid']:,} dev examples, learnt from {learnt:,}")

@@ -30,7 +30,7 @@ from typing import Any
 from lmlab.language_model import load_ensemble
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.results import score_predictions
-from lmlab.transfer.trials import TaskData, Trial, carry_out, plan_language
+from lmlab.transfer.trials import TaskData, Trial, plan_language_model, plan_trial, run_trial
 from lmlab.transfer.ulmfit import tune
 from study import clock, complete, need
 from transferring import Found, Results, Setup, header, percent, row
@@ -78,9 +78,10 @@ def tuned(origin: Path, data: TaskData, folder: Path, seed: int, budget: str | N
     """The language model of the second stage."""
     path = folder / f"{origin.name}-{budget or 'tuned'}-seed-{seed}-lm"
     language = {} if budget is None else {"budget": budget}
-    assert (
-        tune(plan_language(Trial(origin=origin, method="ulmfit", seed=seed, language=language), data), path) is not None
-    )
+    trial = Trial(origin=origin, method="ulmfit", seed=seed, language=language)
+    recipe, texts = plan_language_model(trial, data)
+    texts.write()
+    assert tune(recipe, path) is not None
     return path
 
 
@@ -119,7 +120,7 @@ def main() -> None:
                         begun = tuned(origin, data, folder, base.seed, arguments.tuning)
                     trial = replace(base, method=how, origin=begun)
                     places.append(folder / "trials" / f"{trial.name}-{arguments.epochs or 'usual'}")
-                    result = carry_out(trial, data, places[-1])
+                    result = run_trial(plan_trial(trial, data), places[-1])
                     assert result is not None
                 values = result.values
                 if origins == 2:
