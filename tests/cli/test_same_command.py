@@ -98,7 +98,7 @@ def test_a_run_is_resumed_by_its_folder_alone(
     assert "takes all settings from the folder, so it takes no --seeds" in said.err
     said = run_command("finetune", "--resume", str(place / "bert"))
     assert said.code == 2
-    assert "does not say with which command it was begun" in said.err
+    assert "does not have the command that started it" in said.err
     said = run_command("finetune", str(place / "bert"))
     assert said.code == 2
     assert "which examples? name a file" in said.err

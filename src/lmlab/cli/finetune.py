@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from lmlab.transfer.finetune import Finetuned
 
-FINISHED = "{folder} is finished already with the same settings: nothing was trained"
+FINISHED = "{folder} was finished already with the same settings: nothing was trained"
 HOW = (
     "full: all weights learn; frozen: only the head, over vectors computed once; mix: head and a mix of all layers; "
     "gradual: unfrozen from the top; ulmfit: the language model learns the texts first, then gradual; scratch: "

@@ -189,4 +189,4 @@ def _commands(study: Study, folder: Path, shown: Result | None) -> list[tuple[st
     if shown is None or not shown.command:
         return []
     fewer = shown.examples < study.counts.get("train", 0)
-    return [(shown.command, f"train the best of these again{', with all examples' * fewer}, as a run to use")]
+    return [(shown.command, f"train the best of these again{', with all examples' * fewer}, as a run that can be used")]
