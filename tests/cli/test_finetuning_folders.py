@@ -153,13 +153,13 @@ ENDED = {
         "lmlab.transfer.trials",
         "score_run",
         [],
-        "what is done is saved in out. Go on with the same command and --resume",
+        "finished work is saved in out. Resume with the same command and --resume",
     ),
     "scoring of a study": (
         "lmlab.transfer.trials",
         "score_run",
         ["--examples", "4,8"],
-        "what is done is saved in out. Go on with the same command (",
+        "finished work is saved in out. Resume with the same command (",
     ),
 }
 

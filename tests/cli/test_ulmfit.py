@@ -161,7 +161,6 @@ def test_what_is_tuned_is_taken_again_and_nothing_else_is(place: Path, tmp_path:
     data = open_data(place / "reviews.tsv")
     settings = {**QUICK, "batch": 2, "window": 8}
     recipe, texts = plan_tuning(place / "forwards", data.labelled.train, seed=0, train=settings)
-    assert not texts.path.exists(), "planning writes nothing"
     texts.write()
     polls = iter(range(1000))
     assert tune(recipe, tmp_path / "lm", interrupted=lambda: next(polls) >= 2) is None
@@ -178,6 +177,7 @@ def test_what_is_tuned_is_taken_again_and_nothing_else_is(place: Path, tmp_path:
 
 def test_texts_are_written_once_each(place: Path) -> None:
     _, texts = plan_tuning(place / "forwards", [Example("one"), Example("two", "three"), Example("one")], seed=0)
+    assert not texts.path.exists(), "planning writes nothing"
     texts.write()
     assert texts.path.read_text() == "one\n<|endoftext|>\ntwo\nthree"
     assert plan_tuning(place / "forwards", [Example("one"), Example("two", "three")], seed=0)[1].path == texts.path
@@ -266,7 +266,7 @@ def test_runs_of_other_tasks_are_no_ensemble(place: Path, tmp_path: Path) -> Non
     )
     with pytest.raises(ValueError, match="different tasks"):
         load_ensemble([stars.path, tags.path])
-    with pytest.raises(ValueError, match="only classification and regression"):
+    with pytest.raises(ValueError, match="tagging, whose predictions cannot be averaged"):
         load_ensemble([tags.path, tags.path])
 
 

@@ -149,6 +149,8 @@ def finetune(
     if check:
         _print_check(run, data, files, how=how, states=states, vectors=vectors, groups=groups, json_=json_)
         return
+    if resume and overwrite:
+        raise ValueError("--resume continues what is there and --overwrite replaces it: give one of them")
     if output is None:
         raise ValueError("where should the run go? give -o RUN, for instance -o runs/task (--check only looks)")
     done = run_with_progress(

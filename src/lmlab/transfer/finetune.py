@@ -190,8 +190,9 @@ def finetune(
             interrupted=interrupted,
         )
         return _unless_interrupted(done)
-    trials = plan_layers(trial, seeds=seeds)
-    if sizes is not None:
+    if sizes is None:
+        trials = plan_layers(trial, seeds=seeds)
+    else:
         most = len(data.labelled.train)
         if beyond := [str(size) for size in sizes if size is not None and size > most]:
             notify(f"--examples {', '.join(beyond)}: there are {most:,} for training, so all are used")
