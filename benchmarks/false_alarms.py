@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from lmlab.pages.charts import PALETTE, Chart, Series, save
 
 from lmlab.metrics.statistics import Difference, RatioOfSums, Scores
-from lmlab.pages.charts import PALETTE, Chart, Series, save
 
 HARD, OWN, SEED = 0.15, 0.02, 0.01
 SEEDS = (1, 2, 3, 5, 10)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from lmlab.pages.charts import PALETTE, Chart, Series, save
+
 from long_memory import megabytes
 from timing import make_parser
 

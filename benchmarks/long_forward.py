@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from lmlab.pages.charts import PALETTE, Chart, Series, save
+
 from long_memory import forward, make, megabytes
 from timing import make_parser, take_turns
 
