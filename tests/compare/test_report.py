@@ -41,7 +41,7 @@ from lmlab.pages.figures.svg import linear_ticks, log_ticks, spread
 from lmlab.pages.formats import duration, short
 from lmlab.pages.page import render_macro
 from lmlab.runs.recipe import make_recipe
-from lmlab.training.trainer import Progress
+from lmlab.training.progress import TrainingProgress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -402,7 +402,7 @@ def test_seconds_and_joules_of_a_table_have_one_basis() -> None:
 
 
 def test_joules_of_training_alone_are_known_only_if_all_of_it_was_metered() -> None:
-    class Metered(Progress):
+    class Metered(TrainingProgress):
         training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bow"}, "train": {}})

@@ -12,10 +12,11 @@ import torch
 from lineage_models import NETWORKS, PREDICT_NEXT, SMALL, VOCABULARY, make, tokens
 from torch import Tensor
 
+from lmlab.layers.watching import watching_layers
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.models.model import EncoderDecoder, EncoderModel
-from lmlab.training.strategies import by_layer
+from lmlab.training.schedule import by_layer
 
 LENGTHS = torch.tensor([9, 4, 1])
 UNEVEN = {"width": 8, "hidden": 16, "tied": True}
@@ -47,20 +48,20 @@ def test_the_last_layer_is_what_is_predicted_from(model: Any) -> None:
     inputs = inputs_of(model)
     last = model.layers(**inputs)[-1]
     if isinstance(model, EncoderDecoder):
-        collected: list[Tensor] = []
         quiet = model(tokens(3, 5, seed=2), **inputs).hidden
-        assert torch.equal(model(tokens(3, 5, seed=2), **inputs, collect=collected).hidden, quiet)
+        with watching_layers() as collected:
+            assert torch.equal(model(tokens(3, 5, seed=2), **inputs).hidden, quiet)
         assert torch.equal(collected[-1], last)
     else:
         assert torch.equal(last, model(**inputs).hidden)
 
 
-def test_collecting_turns_the_shortcut_off(model: Any) -> None:
+def test_watching_layers_turns_the_shortcut_off(model: Any) -> None:
     if not isinstance(model, EncoderModel):
         pytest.skip("only encoders are asked at places")
-    seen: list[Tensor] = []
     at = torch.tensor([[0, 8], [3, 0], [0, 0]])
-    hidden = model(**inputs_of(model), at=at, collect=seen).hidden
+    with watching_layers() as seen:
+        hidden = model(**inputs_of(model), at=at).hidden
     assert seen[-1].shape[:2] == (3, 9)
     assert torch.equal(hidden, seen[-1][torch.arange(3)[:, None], at])
     torch.testing.assert_close(hidden, model(**inputs_of(model), at=at).hidden, atol=1e-5, rtol=1e-5)

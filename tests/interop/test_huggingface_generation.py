@@ -165,7 +165,7 @@ def written_there(reference: Any, tokenizer: Any, prompt: str, tokens: int = TOK
 
 def written_here(model: LanguageModel, prompt: str, tokens: int = TOKENS) -> list[int]:
     steps = model.writer.write(prompt, sampling=Sampling(temperature=0.0), tokens=tokens)
-    return [written.drawn.token for (written,) in steps]
+    return [written.next.token for (written,) in steps]
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmlab.decoding.chain_rule import windows
 from lmlab.decoding.scorer import ChainRule
-from lmlab.decoding.scoring import windows
 from lmlab.language_model import LanguageModel, load
 from lmlab.metrics.statistics import wilson
 from lmlab.models import create, load_class

@@ -18,7 +18,7 @@ from lmlab.transfer.results import Interval, Result
 from lmlab.transfer.study import DECK_LAYERS, Study
 
 EVIL = "<script>alert('x')</script> & \"quoted\" <b>"
-MEASURES = {
+METRICS = {
     "classification": ("accuracy", "macro_f1"),
     "regression": ("pearson", "spearman"),
     "choice": ("accuracy",),
@@ -67,7 +67,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
 
 def make_result(task: str, *, value: float | None = 0.72, how: str = "full", **values: Any) -> Result:
     low, high = (None, None) if value is None else (value - 0.05, value + 0.04)
-    scores = {name: Interval(value=value, low=low, high=high) for name in MEASURES[task]}
+    scores = {name: Interval(value=value, low=low, high=high) for name in METRICS[task]}
     given: dict[str, Any] = {"name": "bert", "run": "runs/bert", "examples": 800, "seconds": 3.5, "joules": 40.0}
     if how == "baseline":
         given |= {"run": None, "joules": 0.0}
@@ -84,7 +84,7 @@ def make_study(kind: Any, task: str, results: list[Result], **values: Any) -> St
         format="TSV with a header",
         labels=LABELS.get(task, []),
         counts={"train": 800, "valid": 4, "test": 4},
-        metric=MEASURES[task][0],
+        metric=METRICS[task][0],
         results=results,
         **(given | values),
     )
@@ -144,7 +144,7 @@ def check_page(study: Study, folder: Path) -> Checker:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-@pytest.mark.parametrize("task", MEASURES)
+@pytest.mark.parametrize("task", METRICS)
 def test_a_run_of_every_task(task: str, seeds: int, tmp_path: Path) -> None:
     write_lines(tmp_path, task)
     results = [

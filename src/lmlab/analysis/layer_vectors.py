@@ -13,7 +13,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lmlab.layers.selection import Selection
+from lmlab.layers.layer_mix import Selection
+from lmlab.layers.watching import watching_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.model import Model
@@ -35,16 +36,16 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
         return selection.of(model.layers(**{model.main_input: tokens}, lengths=lengths))
     parts, state = [], model.start(len(tokens))
     for segment in torch.split(tokens, SEGMENT, dim=1):
-        layers: list[Tensor] = []
-        state = model(segment, state=state, collect=layers).state
+        with watching_layers() as layers:
+            state = model(segment, state=state).state
         parts.append(selection.of(layers))
     return torch.cat(parts, dim=1)
 
 
 def read_on(model: Model, tokens: Tensor, state: State, selection: Selection) -> tuple[Tensor, State]:
     """The same of one text [1, T] that follows on another, after which the state was as given; None at the first."""
-    layers: list[Tensor] = []
-    state = model(tokens, state=state, collect=layers).state
+    with watching_layers() as layers:
+        state = model(tokens, state=state).state
     return selection.of(layers), state
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from lmlab.decoding.chatting import ChatWriter
+    from lmlab.decoding.chat_writer import ChatWriter
 
 HELP = "Write a message and press Enter. /new begins a new conversation; /exit or Ctrl-D ends."
 """What is shown before the first message."""

@@ -11,7 +11,7 @@ from lmlab.cli.texts import is_stream, text_of
 
 if TYPE_CHECKING:
     from lmlab.cli.console import Console
-    from lmlab.decoding.filling import Filled
+    from lmlab.decoding.filler import Filled
 
 
 SIDE_BY_SIDE = 4
@@ -51,9 +51,9 @@ def fill(
     A blank, [MASK] or <mask>, is one masked token. Several blanks are filled independently, unless --jointly; both
     probabilities are shown.
     """
-    from lmlab.decoding.filling import find_order
+    from lmlab.decoding.filler import find_order
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)

@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
+from lmlab.layers.kernels.dropout_mask import check_probability, dropout_mask
 from lmlab.layers.kernels.projected_lstm import projected_lstm
 from lmlab.layers.watching import is_watched
 
@@ -244,19 +245,14 @@ class Stack(nn.Module):
     def start(self, batch_size: int) -> tuple[LayerState, ...]:
         return tuple(cast(Layer, layer).start(batch_size) for layer in self.layers)
 
-    def forward(
-        self, x: Tensor, states: tuple[LayerState, ...], *, collect: list[Tensor] | None = None
-    ) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """x [B, T, D] -> the top layer's outputs [B, T, H] and each layer's last state.
-
-        `collect` is given x and what each layer passes up.
-        """
-        seen = [x]
+    def forward(self, x: Tensor, states: tuple[LayerState, ...]) -> tuple[list[Tensor], tuple[LayerState, ...]]:
+        """x [B, T, D] -> x and every layer's outputs [B, T, H], the top layer's last; and each layer's last state."""
+        outputs = [x]
         ends = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x = seen[-1]
+            x = outputs[-1]
             if number > 0:
-                x = self.dropout(torch.cat(seen, dim=-1) if self.connections == "dense" else x)
+                x = self.dropout(torch.cat(outputs, dim=-1) if self.connections == "dense" else x)
             layer = cast(Layer, layer)
             fused = self.kernel == "fused" and not layer.watched
             y, end = (layer.run if fused else layer.unroll)(x, state)
@@ -265,11 +261,9 @@ class Stack(nn.Module):
             elif number > 0 and self.connections == "highway":
                 t = torch.sigmoid(self.gates[number - 1](x))
                 y = x + t * (y - x)
-            seen.append(y)
+            outputs.append(y)
             ends.append(end)
-        if collect is not None:
-            collect += seen
-        return seen[-1], tuple(ends)
+        return outputs, tuple(ends)
 
     def stages(self) -> list[list[nn.Module]]:
         """The modules of each layer, the first layer first."""
@@ -278,3 +272,51 @@ class Stack(nn.Module):
     def flops(self) -> float:
         """Floating-point operations per token: all are matrix products."""
         return sum(2.0 * parameter.numel() for parameter in self.parameters() if parameter.dim() == 2)
+
+
+class WeightDroppedLSTM(LSTMLayer):
+    """An LSTM layer in whose recurrent matrix U single weights are dropped (DropConnect, Wan et al. 2013).
+
+    The mask is drawn once for all times of a segment and all its rows, so torch's fused kernel does the rest.
+    """
+
+    def __init__(self, width: int, hidden: int, *, dropout: float) -> None:
+        super().__init__(width, hidden)
+        check_probability(dropout)
+        self.dropout = dropout
+
+    def weights(self) -> list[Tensor]:
+        """W, U, b and b' with U∘m / (1 − p), m ~ Bernoulli(1 − p) per weight; as they are when not training."""
+        W, U, b, b_state = super().weights()
+        if not self.training or self.dropout == 0:
+            return [W, U, b, b_state]
+        return [W, U * dropout_mask(tuple(U.shape), self.dropout, like=U), b, b_state]
+
+    def run(self, x: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+        h, c = state
+        y, h, c = torch.lstm(x, (h[None], c[None]), self.weights(), True, 1, 0.0, self.training, False, True)
+        return y, (h[0], c[0])
+
+
+class EmbeddingDropout(nn.Module):
+    """Whole words are dropped: wherever a token stands in a segment, its vector is zero (Gal & Ghahramani 2016).
+
+    That is dropout on the rows of the embedding matrix, E∘m with one m per token; here the mask is applied to what was
+    looked up, since few of the rows are.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        check_probability(p)
+        self.p = p
+
+    def forward(self, tokens: Tensor, embedding: nn.Embedding) -> Tensor:
+        """tokens [B, T] -> vectors [B, T, D]."""
+        vectors: Tensor = embedding(tokens)
+        if not self.training or self.p == 0:
+            return vectors
+        kept = dropout_mask((embedding.num_embeddings,), self.p, like=vectors)
+        return vectors * kept[tokens][..., None]
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}"

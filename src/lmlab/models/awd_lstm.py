@@ -20,9 +20,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import VariationalDropout
-from lmlab.layers.recurrent import Kernel
+from lmlab.layers.recurrent import EmbeddingDropout, Kernel, WeightDroppedLSTM
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.weight_drop import EmbeddingDropout, WeightDroppedLSTM
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import restart_rows
@@ -84,22 +84,20 @@ class AWDLSTM(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
             state = restart_rows(state, share=self.config.restart)
         h = self.input_dropout(self.embedding_dropout(tokens, self.embedding))  # [B, T, D]
-        seen, ends = [h], []
+        note_layer(h)
+        ends = []
         for number, (layer, before) in enumerate(zip(self.stack(), state, strict=True)):
             x = self.hidden_dropout(h) if number else h
             fused = self.config.kernel == "fused" and not layer.watched
             h, end = (layer.run if fused else layer.unroll)(x, before)  # [B, T, H]
-            seen.append(h)
+            note_layer(h)
             ends.append(end)
-        if collect is not None:
-            collect += seen
         return Output(self.dropout(h), tuple(ends))
 
     def stack(self) -> list[WeightDroppedLSTM]:

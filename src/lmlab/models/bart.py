@@ -50,9 +50,9 @@ class Bart(Transformer):
         stack.embedding_norm = nn.LayerNorm(self.config.width)
         return stack
 
-    def _read(self, source: Tensor, padding: Padding, collect: list[Tensor] | None = None) -> Tensor:
+    def _read(self, source: Tensor, padding: Padding) -> Tensor:
         check_window(0, source.shape[1], self.config.window)
-        return super()._read(source, padding, collect)
+        return super()._read(source, padding)
 
     def forward(
         self,
@@ -62,9 +62,6 @@ class Bart(Transformer):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         check_window(0 if state is None else state.decoder.length, tokens.shape[1], self.config.window)
-        return super().forward(
-            tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state, collect=collect
-        )
+        return super().forward(tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state)

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsBlanks, State
+from lmlab.models.albert import FactorisedConfig, FactorisedEncoder
 from lmlab.models.bert import GELU, EncoderConfig, initialise_scaled
-from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
 
@@ -175,9 +175,8 @@ class Electra(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
-        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at, collect=collect))
+        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at))
 
     def depths(self) -> list[list[nn.Parameter]]:
         """Those of both parts, layer by layer."""

@@ -18,10 +18,11 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.character_cnn import Activation, CharacterCNN, Spell, SpelledTokens
+from lmlab.layers.characters import Activation, CharacterCNN, Spell, SpelledTokens
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, Stack
 from lmlab.layers.softmax import SampledSoftmax, Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import restart_rows
@@ -162,15 +163,15 @@ class LM1B(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
             state = restart_rows(state, share=self.config.restart)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
-        h, state = self.recurrent(x, state, collect=collect)
-        return Output(self.dropout(h), state)
+        outputs, state = self.recurrent(x, state)
+        note_layer(*outputs)
+        return Output(self.dropout(outputs[-1]), state)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return super().nll(hidden, predictable(targets, self.config))

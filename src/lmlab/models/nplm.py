@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -67,7 +68,6 @@ class NPLM(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         before = self.start(len(tokens)) if state is None else state
         words = torch.cat([before, tokens], dim=1)  # [B, n-1+T]
@@ -76,8 +76,7 @@ class NPLM(NextTokenModel):
         x = self.dropout(torch.cat([C[:, first : first + T] for first in range(1, n)], dim=-1))  # [B, T, (n-1)m]
         h = self.dropout(self.units(self.hidden(x)))
         h = torch.cat([h, x], dim=-1) if self.config.direct else h
-        if collect is not None:
-            collect += [C[:, n - 1 :], h]
+        note_layer(C[:, n - 1 :], h)
         return Output(h, words[:, -(n - 1) :])
 
     def units(self, expanded: Tensor) -> Tensor:

@@ -20,19 +20,24 @@ from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention import head_width
-from lmlab.layers.axial import AxialPositions, choose_shape
 from lmlab.layers.cache import KeyValueCache, Slot
-from lmlab.layers.chunked_lsh import ChunkedLSHAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.hashing import choose_factors, fresh_rotations, rotations_of
 from lmlab.layers.local_attention import LocalAttention
-from lmlab.layers.lsh_attention import BucketSlot, Hashes, LSHAttention
+from lmlab.layers.lsh_attention import (
+    BucketSlot,
+    ChunkedLSHAttention,
+    Hashes,
+    LSHAttention,
+    choose_factors,
+    fresh_rotations,
+    rotations_of,
+)
 from lmlab.layers.padding import choose
-from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.positions import AxialPositions, LearnedPositions, check_window, choose_shape
 from lmlab.layers.reversible import in_pieces, run_reversible
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import is_watched
+from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.reformer_states import Reading, Text, with_room
@@ -265,14 +270,13 @@ class Reformer(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """A fresh text (state None) is read at once; while learning, no layer's activations are kept."""
         if isinstance(state, Text):
             return self._read_again(tokens, state)
         length = tokens.shape[1]
         if self.config.attends == "chunk" and lengths is not None and bool((lengths < length).any()):
-            return self._read_by_length(tokens, lengths, collect)
+            return self._read_by_length(tokens, lengths)
         check_window(0 if state is None else state.cache.length, length, self.config.window)
         start = 0 if state is None else state.cache.start
         x = self.dropout(self.embedding(tokens) + self.positions(start, length))
@@ -283,19 +287,17 @@ class Reformer(NextTokenModel):
         slots: Sequence[Slot | BucketSlot | None] = [None] * len(self.blocks)
         if state is not None:
             state, slots = self._advance(state, length)
-        if self.training and torch.is_grad_enabled() and state is None and collect is None and not is_watched():
+        if self.training and torch.is_grad_enabled() and state is None and not (is_watched() or layers_watched()):
             blocks = cast(Any, list(self.blocks))
             x1, x2 = run_reversible(blocks, (x, x), hashes, piece=self.config.feed_forward_chunk)
         else:
             x1, x2 = x, x
             del x  # a long text is not kept a third time
             for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
-                if collect is not None:
-                    collect.append(torch.cat((x1, x2), -1))
+                note_layer(torch.cat((x1, x2), -1))
                 x1, x2 = block(x1, x2, mine, slot)
         hidden = self.dropout(self.norm(torch.cat((x1, x2), -1)))
-        if collect is not None:
-            collect.append(hidden)
+        note_layer(hidden)
         return Output(hidden, state)
 
     def _advance(self, state: Reading, more: int) -> tuple[Reading, list[Slot | BucketSlot | None]]:
@@ -310,18 +312,17 @@ class Reformer(NextTokenModel):
         ]
         return Reading(cache, places, state.counts), mine
 
-    def _read_by_length(self, tokens: Tensor, lengths: Tensor, collect: list[Tensor] | None) -> Output:
+    def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""
         rows, found = [], []
         for length in torch.unique(lengths).tolist():
             rows.append((lengths == length).nonzero()[:, 0])
-            layers: list[Tensor] = []
-            hidden = self(tokens[rows[-1], :length], collect=None if collect is None else layers).hidden
+            with watching_layers(when=layers_watched()) as layers:
+                hidden = self(tokens[rows[-1], :length]).hidden
             found.append([F.pad(layer, (0, 0, 0, tokens.shape[1] - length)) for layer in (*layers, hidden)])
         back = torch.cat(rows).argsort()
         *seen, hidden = (torch.cat(parts)[back] for parts in zip(*found, strict=True))
-        if collect is not None:
-            collect += seen
+        note_layer(*seen)
         return Output(hidden)
 
     def _read_again(self, tokens: Tensor, state: Text) -> Output:

@@ -18,13 +18,13 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.character_cnn import USUAL_LETTERS
-from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
+from lmlab.layers.characters import USUAL_LETTERS, CharacterWordCNN, CharacterWordLSTM
 from lmlab.layers.dropout import Dropout
-from lmlab.layers.mix import Mix
+from lmlab.layers.layer_mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
@@ -103,7 +103,6 @@ class Tagger(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """Words [B, T], their spellings [B, T, C] and states of language models [B, T, L·F] -> hidden [B, T, D].
 
@@ -115,18 +114,15 @@ class Tagger(EncoderModel):
         if self.characters is not None:
             x.append(self._letters(spellings, x[0]))
         x += [found] if found is not None and place != "between" else []
-        seen: list[Tensor] = []
-        h, _ = self.lower(self.dropout(torch.cat(x, dim=-1)), lengths, collect=seen)  # [B, T, 2H]
+        layers, _ = self.lower(self.dropout(torch.cat(x, dim=-1)), lengths)  # the last: [B, T, 2H]
         if self.upper is not None:
-            below = [h, found] if found is not None and place == "between" else [h]
-            above: list[Tensor] = []
-            h, _ = self.upper(self.dropout(torch.cat(below, dim=-1)), lengths, collect=above)
-            seen += above[1:]
+            below = [layers[-1], found] if found is not None and place == "between" else layers[-1:]
+            (_, *above), _ = self.upper(self.dropout(torch.cat(below, dim=-1)), lengths)
+            layers += above
         if found is not None and place == "both":
-            h = torch.cat([h, found], dim=-1)
-            seen[-1] = h
-        if collect is not None:
-            collect += seen
+            layers[-1] = torch.cat([layers[-1], found], dim=-1)
+        note_layer(*layers)
+        h = layers[-1]
         return Output(h if at is None else choose(h, at))
 
     def layers(self, **inputs: Any) -> list[Tensor]:

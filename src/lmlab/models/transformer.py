@@ -20,15 +20,15 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmlab.layers.attention import BidirectionalAttention, CrossAttention
 from lmlab.layers.beams import BeamAttention, BeamCache, Slots
-from lmlab.layers.bidirectional import BidirectionalAttention
-from lmlab.layers.cross_attention import CrossAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.positions import Order, UnboundedSinusoidalPositions
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
@@ -185,29 +185,27 @@ class Transformer(EncoderDecoder):
         padding = pack_tokens(source, lengths)
         return padding.unpack(self._read(source, padding))
 
-    def _read(self, source: Tensor, padding: Padding, collect: list[Tensor] | None = None) -> Tensor:
+    def _read(self, source: Tensor, padding: Padding) -> Tensor:
         table = self.embedding if self.source_embedding is None else self.source_embedding
         positions = padding.place(self.encoder.positions(0, source.shape[1]))
         x = self.encoder.embed(table(padding.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
-            if collect is not None:
-                collect.append(padding.unpack(x))
+            note_layer(x, unpack=padding.unpack)
             x = block(x, padding)
         x = cast(Tensor, self.encoder.norm(x))
-        if collect is not None:
-            collect.append(padding.unpack(x))
+        note_layer(x, unpack=padding.unpack)
         return x
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder alone: no keys and values for a decoder are made."""
-        seen: list[Tensor] = []
-        self._read(inputs["source"], pack_tokens(inputs["source"], inputs.get("lengths")), seen)
-        return seen
+        with watching_layers() as layers:
+            self._read(inputs["source"], pack_tokens(inputs["source"], inputs.get("lengths")))
+        return layers
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
         padding = pack_tokens(source, lengths)
-        x = self._read(source, padding, collect)
+        x = self._read(source, padding)
         keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, padding) for block in self.decoder.blocks)
         return Memory(tuple(keys_values), None if padding.mask is None else padding.mask[:, None, None])
 
@@ -219,7 +217,6 @@ class Transformer(EncoderDecoder):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
         start = 0 if state is None else state.decoder.length
@@ -229,7 +226,7 @@ class Transformer(EncoderDecoder):
         if state is None:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source=source, lengths=lengths, collect=collect)
+            memory = self.encode(source=source, lengths=lengths)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
             memory = state.memory

@@ -16,8 +16,9 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.relative import Distances, RelativeAttention
+from lmlab.layers.relative_attention import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import Heads, ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -159,7 +160,6 @@ class TransformerXL(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """Each token sees the whole memory and the tokens up to itself; the memory has no gradient."""
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
@@ -168,14 +168,12 @@ class TransformerXL(NextTokenModel):
         remembered = []
         for i, module in enumerate(self.blocks):
             block = cast(Block, module)
-            if collect is not None:
-                collect.append(x)
+            note_layer(x)
             inputs, keys_values = read_on(x, state, i, project=block.attention.key_value)
             remembered.append(self._latest(inputs if self.training else keys_values))
             x = block(x, keys_values, distances, mask)
         x = self.dropout(x)
-        if collect is not None:
-            collect.append(x)
+        note_layer(x)
         known = None if self.training else distances
         count = None if mask is None else mask.sum(1).clamp(max=self.memory)
         batch_invariant = state is not None and state.batch_invariant

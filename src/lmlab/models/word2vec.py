@@ -15,6 +15,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
@@ -51,14 +52,16 @@ class Word2Vec(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         v = self.embedding(tokens)  # [B, T, D]
         if lengths is not None:
             v = v * (torch.arange(tokens.shape[1], device=v.device) < lengths[:, None])[..., None]
-        if collect is not None:
-            collect.append(v)
+        note_layer(v)
         return Output(v if at is None else choose(v, at))
+
+    @property
+    def width(self) -> int:
+        return self.config.width
 
     def as_centres(self, tokens: Tensor) -> Tensor:
         """The vectors v [..., D] of tokens."""

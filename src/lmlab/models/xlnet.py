@@ -28,10 +28,17 @@ from lmlab.layers.attention import causal_mask
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.padding import choose
-from lmlab.layers.permutation_masks import differing, join_masks, real_tokens, visible
+from lmlab.layers.relative_attention import (
+    Asking,
+    SignedDistances,
+    TwoStreamAttention,
+    differing,
+    join_masks,
+    real_tokens,
+    visible,
+)
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
-from lmlab.layers.watching import is_watched
+from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.bert import GELU
 from lmlab.models.gpt import initialise
@@ -137,7 +144,6 @@ class XLNet(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """The content stream, every token seeing all others: what tasks read. After a `state`, the memory, too.
 
@@ -146,16 +152,13 @@ class XLNet(EncoderModel):
         length = tokens.shape[1]
         real = real_tokens(tokens, lengths)
         sees = None if real is None else real[:, None].expand(-1, length, -1)
-        shortcut = at is not None and collect is None and not is_watched()
+        shortcut = at is not None and not (is_watched() or layers_watched())
         asked = at if shortcut else None
-        hidden, memory = self.run(
-            tokens, sees, places=asked, known=True, segments=segments, state=state, collect=collect
-        )
+        with watching_layers(when=layers_watched()) as layers:
+            hidden, memory = self.run(tokens, sees, places=asked, known=True, segments=segments, state=state)
+        note_layer(*layers if real is None else (each.masked_fill(~real[..., None], 0) for each in layers))
         if not shortcut:
             hidden = hidden if real is None else hidden.masked_fill(~real[..., None], 0)
-            if collect is not None and real is not None:
-                collect[:] = [each.masked_fill(~real[..., None], 0) for each in collect]
-                hidden = collect[-1]
             hidden = hidden if at is None else choose(hidden, at)
         return Output(hidden, memory if real is None else None)
 
@@ -171,7 +174,6 @@ class XLNet(EncoderModel):
         segments: Tensor | None = None,
         backwards: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> tuple[Tensor, Memory]:
         """All blocks: what leaves the last, at `places` [B, K] where these are given, and else of all tokens.
 
@@ -192,8 +194,7 @@ class XLNet(EncoderModel):
         *below, top = self.blocks
         for i, module in enumerate((*below, top)):
             block, content = cast(Block, module), x[:, :length]
-            if collect is not None:
-                collect.append(content)
+            note_layer(content)
             inputs, keys_values = read_on(content, state, i, project=block.attention.key_value)
             memories.append(self._latest(inputs if self.training else keys_values))
             if block is top and places is not None:  # of what leaves the last block only this is needed
@@ -205,8 +206,7 @@ class XLNet(EncoderModel):
                 asking = asking.last()
             x = block(x, keys_values, asking)
         x = self.dropout(x)
-        if collect is not None:
-            collect.append(x)
+        note_layer(x)
         count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
         distances = None if self.training else asking.distances
         batch_invariant = state is not None and state.batch_invariant
@@ -348,13 +348,12 @@ class LeftToRight(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         length = tokens.shape[1]
         past = causal_mask(length, length, device=tokens.device)[None]
         after = torch.arange(1, length + 1, device=tokens.device)[None]
         sees = None if length == 1 else past
-        return Output(*self.model.run(tokens, sees, places=after, seen=sees, ahead=1, state=state, collect=collect))
+        return Output(*self.model.run(tokens, sees, places=after, seen=sees, ahead=1, state=state))
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         return self.model.layers(**inputs)

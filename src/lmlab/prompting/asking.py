@@ -31,7 +31,7 @@ class Answers:
     predicted: list[Any]
     true: list[Any]
     scores: dict[str, Estimate]
-    """The main measure first."""
+    """The main metric first."""
     prompt: str
     """The prompt of the first item, as an example."""
     first: str
@@ -203,7 +203,7 @@ def _write(
         tell(number, len(prompts))
     true = [item.answer for item in asked]
     groups = _contexts(asked)
-    scores = {measure.name: estimate(measure, written, true, groups=groups) for measure in (ExactMatch(), AnswerF1())}
+    scores = {metric.name: estimate(metric, written, true, groups=groups) for metric in (ExactMatch(), AnswerF1())}
     if template.bleu:
         bleu = translation_metrics(needs="BLEU needs")["bleu"]
         scores["bleu"] = Estimate(bleu.corpus_score(written, [[each[0] for each in true]]).score / 100, None, None)

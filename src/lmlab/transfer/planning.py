@@ -13,7 +13,7 @@ from lmlab.config import build, suggest_near
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
 from lmlab.data.readers.labelled import find_labels
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.models import ARCHITECTURES, System, find, outline
 from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives import load_objective
@@ -154,17 +154,17 @@ def describe_task(labelled: Labelled, usual: TaskDefaults, *, how: str) -> dict[
     return found
 
 
-def measures_of(objective: Mapping[str, Any]) -> dict[str, Measure]:
-    """What a task with these settings, of which `kind` is one, is measured by: the main measure first."""
+def metrics_of(objective: Mapping[str, Any]) -> dict[str, Metric]:
+    """What a task with these settings, of which `kind` is one, is measured by: the main metric first."""
     settings = dict(objective)
     cls = load_objective(str(settings.pop("kind")))
-    found: dict[str, Measure] = cls.measures_of(build(cls.Config, settings, where="objective"))
+    found: dict[str, Metric] = cls.metrics_of(build(cls.Config, settings, where="objective"))
     return found
 
 
 def watch_setting(labelled: Labelled, objective: Mapping[str, Any]) -> dict[str, str]:
-    """The setting that chooses the checkpoint by the main measure, where there are examples to choose by."""
-    return {"watch": next(iter(measures_of(objective)))} if parts_of(labelled)[1] else {}
+    """The setting that chooses the checkpoint by the main metric, where there are examples to choose by."""
+    return {"watch": next(iter(metrics_of(objective)))} if parts_of(labelled)[1] else {}
 
 
 def labels_of(labelled: Labelled) -> tuple[str, ...]:
