@@ -12,7 +12,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
-
 from long_memory import megabytes
 from timing import make_parser
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
 
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
 from long_memory import forward, make, megabytes
 from timing import make_parser, take_turns
 
@@ -46,8 +46,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     names = [*KINDS, "transformers"] if given.transformers else list(KINDS)
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    memory: dict[str, list[tuple[float, float]]] = {name: [] for name in KINDS}
+    seconds: dict[str, list[Point]] = {name: [] for name in names}
+    memory: dict[str, list[Point]] = {name: [] for name in KINDS}
     print(f"L2 d256 h4, one text, {given.threads} threads; medians of {given.repeats}; memory beyond the weights")
     for length in given.lengths:
         tokens = torch.randint(256, (1, length))

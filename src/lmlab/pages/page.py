@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from lmlab.names import printable
+from lmlab.messages import printable
 from lmlab.pages import formats
 
 TEMPLATES = Path(__file__).with_name("templates")

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 from markupsafe import Markup
 
-from lmlab.names import printable
+from lmlab.messages import printable
 from lmlab.pages.figures.svg import (
     INK,
     LETTER,

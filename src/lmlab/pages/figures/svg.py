@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from markupsafe import Markup
 
-from lmlab.names import printable
+from lmlab.messages import printable
 
 INK, SOFT, LINE = "var(--ink,#1d2330)", "var(--soft,#626b7a)", "var(--line,#e3e6ec)"
 PALETTE = ("#4c78a8", "#e45756", "#54a24b", "#f58518", "#8e6bbf", "#1b9e9e", "#c2557f", "#8a6d3b", "#5f7f1f", "#6b7a8f")
