@@ -261,8 +261,8 @@ class Chart:
         if self.logarithmic:
             axes.set_xscale("log")
             axes.minorticks_off()
-        ticks, labels = zip(*self.ticks(self.axes), strict=True)
-        axes.set_xticks(ticks, labels)
+        ticks = self.ticks(self.axes)
+        axes.set_xticks([value for value, _ in ticks], [shown for _, shown in ticks])
         axes.set(xlabel=self.x_label, ylabel=self.y_label)
         axes.grid(alpha=0.3)
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize=8, frameon=False)
