@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from html import escape
 
 from lmlab.pages import evidence, parts
-from lmlab.pages.charts import PALETTE, short
+from lmlab.pages.figures import PALETTE
+from lmlab.pages.formats import duration, short
 from lmlab.pages.headline import Cost, StudyFacts, format_headline, format_lead, key_numbers
 from lmlab.pages.page import fill_page
 from lmlab.pages.plots import Curve, Measured, draw_curves
@@ -300,11 +301,6 @@ def _cost(cost: ScoreRow | Cost) -> str:
 def _energy(joules: float) -> str:
     hours = joules / 3600
     return f"{1000 * hours:.3g} mWh" if hours < 1 else f"{hours:.3g} Wh" if hours < 1000 else f"{hours / 1000:,.3g} kWh"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds, minutes or hours."""
-    return f"{seconds / 3600:.1f} h" if seconds is not None and seconds >= 7200 else parts.duration(seconds)
 
 
 def _data(facts: StudyFacts) -> str:

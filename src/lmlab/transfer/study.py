@@ -76,8 +76,8 @@ class Study(Config):
 
     def _repr_html_(self) -> str:
         """In a notebook: the table of scores."""
-        from lmlab.pages.inspection import Table, to_html_table
         from lmlab.pages.scores import Score, format_interval, format_learner, format_metric, format_score
+        from lmlab.pages.views import Table, to_html_table
 
         cells = []
         for row in self.table:
