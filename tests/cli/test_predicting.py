@@ -228,7 +228,7 @@ def test_progress_is_told(
     def counting(what: str) -> Any:
         yield lambda done, total: told.append((done, total))
 
-    monkeypatch.setattr("lmlab.cli.bars.counting", counting)
+    monkeypatch.setattr("lmlab.cli.console.progress_bar", counting)
     (tmp_path / "x.txt").write_text("a good film\n" * 5)
     assert run_command("predict", runs.stars, "x.txt").code == 0
     assert told[-1] == (5, 5)

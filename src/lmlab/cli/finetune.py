@@ -284,8 +284,7 @@ def _tell_check(told: Any, lines: list[str], *, json_: bool) -> None:
 
 
 def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetuned:
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import catch_interrupts
+    from lmlab.cli.progress import TrainingDisplay, catch_interrupts
     from lmlab.transfer.finetune import finetune_trial
     from lmlab.transfer.ulmfit import tuned_for
 
@@ -337,8 +336,7 @@ def carry_out(
     resume: bool,
 ) -> Study:
     """Carry out trials with bars on the screen."""
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import catch_interrupts
+    from lmlab.cli.progress import TrainingDisplay, catch_interrupts
     from lmlab.runs.run_files import check_not_read, check_study_place, clear_study
     from lmlab.transfer.finetune import read_study
     from lmlab.transfer.study import SCORES, carry_out_study

@@ -58,7 +58,7 @@ def prompt(
 
       lmlab prompt runs/gpt2 reviews.tsv --task mine.toml --shots 0,4 --finetuned runs/stars
     """
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.language_model import load
     from lmlab.prompting import ask, find_template, read_items
     from lmlab.training.trainer import choose_device
@@ -68,7 +68,7 @@ def prompt(
     with spooled(str(data)) as file, spooled(str(test or "")) as held_out:
         items = read_items(template, file, test=None if test is None else held_out, seed=seed)
     lm = load(run, device=choose_device(device))
-    with counting("asking") as progress:
+    with progress_bar("asking") as progress:
         asked = ask(lm, template, items, shots=numbers, seed=seed, most=examples, progress=progress)
     tuned, seen = None, 0
     if finetuned is not None:

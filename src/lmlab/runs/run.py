@@ -17,15 +17,17 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.jobs import Counting, Job, Plan, Reporter, Silent, Training
+from lmlab.language_model import LanguageModel, load
 from lmlab.models import load_class
 from lmlab.objectives import TASKS, load_objective
 from lmlab.runs.run_files import check_not_read, check_place, clear, remove_begun
-from lmlab.runs.recipe import Recipe, Record, read_record, write_recipe
+from lmlab.runs.recipe import Recipe, Record, name_differences, read_record, write_recipe
 from lmlab.runs.storage import (
     MANIFEST,
     TASK,
     FullDiskError,
     digest_weights,
+    read_folder,
     read_json,
     write_bytes,
     write_json,
@@ -45,7 +47,7 @@ from lmlab.training.settings import FIXED
 
 
 class Outcome(NamedTuple):
-    """What a run came to."""
+    """A run that was trained: where it is, its score on validation text, and its costs."""
 
     path: Path
     progress: Progress
@@ -58,6 +60,14 @@ class Outcome(NamedTuple):
     lossy: bool = False  # whether its tokenizer loses text
     judged_on: str = "validation text"
     trained: bool = True  # whether anything was done; else all is as it was
+
+    def __repr__(self) -> str:
+        score = f", {self.quality}" if self.progress.best is not None else ""
+        return f"Outcome({self.path}{score}, {self.parameters:,} parameters{', interrupted' * self.interrupted})"
+
+    def load(self, *, device: str = "cpu") -> LanguageModel:
+        """The language model of the run directory."""
+        return load(self.path, device=device)
 
     @property
     def quality(self) -> str:
@@ -212,6 +222,24 @@ def resume(
             return changed
 
         return _carry_out(job, Plan(recipe, path, corpus, job.parameters), reporter, interrupted, begin)
+
+
+def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:
+    """A ValueError where a run directory was made with other settings, or, unless `unfinished`, is not finished."""
+
+    def read_progress(folder: Path) -> Any:
+        return read_json(folder / "progress.json")
+
+    check_not_read(path, recipe.inputs())
+    if different := name_differences(read_record(path), recipe):
+        raise ValueError(
+            f"{path} holds a run with other settings ({', '.join(different)}): continue it unchanged "
+            f"(--resume {path}), replace it with --overwrite, or choose another -o"
+        )
+    counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
+    last = read_progress(path) if counted else read_folder(path / "last", read_progress)
+    if not unfinished and not (last or {}).get("ended"):
+        check_place(path, overwrite=False, go_on=f"--resume {path}")
 
 
 def differs_from_origin(record: Record, origin: str | None) -> bool:
