@@ -101,7 +101,7 @@ def test_of_a_classifier_it_is_the_slope_of_the_class(kind: str, settings: dict[
         assert found.values == pytest.approx(expected, abs=1e-6, rel=1e-4)
     other = next(label for label in task.config.labels if label != found.target)
     assert attribute(lm, "\t".join(texts), prediction=other).probability == pytest.approx(1 - found.probability)
-    with pytest.raises(ValueError, match="'film' is no class of this run; allowed: neg, pos"):
+    with pytest.raises(ValueError, match="'film': no class of this run; allowed: neg, pos"):
         attribute(lm, "\t".join(texts), prediction="film")
 
 
@@ -117,7 +117,7 @@ def test_a_tagger_is_refused_in_one_line() -> None:
 
 def test_a_target_of_several_tokens_is_refused() -> None:
     lm = random_model("gpt2", train("words", [TEXT]), width=8, heads=2, layers=1)
-    with pytest.raises(ValueError, match=r"'cat sat' is 2 tokens \('cat', 'sat'\)"):
+    with pytest.raises(ValueError, match=r"'cat sat': give one token; these are 2: 'cat', 'sat'"):
         attribute(lm, "the", prediction="cat sat")
 
 

@@ -22,6 +22,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
 from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
+from lmlab.names import ArgumentError
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.inspection import Table
 from lmlab.tokenizers.frames import collate, pad_rows
@@ -73,7 +74,7 @@ class Attention(Viewed):
         layers, heads = self.weights.shape[:2]
         for name, value, count in (("layer", self.layer, layers), ("head", self.head, heads)):
             if value is not None and not 0 <= value < count:
-                raise ValueError(f"{name} = {value}: there are {count}, 0 to {count - 1}")
+                raise ArgumentError(name, value, f"there are {count}, 0 to {count - 1}")
 
     def of(self, *, layer: int | None = None, head: int | None = None) -> Attention:
         """The same, of which one layer or head is drawn."""

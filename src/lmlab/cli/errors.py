@@ -16,7 +16,7 @@ debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 """Whether tracebacks are shown (`lmlab --debug`, or LMLAB_DEBUG=1 in the environment)."""
 USERS, OURS, INTERRUPTED, UNREAD = 2, 1, 130, 141
 """Exit statuses: an error of the user, a bug of ours, Ctrl-C, and a closed pipe."""
-OPTIONS = {"origin": "--from", "output": "-o", "settings": "--set"}
+OPTIONS = {"origin": "--from", "settings": "--set"}
 """Options whose name is not that of the argument in Python."""
 _WORDS = {
     errno.ENOSPC: "no space left on the device",

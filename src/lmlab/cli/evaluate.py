@@ -25,7 +25,7 @@ def evaluate(
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Average with this fine-tuned run too: an ensemble. Can be repeated."),
+        typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, by name or number: a=review,label=stars.")

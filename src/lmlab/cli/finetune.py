@@ -90,9 +90,7 @@ def finetune(
         int, typer.Option(min=1, help="Repeat with this many random seeds; three to five are advised.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Only the run itself: no majority, bag of words, frozen and scratch.")
-    ] = False,
+    alone: Annotated[bool, typer.Option("--no-controls", help="Leave out the baselines and controls.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only show what the data look like.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -124,7 +122,7 @@ def finetune(
       lmlab finetune --resume runs/stars
 
     Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
-    the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
+    the frozen model and the same model from scratch; together they cost about as much again (--no-controls leaves them out).
     """
     from lmlab.cli.scores import tell_study
     from lmlab.config import apply_settings

@@ -33,7 +33,7 @@ def predict(
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Average with this run too, of the same task: an ensemble. Can be repeated."),
+        typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column of a file is what, by name or number: a=review.")
@@ -58,7 +58,7 @@ def predict(
 
       lmlab predict runs/ner sentences.txt --json
 
-      lmlab predict runs/forwards reviews.txt --with runs/backwards
+      lmlab predict runs/forwards reviews.txt --mix runs/backwards
     """
     from dataclasses import replace
 

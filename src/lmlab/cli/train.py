@@ -109,6 +109,7 @@ def train(
     wordpiece:N, unigram:N, a tokenizer.json, or a folder with encoder.json and vocab.bpe.
     """
     from lmlab.config import parse_settings
+    from lmlab.runs.run_files import is_run
 
     if moved:
         if not resume:
@@ -122,6 +123,7 @@ def train(
         changed = {"train.tensorboard": True, **changed}
     spending = {"budget": budget, "device": device, "country": country}
     fixed = {
+        "output": output,
         "recipe": recipe,
         "origin": origin,
         "size": size,
@@ -143,7 +145,7 @@ def train(
         "valid_target": valid_target,
         "valid_pairs": valid_pairs,
     }
-    if resume and output is None:
+    if resume and (output is None or is_run(Path(model or ""))):
         if model is None:
             raise ValueError("--resume: name the run, for instance lmlab train --resume runs/book")
         _check_resumed(model, fixed, changed)
@@ -164,7 +166,7 @@ def train(
     from lmlab.api import train as train_run
 
     options: dict[str, Any] = {**spending, **fixed, **places, "overwrite": overwrite, "resume": resume}
-    _report(_watch(lambda **watching: train_run(model, output=output, settings=changed, **options, **watching)))
+    _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))
 
 
 def _check_resumed(path: str, fixed: Mapping[str, Any], changed: Mapping[str, Any]) -> None:

@@ -49,7 +49,7 @@ def bias(
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if (text is None) != (translation is None):
-        raise ValueError("--text and --translation go together: give one text, and two or more translations of it")
+        raise ValueError("--text and --translation belong together: give one text, and two or more translations of it")
     with progress_bar("scoring") as progress:
         if text is not None:
             found: Viewed = weigh_translations(open_run(run, device), text, translation or [])
