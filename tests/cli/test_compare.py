@@ -139,7 +139,7 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
         (["book.txt", "--match", "width"], "parameters=2M"),
         (["short.txt", "--models", "ngram"], "at least 4,000 bytes"),
         (["nothing.txt"], "nothing.txt"),
-        ([], "which text?"),
+        ([], "name a text"),
     ):
         said = lmlab("compare", *words, "-o", "out")
         assert said.code == 2, said

@@ -104,8 +104,8 @@ def test_killed_at_the_very_start(place: Path, run_command: Callable[..., Any]) 
 
 
 WRONG = {
-    "no run": (["--runs", ","], "--runs , names nothing"),
-    "no way": (["--runs", "bert", "--how", ","], "--how , names nothing"),
+    "no run": (["--runs", ","], "--runs ,: give names"),
+    "no way": (["--runs", "bert", "--how", ","], "--how ,: give names"),
     "two files": (["--runs", "bert", "--valid", "a.tsv", "--valid", "b.tsv"], "--valid a.tsv --valid b.tsv"),
     "both": (["--runs", "bert", "--resume", "--overwrite"], "give one of them"),
 }

@@ -122,7 +122,8 @@ def finetune(
       lmlab finetune --resume runs/stars
 
     Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
-    the frozen model and the same model from scratch; together they cost about as much again (--no-controls leaves them out).
+    the frozen model and the same model from scratch; together they cost about as much again.
+    --no-controls leaves them out.
     """
     from lmlab.cli.scores import tell_study
     from lmlab.config import apply_settings
