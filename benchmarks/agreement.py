@@ -20,11 +20,11 @@ from pathlib import Path
 
 from lmlab import load, run
 from lmlab.analysis.minimal_pairs import PUBLISHED, MinimalPairs, judge
+from lmlab.analysis.pair_sets import Pair, PairSet, read_pairs
 from lmlab.analysis.probing import probe
 from lmlab.analysis.probing_sets import ask
+from lmlab.analysis.readers import read_treebank
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.readers.minimal_pairs import Pair, PairSet, read_pairs
-from lmlab.data.readers.treebank import read_treebank
 from lmlab.language_model import LanguageModel
 from lmlab.runs.recipe import make_recipe
 from study import clock, need

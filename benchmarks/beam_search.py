@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.beam_search import beam_search
 from lmlab.models.model import Model
 from peers import START, same_tokens, same_weights, translator
 from timing import make_parser, print_rows, take_turns

@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.positions import LearnedPositions
 from lmlab.layers.rotary import Rotary
-from lmlab.models import LINEAGE, System
+from lmlab.models import LINEAGE
 from lmlab.models.gpt import initialise
 from lmlab.models.llama import Block, Llama, LlamaConfig
 from study import clock, need
@@ -77,15 +78,12 @@ class GeluLlama(Llama):
     block = GeluBlock
 
 
-class OwnKeysLlama(Llama):
-    SIZES = {name: {**size, "key_value_heads": size["heads"]} for name, size in Llama.SIZES.items()}  # noqa: RUF012
-
-
+OWN_KEYS = {name: {**size, "key_value_heads": size["heads"]} for name, size in LINEAGE["llama"].sizes.items()}
 VARIANTS: dict[str, tuple[type[Llama], str]] = {
     "layer-norm": (LayerNormLlama, "RMS norm"),
     "learnt-positions": (LearnedPositionsLlama, "rotary positions"),
     "gelu": (GeluLlama, "SwiGLU"),
-    "own-keys": (OwnKeysLlama, "shared keys and values"),
+    "own-keys": (Llama, "shared keys and values"),
 }
 
 
@@ -93,8 +91,10 @@ def register() -> None:
     """The variants as rows of the lineage, found in this file by the name under which it runs."""
     sys.modules.setdefault("llama_ablation", sys.modules[__name__])
     for name, (cls, change) in VARIANTS.items():
-        where = f"llama_ablation:{cls.__name__}"
-        LINEAGE[f"llama-{name}"] = System(f"llama-{name}", where, 2023, "this script", f"LLaMA without {change}")
+        where = LINEAGE["llama"].where if cls is Llama else f"llama_ablation:{cls.__name__}"
+        sizes = OWN_KEYS if cls is Llama else LINEAGE["llama"].sizes
+        row = replace(LINEAGE["llama"], name=f"llama-{name}", where=where, sizes=sizes, paper="this script")
+        LINEAGE[row.name] = replace(row, summary=f"LLaMA without {change}")
 
 
 def board(budget: float, arguments: argparse.Namespace) -> dict[str, Any]:

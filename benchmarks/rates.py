@@ -1,4 +1,4 @@
-"""The learning rates of the systems (`TRAINING`): each tried at several under the same budget in FLOPs.
+"""The learning rates of the systems (`System.training`): each tried at several under the same budget in FLOPs.
 
     python benchmarks/rates.py [FOLDER] [--systems nplm gpt2 …] [--text builtin] [--size tiny] [--budget 1.5e12flops]
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from lmlab.models import LINEAGE
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
-from lmlab.training.trainer import NotFiniteError
+from lmlab.training.metrics_log import NotFiniteError
 
 FIRST = 2e-3
 MARGIN = 0.01

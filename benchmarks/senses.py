@@ -17,8 +17,8 @@ from pathlib import Path
 
 from agreement import trained
 from lmlab import load
+from lmlab.analysis.readers import Occurrence, read_senses
 from lmlab.analysis.senses import Senses, read_senses_of
-from lmlab.data.readers.senses import Occurrence, read_senses
 from study import clock, need
 from transferring import import_minilm
 

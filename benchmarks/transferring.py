@@ -16,8 +16,8 @@ from lmlab import load, run
 from lmlab.baselines.baseline import make_baseline
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.labelled import read_examples
-from lmlab.metrics.measures import measures_for
 from lmlab.metrics.statistics import Estimate, mean_interval
+from lmlab.metrics.task_metrics import metrics_for
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.planning import plan_finetuning, usual_epochs
@@ -53,11 +53,11 @@ class OpenTask:
         return self.data.taken(Trial(origin=Path(), take=setup.examples, seed=setup.seed))
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
-        """The measures on the dev set, the official one first, with their intervals over examples."""
+        """The metrics on the dev set, the official one first, with their intervals over examples."""
         labelled = self.data.labelled
         scheme = labelled.scheme and "IOB2"
-        measures = measures_for(labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=scheme)
-        found = score_predictions(measures, predictions, self.dev)
+        metrics = metrics_for(labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=scheme)
+        found = score_predictions(metrics, predictions, self.dev)
         return {name: [value.value, value.low, value.high] for name, value in found.items()}
 
 

@@ -122,7 +122,7 @@ def main() -> None:
                 values = result.values
                 if origins == 2:
                     both = load_ensemble(places)
-                    values = score_predictions(both.task.measures, both.predict(test), test)
+                    values = score_predictions(both.task.metrics, both.predict(test), test)
                 accuracy = values["accuracy"]
                 return Found(values={"accuracy": [accuracy.value, accuracy.low, accuracy.high]}, seconds=result.seconds)
 

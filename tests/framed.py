@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from lmlab.models.model import EncoderDecoder, EncoderModel
+from lmlab.models import LINEAGE
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, make_frame
 
 
 def encoder_frame(tokenizer: Tokenizer) -> Frame:
     """That of a model that fills blanks."""
-    return make_frame(EncoderModel.FRAME, tokenizer)
+    return make_frame(LINEAGE["bert"].frame, tokenizer)
 
 
 def pair_frame(
@@ -20,4 +20,4 @@ def pair_frame(
     backwards: bool = False,
 ) -> Frame:
     """That of a model that writes a target from a source."""
-    return make_frame(EncoderDecoder.FRAME, tokenizer, source_tokenizer, start=start, backwards=backwards)
+    return make_frame(LINEAGE["transformer"].frame, tokenizer, source_tokenizer, start=start, backwards=backwards)

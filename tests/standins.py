@@ -77,7 +77,7 @@ class Softmax(nn.Linear):
 
 
 class TinyGRU(NextTokenModel):
-    """Its state stateful any length."""
+    """Its state holds any length."""
 
     def __init__(self, vocabulary: int, *, width: int = 16, seed: int = 0) -> None:
         super().__init__()

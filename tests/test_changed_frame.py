@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.models import load_class
+from lmlab.models import LINEAGE
 from lmlab.objectives.masked import Masked
 from lmlab.objectives.seq2seq import Seq2Seq
 from lmlab.runs.recipe import make_recipe
@@ -62,7 +62,7 @@ def test_rows_of_training_scores_and_vectors_follow_the_template(
         "train": {"budget": "2steps", "batch": 4, "window": 24},
     }
     with monkeypatch.context() as patch:
-        patch.setattr(load_class("bert"), "FRAME", TEMPLATE)
+        patch.setitem(LINEAGE, "bert", replace(LINEAGE["bert"], frame=TEMPLATE))
         batches = record_batches(patch, Masked)
         start(make_recipe(values), tmp_path / "run")
     lm = lmlab.load(tmp_path / "run")  # by now the kind has its usual template again: the run has its own
@@ -103,9 +103,8 @@ def test_a_run_that_is_resumed_keeps_its_frame(tmp_path: Path, monkeypatch: pyte
     }
     batches = record_batches(monkeypatch, Seq2Seq)
     with monkeypatch.context() as patch:
-        patch.setattr(
-            load_class("transformer"), "FRAME", {"source": "boundary a boundary", "tokens": "start b boundary"}
-        )
+        frame = {"source": "boundary a boundary", "tokens": "start b boundary"}
+        patch.setitem(LINEAGE, "transformer", replace(LINEAGE["transformer"], frame=frame))
         start(make_recipe(values), tmp_path / "run")
     resume(tmp_path / "run", settings={"budget": "4steps"})
     lm = lmlab.load(tmp_path / "run")

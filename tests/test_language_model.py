@@ -12,9 +12,9 @@ import pytest
 import torch
 
 import lmlab
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.tokenizers import Tokenizer
 from standins import SETTINGS, TEXT, write_run
@@ -288,13 +288,13 @@ def test_what_is_written_has_the_surprisals_of_its_score(make_run, kind, spec):
     written = [each for (each,) in steps]
     assert "".join(each.text for each in written) == lm.generate("the", tokens=8, seed=2, temperature=0.7)
     ids = lm.tokenizer.encode("the")
-    tokens = [each.drawn.token for each in written if each.drawn.ended != "boundary"]
+    tokens = [each.next.token for each in written if each.next.ended != "boundary"]
     (nats,) = score_tokens(lm.model, [[*ids, *tokens]], boundary=lm.tokenizer.boundary)
-    found = [each.drawn.nats for each in written][: len(tokens)]
+    found = [each.next.nats for each in written][: len(tokens)]
     assert found == pytest.approx(nats[len(ids) :].tolist(), rel=1e-3, abs=1e-5)
-    assert [each.drawn.ended for each in written[:-1]] == [""] * (len(written) - 1)
-    assert written[-1].drawn.ended in ("boundary", "length")
-    assert all(len(each.drawn.top) == 3 for each in written)
+    assert [each.next.ended for each in written[:-1]] == [""] * (len(written) - 1)
+    assert written[-1].next.ended in ("boundary", "length")
+    assert all(len(each.next.top) == 3 for each in written)
 
 
 def test_a_stop_string_is_why_a_text_ends(make_run):
@@ -302,10 +302,10 @@ def test_a_stop_string_is_why_a_text_ends(make_run):
     whole = lm.generate("the", tokens=60, seed=1)
     stop = whole[10:13]
     written = [each for (each,) in lm.writer.write("the", sampling=Sampling(seed=1), tokens=60, stop=stop)]
-    assert written[-1].drawn.ended == "stop"
+    assert written[-1].next.ended == "stop"
     assert "".join(each.text for each in written) == whole[: whole.index(stop)]
     several = list(lm.writer.write("the", sampling=Sampling(seed=1), tokens=60, samples=4, stop="."))
-    reasons = [each.drawn.ended for step in several for each in step if each.drawn.ended]
+    reasons = [each.next.ended for step in several for each in step if each.next.ended]
     assert len(reasons) == 4
     assert "stop" in reasons
 

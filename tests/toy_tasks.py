@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lmlab.data.readers.examples import Answer, Example
-from lmlab.models import load_class
+from lmlab.models import load_class, system_of
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
 from lmlab.runs.checkpoint import model_tensors, write_config
@@ -82,8 +82,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
 
 def toy_task(kind: str, cls: type[Model], *, tokenizer: Tokenizer | None = None, **settings: Any) -> Task:
     """A task as it is learnt from a system: its frame and pool, no dropout."""
-    pooled = {"pool": cls.POOL, "activation": cls.HEAD} if kind in ("classification", "regression", "choice") else {}
-    values = {"kind": kind, "frame": dict(cls.TASK_FRAME), "dropout": 0.0, **pooled, **SETTINGS[kind], **settings}
+    system = system_of(cls)
+    assert system is not None
+    usual, pooled = system.task, {}
+    if kind in ("classification", "regression", "choice"):
+        pooled = {"pool": usual.pool, "activation": usual.activation}
+    values = {"kind": kind, "frame": dict(usual.frame), "dropout": 0.0, **pooled, **SETTINGS[kind], **settings}
     task: Any = create_objective(values, tokenizer or toy_tokenizer(), None)
     return task
 

@@ -12,23 +12,22 @@ import torch
 
 from lmlab.analysis.alignment import Aligner, Alignment
 from lmlab.analysis.embedding import Embedder, Pool, Reading, TokenVectors, Vectors
-from lmlab.decoding.arguments import check_text, check_texts, check_whole_number
-from lmlab.decoding.chatting import ChatWriter
-from lmlab.decoding.filling import BEAMS, BlankFiller, Filled, Order, filler_of
+from lmlab.decoding.chat_writer import ChatWriter
+from lmlab.decoding.checks import check_text, check_texts, check_whole_number
+from lmlab.decoding.filler import BEAMS, Filled, MaskFiller, Order, filler_of
 from lmlab.decoding.mixture import Mixture
-from lmlab.decoding.sampling import Drawing, Sampling
-from lmlab.decoding.scorer import Scorer, pseudo_scorer_of, scorer_of
-from lmlab.decoding.scoring import Score
-from lmlab.decoding.tracing import SearchTree
-from lmlab.decoding.translation import Searching, Translation, Translator
-from lmlab.decoding.writing import Writer
-from lmlab.models import name_of
+from lmlab.decoding.sampling import Sampling, SamplingOptions
+from lmlab.decoding.scorer import Score, Scorer, pseudo_scorer_of, scorer_of
+from lmlab.decoding.search_tree import SearchTree
+from lmlab.decoding.translator import Searching, Translation, Translator
+from lmlab.decoding.writer import Writer
+from lmlab.models import frame_of, name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
 from lmlab.tokenizers.chat_template import ChatTemplate, Messages
-from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, frame_of, make_frame
+from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 
 if TYPE_CHECKING:
     from lmlab.tasks.ensemble import Ensemble
@@ -187,7 +186,7 @@ class LanguageModel:
         return pseudo_scorer_of(self.model, self.text_tokenizer, self.frame)
 
     @property
-    def filler(self) -> BlankFiller:
+    def filler(self) -> MaskFiller:
         """The model as one that fills blanks."""
         return filler_of(self.model, self.text_tokenizer, self.frame)
 
@@ -237,7 +236,7 @@ class LanguageModel:
     ) -> Filled:
         """The best fillings of a text in which each `[MASK]` is a blank, and the best tokens of each blank by itself.
 
-        Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filling.py.
+        Several blanks are filled each by itself, or `jointly`, so that they suit each other: see decoding/filler.py.
         """
         return self.filler.fill(
             check_text("text", text), top=check_whole_number("top", top), jointly=jointly, order=order, beams=beams
@@ -273,7 +272,7 @@ class LanguageModel:
         length_penalty: float = 0.0,
         stop: str | Sequence[str] = (),
         trace: Callable[[SearchTree], None] | None = None,
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> str | list[str]:
         """The continuation of a prompt (without the prompt), or a list of `samples` of them.
 
@@ -301,7 +300,7 @@ class LanguageModel:
         tokens: int = 100,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
         prompt = check_text("prompt", prompt)
@@ -314,7 +313,7 @@ class LanguageModel:
         tokens: int = 500,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> str | list[str]:
         """The next message of a conversation, by the model's chat template, or a list of `samples` of them.
 
@@ -337,7 +336,7 @@ class LanguageModel:
         tokens: int = 500,
         samples: int = 1,
         stop: str | Sequence[str] = (),
-        **drawing: Unpack[Drawing],
+        **drawing: Unpack[SamplingOptions],
     ) -> Iterator[list[str]]:
         """The same piece by piece as the tokens come: each time one (perhaps empty) string per sample."""
         sampling = Sampling(**drawing)

@@ -76,7 +76,7 @@ def test_every_system_with_attention_is_covered() -> None:
             continue
         with torch.device("meta"):
             cls = load_class(name)
-            model = cls(cls.Config(**{**next(iter(cls.SIZES.values())), "vocabulary": 50}))
+            model = cls(cls.Config(**{**next(iter(LINEAGE[name].sizes.values())), "vocabulary": 50}))
         if self_attention_places(model) and name not in ("mbert", "xlm-r"):
             assert name in ATTENTIVE
 

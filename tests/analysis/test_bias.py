@@ -12,7 +12,7 @@ import torch
 
 from lmlab.analysis.bias import Templates, measure_bias, read_templates, target_bits, weigh_translations
 from lmlab.analysis.bias_sets import judge_crows, judge_winogender, shared_tokens
-from lmlab.data.readers.bias_sets import CrowsPair, Schema, read_crows_pairs, read_winogender
+from lmlab.analysis.readers import CrowsPair, Schema, read_crows_pairs, read_winogender
 from lmlab.language_model import load
 from lmlab.tokenizers import train
 from standins import TEXT, random_model

@@ -11,7 +11,7 @@ from lmlab.analysis.cells import CellText, Part, Read, cell_parts, read_cells
 from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.analysis.properties import find_property, in_brackets, in_quotes, late_in_line, matches
 from lmlab.layers.recurrent import GRULayer, LSTMLayer
-from lmlab.layers.watching import watching
+from lmlab.layers.watching import watching, watching_layers
 from lmlab.metrics.auc import areas
 from lmlab.runs.checkpoint import teach_letters
 from lmlab.tokenizers import train
@@ -57,9 +57,8 @@ def test_long_texts_carry_their_state_from_segment_to_segment() -> None:
     text = (TEXT * 2)[: 2 * SEGMENT + 7]
     read = read_cells(lm, text, parts=["hidden"])
     ids = torch.tensor([[tokenizer.boundary, *tokenizer.encode(text)]])
-    with torch.no_grad():
-        layers: list[torch.Tensor] = []
-        lm.model(ids, collect=layers)
+    with torch.no_grad(), watching_layers() as layers:
+        lm.model(ids)
     (values,) = read.activations.values()
     assert values.shape == (len(read.tokens), 6)
     assert np.allclose(values, layers[1][0, 1:].numpy(), atol=rounding(terms=6, depth=40, growth=8))
@@ -84,10 +83,9 @@ def test_elmo_shows_the_cells_from_left_to_right_of_words_that_it_spells() -> No
     read = read_cells(lm, "the quokka sat on the wombat", parts=["hidden"])
     assert read.tokens == ["the", "quokka", "sat", "on", "the", "wombat"]
     assert [part.place for part in read.activations] == [f"recurrent.0.layers.{n}.inside.hidden" for n in range(2)]
-    layers: list[torch.Tensor] = []
     row = lm.frame.row(a=tokenizer.encode("the quokka sat on the wombat"))["tokens"]
-    with torch.no_grad():
-        lm.model(torch.tensor([row]), collect=layers)
+    with torch.no_grad(), watching_layers() as layers:
+        lm.model(torch.tensor([row]))
     tolerance = rounding(terms=9, depth=20, growth=8)
     assert np.allclose(read.activations[next(iter(read.activations))], layers[1][0, 1:-1, :6], atol=tolerance)
 

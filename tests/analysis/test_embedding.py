@@ -15,10 +15,10 @@ from lmlab.analysis.embedding import Pool, find_words
 from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.language_model import LanguageModel
 from lmlab.layers.selection import select_layers
+from lmlab.models import frame_of
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
 from lmlab.tokenizers import Tokenizer, train
-from lmlab.tokenizers.frames import frame_of
 from standins import TEXT, random_model
 from tolerances import of_blocks
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from lmlab.analysis.minimal_pairs import PUBLISHED, judge, judge_scores
-from lmlab.data.readers.minimal_pairs import Pair, find_difference, read_pairs, read_scored
+from lmlab.analysis.pair_sets import Pair, find_difference, read_pairs, read_scored
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.statistics import wilson
 from lmlab.models.abilities import FillsBlanks

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.analysis.probing import Examples, _read, accuracy_counts, description_length, fit, probe
+from lmlab.analysis.probing import Examples, _read, description_length, fit, predict_right, probe
 from lmlab.analysis.probing_sets import SETS, Item, Question, ask, ask_sentences
-from lmlab.data.readers.treebank import read_treebank
+from lmlab.analysis.readers import read_treebank
+from lmlab.metrics.classification import Accuracy
+from lmlab.metrics.statistics import Scores, wilson
 from lmlab.runs.checkpoint import teach_letters
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
@@ -71,8 +73,8 @@ def test_only_a_hidden_layer_reads_an_exclusive_or() -> None:
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(800, 2, generator=generator)
     examples = Examples(x, ((x[:, 0] > 0) ^ (x[:, 1] > 0)).long())
-    assert accuracy_counts(fit(examples, classes=2), examples) < 520
-    assert accuracy_counts(fit(examples, classes=2, kind="mlp"), examples) > 760
+    assert predict_right(fit(examples, classes=2), examples).sum() < 520
+    assert predict_right(fit(examples, classes=2, kind="mlp"), examples).sum() > 760
 
 
 def test_the_online_code_by_hand() -> None:
@@ -114,6 +116,25 @@ def test_words_are_read_from_the_embeddings_and_control_is_learnt_by_heart(kind:
     assert first.compression > 2
     assert found.examples == (360, 180)
     assert "Hewitt" in found._repr_html_()
+
+
+def test_answers_of_one_sentence_are_resampled_together() -> None:
+    """The interval of an accuracy is that of groups of answers, one group for each sentence."""
+    torch.manual_seed(0)
+    lm = random_model("lstm", train("words", [TEXT]), width=1, hidden=1, layers=1)
+    tested = items(30, 1)
+    found = probe(lm, items(60, 0), tested, control=False, twin=False).layers[0]
+    read, judged = _read(lm, items(60, 0)), _read(lm, tested)
+    numbers = {label: number for number, label in enumerate(sorted({each.label for each in read.answers}))}
+    learnt, true = (torch.tensor([numbers[each.label] for each in part.answers]) for part in (read, judged))
+    fitted = fit(Examples(read.layers[0], learnt), classes=len(numbers))
+    right = predict_right(fitted, Examples(judged.layers[0], true)).tolist()
+    sentences = [number for number in range(30) for _ in range(6)]
+    assert [answer.sentence for answer in judged.answers] == sentences
+    expected = Scores(Accuracy(), {"probe": [right]}, [True] * 180, groups=sentences).estimate("probe")
+    assert (found.accuracy, found.low, found.high) == expected
+    assert 0 < expected.value < 1
+    assert expected != wilson(sum(right), 180)
 
 
 def test_vectors_are_means_over_pieces_and_pairs_are_joined() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
+from lmlab.analysis.readers import Occurrence, find_occurrences, read_senses
 from lmlab.analysis.senses import nearest_senses, occurrence_vectors, project, read_senses_of
-from lmlab.data.readers.senses import Occurrence, find_occurrences, read_senses
 from lmlab.tokenizers import train
 from standins import TEXT, random_model
 

@@ -7,7 +7,7 @@ import pytest
 
 from lmlab.baselines.baseline import BASELINES, make_baseline
 from lmlab.data.readers.examples import TASKS, Answer, Example
-from lmlab.metrics.measures import measures_for
+from lmlab.metrics.task_metrics import metrics_for
 
 
 def fitted(task: str, train: list[Example]):
@@ -45,7 +45,7 @@ def test_guessing_is_right_as_often_as_there_are_choices() -> None:
     baseline.fit(examples)
     said = baseline.predict(examples)
     np.testing.assert_allclose(said.probabilities, [1 / 3, 1 / 2])
-    accuracy = measures_for("choice")["accuracy"]
+    accuracy = metrics_for("choice")["accuracy"]
     assert accuracy.score(said.labels, [2, 0]) == pytest.approx((1 / 3 + 1 / 2) / 2)
     assert accuracy.score([2, 1], [2, 0]) == 0.5
 

@@ -11,13 +11,13 @@ from lmlab.cli.scores import score_table, tell_interval
 from lmlab.transfer.results import Interval, Result
 from lmlab.transfer.study import Kind, Study
 
-MEASURES = ("f1", "precision", "recall", "accuracy")
+METRICS = ("f1", "precision", "recall", "accuracy")
 
 
 def make_study(*, kind: Kind = "run", seeds: int = 1, name: str = "bert", value: float | None = 0.7214) -> Study:
     def result(name: str, how: str, seed: int, note: str = "") -> Result:
         found = Interval(value=value, low=value and value - 0.05, high=value and value + 0.05)
-        values = dict.fromkeys(MEASURES, found)
+        values = dict.fromkeys(METRICS, found)
         return Result(
             name=name,
             how=how,
@@ -60,7 +60,7 @@ def test_no_number_is_cut_or_broken(kind: Kind, seeds: int, width: int, name: st
 def test_only_the_main_measure_has_an_interval_and_seeds_show_where_there_are_several() -> None:
     lines = show(make_study(), 120)
     assert sum(line.count("[") for line in lines) == 5
-    assert all(name in "".join(lines) for name in MEASURES)
+    assert all(name in "".join(lines) for name in METRICS)
     assert "each seed" not in "".join(lines)
     lines = show(make_study(seeds=5), 120)
     assert "each seed" in "".join(lines)

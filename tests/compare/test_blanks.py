@@ -16,7 +16,7 @@ import torch
 import lmlab
 from compare_texts import SETTINGS, small
 from lmlab.compare import held_out as held_out_text
-from lmlab.compare.blanks import choose_places, fill_cloze, fill_test, read_measures
+from lmlab.compare.blanks import choose_places, fill_cloze, fill_test, read_metrics
 from lmlab.compare.comparison import Published, add, compare
 from lmlab.compare.leaderboard import headline, read_rankings
 from lmlab.compare.records import read_curve
@@ -189,8 +189,8 @@ def test_curves_are_in_nats_per_blank(masked: Published) -> None:
         for line in map(json.loads, (folder / "bert" / "metrics.jsonl").read_text().splitlines())
         if line.get("best")
     ][-1]
-    assert read_measures(folder / "bert") == {"pair_accuracy": best["valid_pair_accuracy"]}
-    assert read_measures(folder) == {}
+    assert read_metrics(folder / "bert") == {"pair_accuracy": best["valid_pair_accuracy"]}
+    assert read_metrics(folder) == {}
 
 
 def test_one_sentence_is_filled_by_all(masked: Published) -> None:

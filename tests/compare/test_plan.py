@@ -20,7 +20,7 @@ from lmlab.compare.plan import (
     plan,
 )
 from lmlab.compare.runner import Unwatched, prepare_corpora
-from lmlab.models import LINEAGE, create, load_class
+from lmlab.models import LINEAGE, create
 from lmlab.tokenizers import train as train_tokenizer
 
 COMPARED = [name for name, system in LINEAGE.items() if set(system.does) & {"next token", "blanks"}]
@@ -100,12 +100,11 @@ def test_too_little_test_text_says_how_much_is_needed(tmp_path: Path) -> None:
 @pytest.mark.parametrize("system", [name for name in COMPARED if name != "ngram"])
 @pytest.mark.parametrize("target", [57_000, 2_000_000])
 def test_widths_are_matched_within_five_percent(system: str, target: int) -> None:
-    cls = load_class(system)
     size = "tiny" if target < 1e6 else "small"
-    values = match_width(system, {"vocabulary": 500, **cls.SIZES[size]}, target=target)
+    values = match_width(system, {"vocabulary": 500, **LINEAGE[system].sizes[size]}, target=target)
     model = create(system, values)
     assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(target, rel=0.05)
-    assert values.get("layers") == cls.SIZES[size].get("layers"), "depth stays"
+    assert values.get("layers") == LINEAGE[system].sizes[size].get("layers"), "depth stays"
 
 
 def test_a_width_suits_both_parts_of_a_model() -> None:
@@ -197,4 +196,4 @@ def test_the_guide_tells_the_learning_rates_as_they_are() -> None:
         for names, rate in ((a, x), (b, y))
         for name in re.findall("[a-z0-9-]+", names)
     }
-    assert told == {name: load_class(name).TRAINING["rate"] for name in COMPARED if name != "ngram"}
+    assert told == {name: LINEAGE[name].training["rate"] for name in COMPARED if name != "ngram"}

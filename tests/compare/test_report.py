@@ -39,7 +39,7 @@ from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages import parts, surprisal
 from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
 from lmlab.runs.recipe import make_recipe
-from lmlab.training.trainer import Progress
+from lmlab.training.progress import TrainingProgress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -242,6 +242,23 @@ def test_without_a_test_nothing_is_called_significant_or_tied() -> None:
     assert verdict(few).endswith("The test text has too few parts to test whether the models differ.")
 
 
+def test_whether_differences_were_tested_depends_on_the_number_of_units() -> None:
+    """The same difference in every unit has no interval, but it was tested: by its sign, or as no difference at all."""
+    same = ranked([])
+    same = same._replace(
+        differences=[each._replace(value=0.0, low=None, high=None, p=1.0) for each in same.differences]
+    )
+    assert same.letters == {"a": "a", "b": "a", "c": "a"}
+    assert headline(same).startswith("a has the best score, not significantly better than b and c:")
+    assert "too few parts" not in verdict(same)
+    signs = ranked(["ab", "ac", "bc"])
+    signs = signs._replace(differences=[each._replace(low=None, high=None) for each in signs.differences])
+    assert signs.letters == {"a": "a", "b": "b", "c": "c"}
+    assert headline(signs) == "a predicts the test text best: 2.000 bits per byte."
+    assert "a significant difference" in verdict(signs)
+    assert tell_groups(signs)[0].startswith("Every difference in this ranking is")
+
+
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     masked = ranked(["ab", "ac", "bc"], predicts="blanks", masked_accuracy=0.314)
     assert headline(masked) == "a predicts masked tokens best: 2.000 bits per byte of pseudo-log-likelihood."
@@ -381,7 +398,7 @@ def test_seconds_and_joules_of_a_table_have_one_basis() -> None:
 
 
 def test_joules_of_training_alone_are_known_only_if_all_of_it_was_metered() -> None:
-    class Metered(Progress):
+    class Metered(TrainingProgress):
         training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bow"}, "train": {}})

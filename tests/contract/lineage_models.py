@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import build
-from lmlab.models import LINEAGE, load_class
+from lmlab.models import LINEAGE, find, load_class
 from lmlab.models.abilities import PredictsNext, require
 
 VOCABULARY = 23
@@ -40,7 +40,8 @@ PREDICT_NEXT = [name for name, system in LINEAGE.items() if "next token" in syst
 def make(name: str, **changes: Any) -> Any:
     """A tiny model of any system, in evaluation mode: the settings of SMALL that it has."""
     cls = load_class(name)
-    values = {**next(iter(cls.SIZES.values())), "vocabulary": VOCABULARY, **SMALL, "boundary": BOUNDARY, **changes}
+    smallest = next(iter(find(name).sizes.values()))
+    values = {**smallest, "vocabulary": VOCABULARY, **SMALL, "boundary": BOUNDARY, **changes}
     known = {key: value for key, value in values.items() if key in cls.Config.model_fields}
     config = build(cls.Config, known, where="model")
     torch.manual_seed(0)

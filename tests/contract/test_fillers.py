@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lmlab.config import build
 from lmlab.layers.watching import watching
-from lmlab.models import LINEAGE, load_class
+from lmlab.models import LINEAGE, load_class, system_of
 from lmlab.models.abilities import Detects, FillsBlanks, FillsInOrder, ability, require
 from lmlab.models.model import EncoderModel
 from lmlab.runs.checkpoint import load_weights, model_tensors
@@ -29,7 +29,7 @@ SYSTEMS = [name for name, system in LINEAGE.items() if system.does[0] == "blanks
 @pytest.fixture(params=SYSTEMS)
 def model(request: pytest.FixtureRequest) -> Any:
     cls = load_class(request.param)
-    values = {**cls.SIZES["tiny"], "vocabulary": VOCABULARY, **SMALL}
+    values = {**LINEAGE[request.param].sizes["tiny"], "vocabulary": VOCABULARY, **SMALL}
     known = {key: value for key, value in values.items() if key in cls.Config.model_fields}
     torch.manual_seed(0)
     return cls(build(cls.Config, known, where="model")).eval()
@@ -53,8 +53,10 @@ def test_meets_the_contract(model: Any) -> None:
     part = filler(model)
     assert part.logits(part.read(tokens=tokens(3, 5))).shape == (3, 5, VOCABULARY)
     assert part.fill(tokens=tokens(3, 5), at=tokens(3, 2) % 5).shape == (3, 2, VOCABULARY)
-    assert model.DEFAULT_SIZE in model.SIZES
-    assert model.OBJECTIVE["kind"] in ("masked", "replaced", "permutation")
+    system = system_of(model)
+    assert system is not None
+    assert system.default_size in system.sizes
+    assert system.objective["kind"] in ("masked", "replaced", "permutation")
 
 
 @torch.no_grad()

@@ -12,17 +12,18 @@ import torch
 from lineage_models import NETWORKS, PREDICT_NEXT, SMALL, VOCABULARY, make, tokens
 from torch import Tensor
 
+from lmlab.layers.watching import watching_layers
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.models.model import EncoderDecoder, EncoderModel
-from lmlab.training.strategies import by_layer
+from lmlab.training.schedule import by_layer
 
 LENGTHS = torch.tensor([9, 4, 1])
 UNEVEN = {"width": 8, "hidden": 16, "tied": True}
 
 
 def inputs_of(model: Any) -> dict[str, Tensor]:
-    return {next(iter(model.FRAME)): tokens(3, 9), "lengths": LENGTHS}
+    return {model.main_input: tokens(3, 9), "lengths": LENGTHS}
 
 
 @pytest.fixture(params=NETWORKS)
@@ -36,7 +37,7 @@ def test_layers_are_rows_of_vectors(model: Any) -> None:
     shallow = {"NPLM": 2, "BagOfWords": 2, "Word2Vec": 1}
     assert len(layers) == shallow.get(type(model).__name__, SMALL["layers"] + 1)
     assert all(layer.shape[:2] == (3, 9) for layer in layers)
-    name = next(iter(model.FRAME))
+    name = model.main_input
     for row, length in enumerate(LENGTHS.tolist()):
         alone = model.layers(**{name: inputs_of(model)[name][row : row + 1, :length]})
         for layer, other in zip(layers, alone, strict=True):
@@ -47,20 +48,20 @@ def test_the_last_layer_is_what_is_predicted_from(model: Any) -> None:
     inputs = inputs_of(model)
     last = model.layers(**inputs)[-1]
     if isinstance(model, EncoderDecoder):
-        collected: list[Tensor] = []
         quiet = model(tokens(3, 5, seed=2), **inputs).hidden
-        assert torch.equal(model(tokens(3, 5, seed=2), **inputs, collect=collected).hidden, quiet)
+        with watching_layers() as collected:
+            assert torch.equal(model(tokens(3, 5, seed=2), **inputs).hidden, quiet)
         assert torch.equal(collected[-1], last)
     else:
         assert torch.equal(last, model(**inputs).hidden)
 
 
-def test_collecting_turns_the_shortcut_off(model: Any) -> None:
+def test_watching_layers_turns_the_shortcut_off(model: Any) -> None:
     if not isinstance(model, EncoderModel):
         pytest.skip("only encoders are asked at places")
-    seen: list[Tensor] = []
     at = torch.tensor([[0, 8], [3, 0], [0, 0]])
-    hidden = model(**inputs_of(model), at=at, collect=seen).hidden
+    with watching_layers() as seen:
+        hidden = model(**inputs_of(model), at=at).hidden
     assert seen[-1].shape[:2] == (3, 9)
     assert torch.equal(hidden, seen[-1][torch.arange(3)[:, None], at])
     torch.testing.assert_close(hidden, model(**inputs_of(model), at=at).hidden, atol=1e-5, rtol=1e-5)
@@ -92,7 +93,7 @@ def test_in_a_task_every_layer_that_a_strategy_knows_learns(model: Any) -> None:
     """What only predicts tokens is no layer of its own: one that never learns would count in rates and unfreezing."""
     model.zero_grad()
     head = torch.nn.Linear(model.layers(**inputs_of(model))[-1].shape[-1], 2)
-    inputs = {**inputs_of(model), **({"tokens": tokens(3, 9)} if "tokens" in model.TASK_FRAME else {})}
+    inputs = {**inputs_of(model), **({"tokens": tokens(3, 9)} if model.main_input == "tokens" else {})}
     head(model.vectors(**inputs)).square().sum().backward()
     layers = by_layer(model, head.parameters())
     assert all(any(each.grad is not None and bool(each.grad.any()) for each in layer) for layer in layers)

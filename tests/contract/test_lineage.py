@@ -10,7 +10,7 @@ import pytest
 import torch
 from lineage_models import BOUNDARY, NETWORKS, PREDICT_NEXT, VOCABULARY, make, reader, tokens
 
-from lmlab.decoding.scoring import score_tokens
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import PredictsNext, require
 from lmlab.models.states import detach_state, reorder_state

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from lmlab.config import build
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.beam_search import beam_search
 from lmlab.layers.recurrent import Layer
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, load_class

@@ -15,7 +15,7 @@ from lmlab.costs.design import describe
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED
 from lmlab.layers.watching import watching
-from lmlab.models import LINEAGE, create, load_class
+from lmlab.models import LINEAGE, create
 from lmlab.objectives.seq2seq import Seq2Seq, pair_batch
 from lmlab.training.benchmark import made_up_lesson
 from lmlab.training.settings import TrainConfig
@@ -123,7 +123,7 @@ def test_what_pre_training_needs_is_all_there_is(name: str) -> None:
     assert design.parameters.total + design.pretraining_only == sum(weight.numel() for weight in model.parameters())
     assert (design.pretraining_only > 0) == (LINEAGE[name].does[0] == "blanks")
     assert design.parameters.embedding == count_parameters(model).embedding, "heads share their tables"
-    assert design.size in load_class(name).SIZES
+    assert design.size in LINEAGE[name].sizes
 
 
 def test_tables_of_tokens_positions_and_segments_are_embeddings() -> None:
@@ -214,5 +214,5 @@ def test_shared_layers_cost_as_much_as_others() -> None:
 
 def test_designs_fit_the_settings_of_training() -> None:
     for name in COUNTED:
-        config = TrainConfig(**load_class(name).TRAINING)
+        config = TrainConfig(**LINEAGE[name].training)
         assert describe(name, window=config.window).window <= (1024 if name == "reformer" else 256)  # for long texts

@@ -66,7 +66,7 @@ def count_step(learner: Learner, batch: Batch, state: Any = None) -> tuple[int, 
     learner.train()
     with counting() as counter:
         loss = learner(batch, state)
-        weighted_mean(loss.sums, batch.counts, learner.objective.weights).backward()  # type: ignore[no-untyped-call]
+        weighted_mean(loss.sums, batch.counts, learner.objective.loss_weights).backward()  # type: ignore[no-untyped-call]
     learner.zero_grad()
     return counter.get_total_flops(), loss.state
 
@@ -76,7 +76,7 @@ def lesson(name: str, **settings: Any) -> tuple[Any, Any, Any]:
     design = describe(name, size="tiny", vocabulary=500, settings={**plain(name), **settings})
     model = create(name, design.settings or {}, size="tiny")
     objective, text = made_up_lesson(model, design, tokens=6_000, seed=0)
-    streams = TrainConfig(**type(model).TRAINING).streams(stateful=model.stateful)
+    streams = TrainConfig(**LINEAGE[name].training).streams(stateful=model.stateful)
     loader = objective.loader(text, batch=16, window=min(32, design.window), seed=0, streams=streams)
     return model, objective, loader
 

@@ -7,7 +7,7 @@ import pytest
 from lmlab.costs.design import describe
 from lmlab.costs.published import PUBLISHED
 from lmlab.costs.shapes import SHAPES
-from lmlab.models import load_class
+from lmlab.models import LINEAGE
 
 PARAMETERS: dict[tuple[str, str], tuple[float, str]] = {
     ("seq2seq", "sutskever"): (384e6, "Sutskever et al. 2014, section 3.4"),
@@ -136,5 +136,5 @@ SHAPES_OF_OTHERS = {  # width, heads, layers
 @pytest.mark.parametrize(("name", "size"), list(SHAPES_OF_OTHERS))
 def test_shapes_are_those_of_the_paper(name: str, size: str) -> None:
     width, heads, layers, source = SHAPES_OF_OTHERS[name, size]
-    ours = load_class(name).SIZES[size]
+    ours = LINEAGE[name].sizes[size]
     assert (ours["width"], ours["heads"], ours["layers"]) == (width, heads, layers), source

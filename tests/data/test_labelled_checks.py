@@ -124,9 +124,10 @@ def test_leaks_are_moved_out_of_what_is_held_out() -> None:
     assert "label noise: 1 text with two labels, as x and y: a b" in said
     assert any(line.startswith("leaks: 1 of 2 examples of valid also occur in train") for line in said)
     assert any(line.startswith("leaks: 2 of 3 examples of test also occur in train or valid") for line in said)
-    fewer, count = remove_trained(labelled)
-    assert ([one.a for one in fewer.train], count) == ([], 4)
-    assert (fewer.valid, fewer.test) == (valid, test)
+    fewer, removed = remove_trained(labelled)
+    assert ([one.a for one in fewer.train], removed) == ([], {"train": 4, "valid": 1})
+    assert (fewer.valid, fewer.test) == (valid[:1], test), "test stays as it is, valid loses what is in test"
+    assert not any(check(fewer).leaks.values()), "what the message advises removes every leak"
     assert remove_leaks(clean) == (clean, {"valid": 0, "test": 0})
     pair = Labelled(task="classification", train=[Example("a", "b", label="x")], valid=[Example("a", "c", label="x")])
     assert remove_leaks(pair)[1] == {"valid": 0}

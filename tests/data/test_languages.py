@@ -6,15 +6,16 @@ import json
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
+from lmlab.data.config import by_language
 from lmlab.data.corpora.languages import LanguageSplit, prepare_languages, shares_of
 from lmlab.data.corpora.text import prepare_text
+from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.mixed import Mixed, apportion
-from lmlab.data.readers.language_prefix import by_language
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, train
@@ -48,14 +49,17 @@ def test_shares_are_smoothed() -> None:
     assert shares_of({"a": 9, "b": 1}, alpha=0.0) == {"a": 0.5, "b": 0.5}
 
 
-class Numbered:
+class Numbered(Loader):
     """A loader that gives its name and the number asked for."""
 
     batch_size, window, steps_per_epoch = 2, 3, 5.0
-    units_per_step: ClassVar[dict[str, float]] = {"tokens": 6.0}
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+    @property
+    def units_per_step(self) -> dict[str, float]:
+        return {"tokens": 6.0}
 
     def batch(self, step: int) -> Any:
         return self.name, step

@@ -10,7 +10,7 @@ import pytest
 from framed import encoder_frame
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.pairs import prepare_pairs
-from lmlab.data.loaders.translation_rows import TranslationRows
+from lmlab.data.loaders.pairs import TranslationRows
 from lmlab.objectives import create_objective
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import start

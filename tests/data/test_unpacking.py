@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lmlab.data.readers import unpacking
-from lmlab.data.readers.minimal_pairs import read_pairs
+from lmlab.analysis.pair_sets import read_pairs
+from lmlab.data.readers import files
 from lmlab.data.readers.strict_text import read_whole
 from lmlab.data.readers.text import Source, read
 
@@ -19,7 +19,7 @@ LINE = b'{"sentence_good": "He runs.", "sentence_bad": "He run.", "linguistics_t
 
 @pytest.fixture(autouse=True)
 def _small_allowance(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(unpacking, "ALWAYS_ALLOWED", 1 << 20)
+    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 20)
 
 
 def write_zip(path: Path, *, lines: int, members: int = 1) -> Path:
@@ -46,7 +46,7 @@ READERS: dict[str, Callable[[Path], object]] = {
 def test_what_unpacks_to_too_much_is_refused(tmp_path: Path, name: str) -> None:
     write = write_zip if name.endswith(".zip") else write_gzip
     path = write(tmp_path / name, lines=50_000)
-    assert path.stat().st_size * unpacking.MOST_TIMES < 50_000 * len(LINE)
+    assert path.stat().st_size * files.MOST_TIMES < 50_000 * len(LINE)
     with pytest.raises(ValueError, match=r"unpacks to more than [0-9,]+ bytes") as told:
         READERS[name](path)
     assert path.name in str(told.value)

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.loaders.loader import Streams, Windows, rate_share
 from lmlab.data.loaders.mixed import Mixed
-from lmlab.data.loaders.varied import VariedStreams, vary
+from lmlab.data.loaders.streams import Streams, VariedStreams, Windows, vary
 
 
 def make(length: int = 20_003, *, batch: int = 4, window: int = 70, seed: int = 0) -> VariedStreams:
@@ -37,14 +36,14 @@ def test_lengths_are_those_of_the_paper() -> None:
     assert lengths[~halved].mean() == pytest.approx(69.5, abs=0.7)  # the fraction is cut off
     assert lengths[~halved].std() == pytest.approx(5, abs=0.5)
     assert lengths[halved].mean() == pytest.approx(34.5, abs=2)
-    assert [loader.rate_share(step) for step in range(50)] == pytest.approx(list(lengths[:50] / 70))
+    assert [loader.rate_factor(step) for step in range(50)] == pytest.approx(list(lengths[:50] / 70))
 
 
 def test_a_batch_of_one_of_several_languages_has_the_rate_of_its_length() -> None:
     mixed = Mixed({"a": make(), "b": Streams(np.arange(500), batch=4, window=7, seed=0)}, {"a": 0.5, "b": 0.5}, seed=0)
     for step in range(50):
         length, window = mixed.batch(step).shape[1] - 1, 70 if mixed.language(step) == "a" else 7
-        assert rate_share(mixed, step) == pytest.approx(length / window)
+        assert mixed.rate_factor(step) == pytest.approx(length / window)
 
 
 def test_a_batch_depends_on_its_number_alone() -> None:

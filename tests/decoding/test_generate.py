@@ -124,7 +124,7 @@ def test_rows_end_by_length_or_where_they_are_told_to():
 @pytest.mark.parametrize("temperature", [0.0, 0.5, 2.0])
 def test_surprisals_are_those_of_scoring_the_text(model, temperature):
     """Of the model's own distribution, whatever the temperature."""
-    from lmlab.decoding.scoring import score_tokens
+    from lmlab.decoding.chain_rule import score_tokens
 
     pick = Sampler(Sampling(seed=3, temperature=temperature, top_k=5, repetition_penalty=1.3))
     rows = draw(model, PROMPT, tokens=15, samples=2, pick=pick, top=0)
@@ -192,5 +192,5 @@ def test_what_begins_from_a_source_says_so():
 
         def score(self, tokens, targets, state): ...
 
-    with pytest.raises(ValueError, match="Sourced begins from a source"):
+    with pytest.raises(ValueError, match="Sourced starts from a source"):
         Reader(Sourced(), batch=1)

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import Reader, generate
 from lmlab.decoding.mixture import Mixture, learn_weights
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
 from lmlab.models.abilities import PredictsNext
 from standins import Table, TinyGRU, TinyWindow
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lmlab.decoding import sampling
-from lmlab.decoding.sampling import Drawing, Sampler, Sampling
+from lmlab.decoding.sampling import Sampler, Sampling, SamplingOptions
 
 P = torch.tensor([[0.5, 0.25, 0.15, 0.07, 0.03], [0.03, 0.15, 0.5, 0.07, 0.25]])
 
@@ -66,7 +66,7 @@ def test_temperature_divides():
 
 def test_draws_follow_the_distribution():
     generator = torch.Generator().manual_seed(0)
-    draws = torch.stack([sampling.draw(P.log(), uniform(2, generator)) for _ in range(20_000)])
+    draws = torch.stack([sampling.sample(P.log(), uniform(2, generator)) for _ in range(20_000)])
     for row in range(2):
         share = torch.bincount(draws[:, row], minlength=5) / 20_000
         assert (share - P[row]).abs().max() < 4 * (0.25 / 20_000) ** 0.5  # four standard errors
@@ -77,15 +77,15 @@ def test_left_out_tokens_are_never_drawn():
     logits = torch.full((1, 1000), -torch.inf)
     logits[0, [17, 999]] = 0.0
     generator = torch.Generator().manual_seed(0)
-    assert {int(sampling.draw(logits, uniform(1, generator))) for _ in range(200)} == {17, 999}
+    assert {int(sampling.sample(logits, uniform(1, generator))) for _ in range(200)} == {17, 999}
     logits[0, 999] = -torch.inf
-    assert {int(sampling.draw(logits, uniform(1, generator))) for _ in range(50)} == {17}
+    assert {int(sampling.sample(logits, uniform(1, generator))) for _ in range(50)} == {17}
 
 
 def test_the_least_uniform_number_draws_the_first_token_that_is_left():
     logits = torch.full((1, 10), -torch.inf)
     logits[0, [3, 5]] = 0.0
-    assert int(sampling.draw(logits, torch.zeros(1, dtype=torch.float64))) == 3
+    assert int(sampling.sample(logits, torch.zeros(1, dtype=torch.float64))) == 3
 
 
 def test_a_sampler_starts_anew():
@@ -134,8 +134,10 @@ def test_filters_apply_in_the_stated_order():
     warm = Sampler(Sampling(temperature=2.0, top_p=0.6))
     flat = (logits / 2).softmax(-1)[0]
     count = int((flat.sort(descending=True).values.cumsum(0) < 0.6).sum()) + 1
-    assert len(kept(warm.shape(logits))[0]) == count == 3  # two without the temperature
-    assert kept(Sampler(Sampling(top_k=3, top_p=0.8)).shape(logits)) == [[0, 1]]  # .5 + .25 is 83% of what top-k left
+    assert len(kept(warm.apply_filters(logits))[0]) == count == 3  # two without the temperature
+    assert kept(Sampler(Sampling(top_k=3, top_p=0.8)).apply_filters(logits)) == [
+        [0, 1]
+    ]  # .5 + .25 is 83% of what top-k left
 
 
 @pytest.mark.parametrize(
@@ -195,7 +197,7 @@ def test_the_first_text_is_the_same_however_many_there_are():
 
 
 def test_the_options_by_name_are_those_of_the_record():
-    assert list(Drawing.__annotations__) == [each.name for each in fields(Sampling)]
+    assert list(SamplingOptions.__annotations__) == [each.name for each in fields(Sampling)]
     assert Sampling(top_k=3, temperature=0.5, seed=4).given() == ["temperature", "top_k"]
     assert not Sampling(seed=4).given()
 
@@ -210,7 +212,7 @@ def test_next_to_no_temperature_is_the_best_token() -> None:
     logits = torch.tensor([[1.0, 3.0, 2.0]])
     for temperature in (1e-300, 1e-38, 1e-7):
         assert Sampler(Sampling(temperature=temperature))(logits).tolist() == [1]
-        assert sampling.draw_each(logits, [Sampler(Sampling(temperature=temperature))]) == [1]
+        assert sampling.sample_each(logits, [Sampler(Sampling(temperature=temperature))]) == [1]
 
 
 def test_words_that_cannot_be_predicted_are_not_penalised() -> None:

@@ -29,7 +29,7 @@ TOLERANCE = 1e-5
 """Relative. Between instruction sets and numbers of threads 1e-9 was seen at most, and 1e-7 where an objective computes
 its loss in single precision whatever the model does (translators, sentence pairs, replaced tokens)."""
 WRITE = os.environ.get("LMLAB_WRITE_GOLDEN") == "1"
-NOT_MEASURES = {"step", "tokens", "flops", "cost", "rate", "gradient", "best", "parameters", "bits_per_byte"}
+NOT_METRICS = {"step", "tokens", "flops", "cost", "rate", "gradient", "best", "parameters", "bits_per_byte"}
 
 SMALL: dict[str, Any] = {
     "width": 16,
@@ -85,7 +85,7 @@ def _double() -> Iterator[None]:
 
 
 def learn(case: dict[str, Any], files: dict[str, str], path: Path) -> dict[str, Any]:
-    """What a run measures, step by step in training and at the end in validation."""
+    """The metrics of a run, step by step in training and at the end in validation."""
     kind = case["model"]["kind"]
     fields = load_class(kind).Config.model_fields
     data: dict[str, Any] = {"text": files["en"], "documents": "blank"}
@@ -113,7 +113,7 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path) -> dict[str, 
     )
     start(recipe, path)
     lines = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()]
-    measured = [measures(line) for line in lines]
+    measured = [metrics(line) for line in lines]
     training = [line for line in measured if line.keys() and not any(name.startswith("valid_") for name in line)]
     assert len(training) == (STEPS if kind != "ngram" else 0)
     return {
@@ -122,8 +122,8 @@ def learn(case: dict[str, Any], files: dict[str, str], path: Path) -> dict[str, 
     }
 
 
-def measures(line: dict[str, Any]) -> dict[str, float]:
-    found = {name: value for name, value in line.items() if name not in NOT_MEASURES and value is not None}
+def metrics(line: dict[str, Any]) -> dict[str, float]:
+    found = {name: value for name, value in line.items() if name not in NOT_METRICS and value is not None}
     return {name: float(f"{value:.{DIGITS}g}") for name, value in found.items()}
 
 
@@ -140,8 +140,8 @@ def test_training_has_not_changed(name: str, files: dict[str, str], tmp_path: Pa
     assert name in golden, "a new system: write its losses with LMLAB_WRITE_GOLDEN=1 python -m pytest tests/golden"
     assert found["valid"] == pytest.approx(golden[name]["valid"], rel=TOLERANCE)
     assert found["train"].keys() == golden[name]["train"].keys()
-    for measure, values in golden[name]["train"].items():
-        assert found["train"][measure] == pytest.approx(values, rel=TOLERANCE), measure
+    for metric, values in golden[name]["train"].items():
+        assert found["train"][metric] == pytest.approx(values, rel=TOLERANCE), metric
 
 
 def test_nothing_is_kept_of_what_is_gone() -> None:

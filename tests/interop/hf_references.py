@@ -17,9 +17,9 @@ import lmlab
 from encoders import filler, judge_pairs
 from lmlab.data.readers.examples import Example
 from lmlab.layers.permutation_masks import visible
-from lmlab.models import create, load_class
+from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
-from lmlab.models.model import Model, Predictor
+from lmlab.models.model import Model, ScoresTokens
 from lmlab.objectives import create_objective
 from lmlab.runs.checkpoint import model_tensors, write_config
 from lmlab.runs.storage import HEADS, TASK, write_json, write_manifest, write_tensors
@@ -211,7 +211,7 @@ def randomise(model: Any) -> Any:
 
 def scores(model: Any, hidden: Tensor) -> Tensor:
     """Over the vocabulary, by the model itself or by the head with which it fills blanks."""
-    return (model if isinstance(model, Predictor) else filler(model)).logits(hidden)
+    return (model if isinstance(model, ScoresTokens) else filler(model)).logits(hidden)
 
 
 def in_double(reference: Any, model: Any) -> tuple[Any, Any]:
@@ -322,13 +322,13 @@ def make_run(
 def make_task_run(path: Path, kind: str, spec: str, task: dict[str, Any], **values: Any) -> Any:
     """A fine-tuned run with random weights; its predictor."""
     model, tokenizer = make_run(path, kind, spec, roles=() if kind in ("gpt", "gpt2", "llama") else ROLES, **values)
-    cls = load_class(kind)
-    pooled = {"pool": cls.POOL, "activation": cls.HEAD, "bias": cls.HEAD_BIAS}
+    usual = find(kind).task
+    pooled = {"pool": usual.pool, "activation": usual.activation, "bias": usual.bias}
     own = pooled if task["kind"] in ("classification", "regression", "choice") else {}
     if kind == "bart":  # as theirs, from the decoder, which is given the text as well
         frame = {"source": "a boundary [b boundary]", "tokens": "start a [boundary b]"}
         task, own = {"frame": frame, **task}, own and {"pool": "last", "activation": "tanh", "bias": True}
-    task = {"frame": dict(cls.TASK_FRAME), "window": model.window, **own, **task}
+    task = {"frame": dict(usual.frame), "window": model.window, **own, **task}
     heads = nn.ModuleDict(create_objective(task, tokenizer, None).heads(model))
     for parameter in heads.parameters():
         nn.init.normal_(parameter, std=0.3)

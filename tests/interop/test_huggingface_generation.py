@@ -22,6 +22,7 @@ from lmlab.decoding.sampling import Sampling
 from lmlab.interop.huggingface import export_run, import_run
 from lmlab.language_model import LanguageModel
 from lmlab.runs.storage import write_manifest
+from lmlab.tokenizers.boundary import prompt_tokens
 from stories import read_stories, read_vocabulary
 
 PROMPTS = ["The planet Mars", "so does Venus.\n The sun", " round  the é 17", "foo bar <tool>Mars", "a<|endoftext|>b"]
@@ -164,7 +165,7 @@ def written_there(reference: Any, tokenizer: Any, prompt: str, tokens: int = TOK
 
 def written_here(model: LanguageModel, prompt: str, tokens: int = TOKENS) -> list[int]:
     steps = model.writer.write(prompt, sampling=Sampling(temperature=0.0), tokens=tokens)
-    return [written.drawn.token for (written,) in steps]
+    return [written.next.token for (written,) in steps]
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -379,6 +380,19 @@ def test_a_sentencepiece_model_alone_writes_as_there(shared_data: Callable[[str]
             with torch.inference_mode():
                 found = reference.generate(given, attention_mask=given * 0 + 1, do_sample=False, max_new_tokens=20)
             assert written_here(model, prompt, 20) == found[0, len(ids) :].tolist()
+
+
+def test_add_bos_token_beside_a_tokenizer_file_has_no_effect(tmp_path: Path) -> None:
+    """`transformers` 5 lets the post-processor of tokenizer.json decide alone."""
+    folder, tokenizer = tmp_path / "hf", plain_gpt2()
+    reference = make_reference("gpt2", tokenizer)
+    reference.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    (folder / "tokenizer_config.json").write_text(json.dumps({**settings, "add_bos_token": True}))
+    import_run(folder, tmp_path / "run")
+    model, theirs = lmlab.load(tmp_path / "run"), transformers.AutoTokenizer.from_pretrained(folder)
+    assert prompt_tokens(model.frame, model.text_tokenizer.encode("It was")) == theirs("It was").input_ids
 
 
 def bart_tokenizer() -> Any:

@@ -1,4 +1,4 @@
-"""Measures of classes and scores against scikit-learn and scipy, on random and on nasty inputs."""
+"""Metrics of classes and scores against scikit-learn and scipy, on random and on nasty inputs."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from lmlab.metrics.classification import F1, Accuracy, MacroF1, Matthews, confusion, positive_label
 from lmlab.metrics.correlation import Pearson, Spearman
-from lmlab.metrics.measure import Collected, Measure
-from lmlab.metrics.measures import measures_for
+from lmlab.metrics.metric import Collected, Metric
+from lmlab.metrics.task_metrics import metrics_for
 
 
 def pairs_of(values: st.SearchStrategy, *, least: int = 1) -> st.SearchStrategy:
     return st.lists(st.tuples(values, values), min_size=least, max_size=40)
 
 
-REFERENCES: dict[str, tuple[Measure, Callable]] = {
+REFERENCES: dict[str, tuple[Metric, Callable]] = {
     "accuracy": (Accuracy(), sklearn.metrics.accuracy_score),
     "f1": (F1("b"), lambda t, p: sklearn.metrics.f1_score([x == "b" for x in t], [x == "b" for x in p])),
     "macro_f1": (MacroF1(), lambda t, p: sklearn.metrics.f1_score(t, p, average="macro")),
@@ -34,7 +34,7 @@ REFERENCES: dict[str, tuple[Measure, Callable]] = {
 @pytest.mark.parametrize("name", REFERENCES)
 @pytest.mark.parametrize("classes", ["a", "ab", "abcd"])
 def test_measures_of_classes_are_those_of_scikit_learn(name: str, classes: str) -> None:
-    measure, reference = REFERENCES[name]
+    metric, reference = REFERENCES[name]
 
     @given(pairs_of(st.sampled_from(classes)))
     def check(pairs: list[tuple[str, str]]) -> None:
@@ -44,19 +44,19 @@ def test_measures_of_classes_are_those_of_scikit_learn(name: str, classes: str) 
             expected = reference(true, predicted)
         with warnings.catch_warnings():
             warnings.simplefilter("error")  # ours
-            assert measure.score(predicted, true) == pytest.approx(expected, abs=1e-12)
+            assert metric.score(predicted, true) == pytest.approx(expected, abs=1e-12)
 
     check()
 
 
 @pytest.mark.parametrize("name", REFERENCES)
 def test_a_draw_scores_as_its_examples_written_out(name: str) -> None:
-    measure, reference = REFERENCES[name]
+    metric, reference = REFERENCES[name]
     random = np.random.default_rng(0)
     predicted, true = random.choice(list("abc"), 30), random.choice(list("abc"), 30)
     chosen = random.integers(0, 30, size=(20, 30))
     counts = np.stack([np.bincount(row, minlength=30) for row in chosen]).astype(float)
-    drawn = measure.resampler(predicted.tolist(), true.tolist())(counts)
+    drawn = metric.resampler(predicted.tolist(), true.tolist())(counts)
     expected = [reference(true[row].tolist(), predicted[row].tolist()) for row in chosen]
     np.testing.assert_allclose(drawn, expected, atol=1e-12)
 
@@ -66,9 +66,9 @@ SCORES = st.one_of(st.integers(-5, 5).map(float), st.floats(-100, 100).map(lambd
 
 
 @pytest.mark.parametrize(
-    ("measure", "reference"), [(Pearson(), scipy.stats.pearsonr), (Spearman(), scipy.stats.spearmanr)]
+    ("metric", "reference"), [(Pearson(), scipy.stats.pearsonr), (Spearman(), scipy.stats.spearmanr)]
 )
-def test_correlations_are_those_of_scipy_ties_and_constants_included(measure: Measure, reference: Callable) -> None:
+def test_correlations_are_those_of_scipy_ties_and_constants_included(metric: Metric, reference: Callable) -> None:
     @given(pairs_of(SCORES, least=2))
     def check(pairs: list[tuple[float, float]]) -> None:
         predicted, true = zip(*pairs, strict=True)
@@ -79,15 +79,15 @@ def test_correlations_are_those_of_scipy_ties_and_constants_included(measure: Me
             expected = math.nan
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            assert measure.score(predicted, true) == pytest.approx(expected, abs=1e-9, nan_ok=True)
+            assert metric.score(predicted, true) == pytest.approx(expected, abs=1e-9, nan_ok=True)
 
     check()
 
 
 @pytest.mark.parametrize(
-    ("measure", "reference"), [(Pearson(), scipy.stats.pearsonr), (Spearman(), scipy.stats.spearmanr)]
+    ("metric", "reference"), [(Pearson(), scipy.stats.pearsonr), (Spearman(), scipy.stats.spearmanr)]
 )
-def test_a_draw_correlates_as_its_examples_written_out(measure: Measure, reference: Callable) -> None:
+def test_a_draw_correlates_as_its_examples_written_out(metric: Metric, reference: Callable) -> None:
     random = np.random.default_rng(1)
     predicted, true = random.integers(0, 6, 30) / 7, random.normal(size=30).round(1)
     chosen = random.integers(0, 30, size=(20, 30))
@@ -95,13 +95,13 @@ def test_a_draw_correlates_as_its_examples_written_out(measure: Measure, referen
     counts = np.stack([np.bincount(row, minlength=30) for row in chosen]).astype(float)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        drawn = measure.resampler(predicted.tolist(), true.tolist())(counts)
+        drawn = metric.resampler(predicted.tolist(), true.tolist())(counts)
     assert math.isnan(drawn[0])
     expected = [reference(predicted[row], true[row]).statistic for row in chosen[1:]]
     np.testing.assert_allclose(drawn[1:], expected, atol=1e-12)
 
 
-@pytest.mark.parametrize("measure", [Pearson(), Spearman()])
+@pytest.mark.parametrize("metric", [Pearson(), Spearman()])
 @pytest.mark.parametrize(
     ("predicted", "true"),
     [
@@ -112,10 +112,10 @@ def test_a_draw_correlates_as_its_examples_written_out(measure: Measure, referen
         ([1.0, math.inf, 2.0], [1.0, 2.0, 3.0]),
     ],
 )
-def test_no_correlation_is_no_number_and_no_warning(measure: Measure, predicted: list, true: list) -> None:
+def test_no_correlation_is_no_number_and_no_warning(metric: Metric, predicted: list, true: list) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert math.isnan(measure.score(predicted, true))
+        assert math.isnan(metric.score(predicted, true))
 
 
 def test_a_large_offset_or_scale_costs_no_digits() -> None:
@@ -126,10 +126,10 @@ def test_a_large_offset_or_scale_costs_no_digits() -> None:
 
 
 def test_unequal_numbers_are_refused_and_nothing_is_no_number() -> None:
-    for measure in (Accuracy(), F1("a"), MacroF1(), Matthews(), Pearson()):
+    for metric in (Accuracy(), F1("a"), MacroF1(), Matthews(), Pearson()):
         with pytest.raises(ValueError, match=r"^2 predictions for 1 examples: give one for each$"):
-            measure.score(["a", "b"], ["a"])
-        assert math.isnan(measure.score([], []))
+            metric.score(["a", "b"], ["a"])
+        assert math.isnan(metric.score([], []))
 
 
 def test_a_measure_collects_batches_as_a_metric() -> None:
@@ -175,17 +175,17 @@ def test_the_positive_of_two_labels_is_told_by_its_name(labels: list[str], expec
     ],
 )
 def test_each_task_has_its_measures_the_main_one_first(task: str, settings: dict, expected: list[str]) -> None:
-    measures = measures_for(task, **settings)
-    assert list(measures) == expected
-    assert all(measure.name == name and measure.better == "higher" for name, measure in measures.items())
+    metrics = metrics_for(task, **settings)
+    assert list(metrics) == expected
+    assert all(metric.name == name and metric.better == "higher" for name, metric in metrics.items())
 
 
 def test_what_cannot_be_measured_is_said() -> None:
     with pytest.raises(ValueError, match="no task is named 'parsing'"):
-        measures_for("parsing")
+        metrics_for("parsing")
     with pytest.raises(ValueError, match=r"which class is F1 about\? .*cat, dog"):
-        measures_for("classification", metric="f1", labels=["cat", "dog"])
+        metrics_for("classification", metric="f1", labels=["cat", "dog"])
     with pytest.raises(ValueError, match="regression has no metric 'f1'; it has pearson, spearman"):
-        measures_for("regression", metric="f1")
+        metrics_for("regression", metric="f1")
     with pytest.raises(ValueError, match="positive label 'z' is none of x, y"):
-        measures_for("classification", labels=["x", "y"], positive="z")
+        metrics_for("classification", labels=["x", "y"], positive="z")

@@ -56,7 +56,8 @@ def test_the_mean_of_values_has_students_interval() -> None:
     low, high = scipy.stats.t.interval(0.95, len(values) - 1, loc=np.mean(values), scale=scipy.stats.sem(values))
     assert mean_interval(values) == pytest.approx((np.mean(values), low, high))
     assert mean_interval([0.5]) == (0.5, None, None)
-    assert mean_interval([0.5, 0.5]) == (0.5, 0.5, 0.5)
+    assert mean_interval([0.5, 0.5, 0.5]) == (0.5, None, None), "equal values do not say that others are equal"
+    assert mean_interval([1e6 / 3] * 4 + [1e6 / 3 + 1e-10])[1:] == (None, None), "rounding is relative to the values"
     assert math.isnan(mean_interval([]).value)
     assert mean_interval([0.5, math.nan])[1:] == (None, None)
 
@@ -73,22 +74,22 @@ def test_an_accuracy_is_a_proportion_but_a_correlation_is_not() -> None:
     assert estimate(Accuracy(), predicted, true) == wilson(300, 400)
     perfect = ["0", "1"] * 20
     assert estimate(Accuracy(), perfect, perfect)[1:] == wilson(40, 40)[1:], "all right is not certain"
-    for measure in (F1("1"), Matthews()):
-        assert estimate(measure, perfect, perfect) == (pytest.approx(1), None, None), (
+    for metric in (F1("1"), Matthews()):
+        assert estimate(metric, perfect, perfect) == (pytest.approx(1), None, None), (
             "every resample says 1: nothing is known"
         )
     assert estimate(Pearson(), [1.0, 2, 3, 4, 5, 6], [2.0, 4, 6, 8, 10, 12])[1:] == (None, None)
 
 
-@pytest.mark.parametrize("measure", [Pearson(), Spearman()])
-def test_the_interval_of_a_correlation_covers_the_truth_as_often_as_it_says(measure) -> None:
+@pytest.mark.parametrize("metric", [Pearson(), Spearman()])
+def test_the_interval_of_a_correlation_covers_the_truth_as_often_as_it_says(metric) -> None:
     random = np.random.default_rng(0)
-    truth = {"pearson": 0.6, "spearman": 6 / math.pi * math.asin(0.3)}[measure.name]
+    truth = {"pearson": 0.6, "spearman": 6 / math.pi * math.asin(0.3)}[metric.name]
     inside = 0
     for trial in range(200):
         x = random.normal(size=100)
         y = 0.6 * x + 0.8 * random.normal(size=100)
-        _, low, high = estimate(measure, x, y, resamples=300, seed=trial)
+        _, low, high = estimate(metric, x, y, resamples=300, seed=trial)
         inside += low <= truth <= high
     assert 0.87 <= inside / 200 <= 0.99
 
@@ -170,6 +171,33 @@ def test_half_widths_of_units_and_seeds_add_as_squares() -> None:
     assert both.value - both.low == pytest.approx(expected, rel=0.03)
 
 
+def test_noise_of_single_units_counts_once() -> None:
+    """Seeds that change each unit independently: the variance of their scores has all of it, nothing is added."""
+    generator = np.random.default_rng(1)
+    noise = generator.normal(200.0, 30.0, size=(5, 400))
+    scores = bits_per_byte({"a": list(noise)}, np.full(400, 100.0), resamples=4000)
+    found, over_seeds = scores.estimate("a"), mean_interval((noise.mean(axis=1) / 100).tolist())
+    of_models = scipy.stats.t.ppf(0.975, 399) * noise.mean(axis=0).std(ddof=1) / math.sqrt(400) / 100
+    assert found.high - found.value == pytest.approx(max(over_seeds.high - over_seeds.value, of_models), rel=0.05)
+    shared = generator.normal(0.0, 20.0, size=400)  # documents that are hard for all seeds
+    both = bits_per_byte({"a": list(noise + shared)}, np.full(400, 100.0), resamples=4000).estimate("a")
+    seeds = mean_interval(((noise + shared).mean(axis=1) / 100).tolist())
+    over_units = scipy.stats.t.ppf(0.975, 399) * 20 / math.sqrt(400) / 100
+    assert both.high - both.value == pytest.approx(math.hypot(seeds.high - seeds.value, over_units), rel=0.1)
+
+
+def test_seeds_with_equal_scores_do_not_make_an_interval_narrower() -> None:
+    """By chance both seeds have as many right answers, to other questions: the interval is that of the models."""
+    right = [[True] * 10 + [False] * 10, [False] * 10 + [True] * 10]
+    other = [[True] * 12 + [False] * 8, [False] * 8 + [True] * 12]
+    scores = Scores(Accuracy(), {"a": right, "b": other}, [True] * 20, resamples=4000)
+    (found,) = scores.compare()
+    means = np.mean(other, axis=0) - np.mean(right, axis=0)
+    expected = scipy.stats.ttest_1samp(means, 0.0)
+    assert found.value == pytest.approx(0.1)
+    assert found.p == pytest.approx(expected.pvalue, rel=0.2)
+
+
 def test_seeds_that_all_have_everything_right_are_not_certain() -> None:
     scores = Scores(Accuracy(), {"a": [["x"] * 30, ["x"] * 30]}, ["x"] * 30)
     assert scores.estimate("a") == wilson(30, 30)
@@ -222,6 +250,14 @@ def test_equal_systems_and_noise_do_not_differ() -> None:
     found = bits_per_byte(bits, np.full(50, 100.0)).compare()
     assert not any(each.significant for each in found)
     assert next(each for each in found if {each.better, each.worse} == {"a", "b"}).p == 1
+
+
+def test_the_difference_of_equal_scores_is_plus_zero() -> None:
+    same = np.random.default_rng(3).normal(200.0, 40.0, size=50)
+    (found,) = bits_per_byte({"a": [same], "b": [same.copy()]}, np.full(50, 100.0)).compare()
+    assert math.copysign(1, found.value) == 1
+    (found,) = bits_per_byte({"a": [1e9 * same], "b": [1e9 * same + 1e-6]}, np.full(50, 100.0)).compare()
+    assert (found.value, found.p) == (0, 1), "a rounding error of large scores"
 
 
 @pytest.mark.parametrize(("units", "significant"), [(5, False), (6, True), (20, True)])

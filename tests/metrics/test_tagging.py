@@ -60,8 +60,8 @@ def test_output_of_the_official_script(shared_data: Callable[[str], Path]) -> No
     printed = (folder / "result.txt").read_text()
     overall = re.search(r"accuracy: +([\d.]+)%; precision: +([\d.]+)%; recall: +([\d.]+)%; FB1: +([\d.]+)", printed)
     assert overall is not None
-    measures = (TagAccuracy(), SpanPrecision(), SpanRecall(), SpanF1())
-    assert [f"{100 * each.score(predicted, true):.2f}" for each in measures] == list(overall.groups())
+    metrics = (TagAccuracy(), SpanPrecision(), SpanRecall(), SpanF1())
+    assert [f"{100 * each.score(predicted, true):.2f}" for each in metrics] == list(overall.groups())
     table = {
         name: f"{100 * each.precision:.2f} {100 * each.recall:.2f} {100 * each.f1:.2f} {each.found}"
         for name, each in scores_by_type(predicted, true).items()
@@ -92,16 +92,16 @@ TWO = st.sampled_from(["O", "B-X", "I-X", "B-Y", "I-Y"])
 def test_of_iob_tags_seqeval_says_the_same(sentences: list[list[tuple[str, str]]]) -> None:
     predicted = [[said for said, _ in sentence] for sentence in sentences]
     true = [[gold for _, gold in sentence] for sentence in sentences]
-    for measure, reference in (
+    for metric, reference in (
         (SpanF1(), seqeval.metrics.f1_score),
         (SpanPrecision(), seqeval.metrics.precision_score),
         (SpanRecall(), seqeval.metrics.recall_score),
         (TagAccuracy(), seqeval.metrics.accuracy_score),
     ):
         expected = (
-            reference(true, predicted, zero_division=0) if measure.name != "accuracy" else reference(true, predicted)
+            reference(true, predicted, zero_division=0) if metric.name != "accuracy" else reference(true, predicted)
         )
-        assert measure.score(predicted, true) == pytest.approx(expected, abs=1e-12)
+        assert metric.score(predicted, true) == pytest.approx(expected, abs=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from lmlab.config import build
 from lmlab.layers.positions import sinusoids
+from lmlab.models import LINEAGE
 from lmlab.models.attention_lm import AttentionLM, AttentionLMConfig
 
 RUNGS = [
@@ -142,7 +143,8 @@ def test_a_stack_needs_the_tricks() -> None:
 def test_sizes_are_valid_and_learn_a_repeated_text() -> None:
     text = torch.tensor([[5, 1, 4, 2, 3, 0, 5, 1, 4, 2, 3, 0, 5, 1, 4, 2, 3, 0]])
     for size in ("tiny", "small"):
-        model = AttentionLM(build(AttentionLMConfig, {"vocabulary": 6, **AttentionLM.SIZES[size]}, where="model"))
+        values = {"vocabulary": 6, **LINEAGE["attention-lm"].sizes[size]}
+        model = AttentionLM(build(AttentionLMConfig, values, where="model"))
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
         for _ in range(120):
             loss = F.cross_entropy(model.logits(model(text[:, :-1]).hidden).flatten(0, 1), text[0, 1:])
@@ -150,4 +152,4 @@ def test_sizes_are_valid_and_learn_a_repeated_text() -> None:
             loss.backward()
             optimizer.step()
         assert loss.item() < 0.5, size  # guessing gives 1.79
-    build(AttentionLMConfig, {"vocabulary": 6, **AttentionLM.SIZES["base"]}, where="model")
+    build(AttentionLMConfig, {"vocabulary": 6, **LINEAGE["attention-lm"].sizes["base"]}, where="model")

@@ -11,6 +11,7 @@ from torch import Tensor
 import lmlab.layers.dropout
 import lmlab.layers.weight_drop
 from lmlab.layers.kernels.dropout_mask import dropout_mask
+from lmlab.layers.watching import watching_layers
 from lmlab.models import create, outline
 from lmlab.objectives.causal import Causal, CausalConfig
 from tolerances import rounding
@@ -70,8 +71,9 @@ def reference(model: Any, text: Tensor, masks: list[Tensor]) -> tuple[Tensor, Te
 
 @pytest.mark.parametrize("kernel", ["fused", "readable"])
 def test_forward_is_the_equations_with_one_mask_for_all_times(kernel: str, masks: list[Tensor]) -> None:
-    model, text, seen = make(kernel=kernel), tokens(4, 11), []
-    hidden = model(text, collect=seen).hidden
+    model, text = make(kernel=kernel), tokens(4, 11)
+    with watching_layers() as seen:
+        hidden = model(text).hidden
     assert [tuple(each.shape) for each in masks] == [
         *[(19,), (4, 1, 6), (36, 9), (4, 1, 9), (36, 9), (4, 1, 9), (24, 6), (4, 1, 6)]
     ]
@@ -111,8 +113,8 @@ def test_each_segment_draws_its_own_masks_and_evaluation_none(masks: list[Tensor
 def test_a_dropped_word_is_dropped_wherever_it_stands() -> None:
     model = make(input_dropout=0.0, embedding_dropout=0.5)
     text = tokens(4, 50)
-    seen: list[Tensor] = []
-    model(text, collect=seen)
+    with watching_layers() as seen:
+        model(text)
     gone = ~seen[0].any(-1)
     for word in range(19):
         assert gone[text == word].all() or not gone[text == word].any()
@@ -129,14 +131,14 @@ def test_both_regularisers_are_means_over_components() -> None:
     torch.manual_seed(5)
     loss = objective.loss(model, {}, batch)
     torch.manual_seed(5)
-    seen: list[Tensor] = []
-    dropped = model(text[:, :-1], collect=seen).hidden
+    with watching_layers() as seen:
+        dropped = model(text[:, :-1]).hidden
     h = seen[-1]
-    assert objective.weights == {"next": 1.0, "activation": 2.0, "temporal": 1.0}
+    assert objective.loss_weights == {"next": 1.0, "activation": 2.0, "temporal": 1.0}
     means = {name: float(total.detach()) / batch.counts[name] for name, total in loss.sums.items()}
     assert means["activation"] == pytest.approx(float(dropped.detach().pow(2).mean()), rel=1e-12)
     assert means["temporal"] == pytest.approx(float((h[:, 1:] - h[:, :-1]).detach().pow(2).mean()), rel=1e-12)
-    assert Causal().weights == {"next": 1.0}
+    assert Causal().loss_weights == {"next": 1.0}
     assert Causal().batch(text).counts == {"next": 44}
 
 
@@ -145,9 +147,9 @@ def test_both_regularisers_are_means_over_components() -> None:
 )
 def test_published_sizes(size: str, vocabulary: int, millions: int) -> None:
     """Merity et al. 2018, tables 1 and 2."""
-    from lmlab.models import load_class
+    from lmlab.models import LINEAGE
 
-    model = outline("awd-lstm", {**load_class("awd-lstm").SIZES[size], "vocabulary": vocabulary})
+    model = outline("awd-lstm", {**LINEAGE["awd-lstm"].sizes[size], "vocabulary": vocabulary})
     assert sum(parameter.numel() for parameter in model.parameters()) / 1e6 == pytest.approx(millions, abs=0.8)
 
 

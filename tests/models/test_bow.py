@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lmlab.models import LINEAGE
 from lmlab.models.bow import BagOfWords
 
 
@@ -70,5 +71,5 @@ def test_operations_per_token() -> None:
 
 
 def test_presets_are_valid() -> None:
-    for fields in BagOfWords.SIZES.values():
+    for fields in LINEAGE["bow"].sizes.values():
         BagOfWords.Config.model_validate({"vocabulary": 100, **fields})

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from lmlab.models import LINEAGE
 from lmlab.models.nplm import NPLM
 
 
@@ -86,7 +87,7 @@ def test_boundary_outside_the_vocabulary() -> None:
 
 
 def test_presets_are_valid() -> None:
-    for fields in NPLM.SIZES.values():
+    for fields in LINEAGE["nplm"].sizes.values():
         NPLM.Config.model_validate({"vocabulary": 100, **fields})
 
 

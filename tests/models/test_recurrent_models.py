@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from lmlab.config import build
+from lmlab.models import system_of
 from lmlab.models.gru import GRU
 from lmlab.models.lstm import LSTM
 from lmlab.models.rnn import RNN
@@ -202,6 +203,8 @@ def test_impossible_settings_are_named(values: dict[str, Any], message: str) -> 
 
 @pytest.mark.parametrize("cls", MODELS)
 def test_presets_are_valid(cls: type[RNN]) -> None:
-    for fields in cls.SIZES.values():
+    system = system_of(cls)
+    assert system is not None
+    for fields in system.sizes.values():
         build(cls.Config, {"vocabulary": 100, **fields}, where="model")
-    assert {"tiny", "small", "base"} <= cls.SIZES.keys()
+    assert {"tiny", "small", "base"} <= system.sizes.keys()

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.config import build
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
-from lmlab.layers.watching import watching
-from lmlab.models import create
+from lmlab.layers.watching import watching, watching_layers
+from lmlab.models import LINEAGE, create
 from lmlab.models.reformer import Reformer, ReformerConfig
 from lmlab.models.states import join_states, reorder_state
 from lmlab.objectives.causal import Causal
@@ -86,13 +86,15 @@ def test_rows_of_unequal_length_go_on_as_if_alone() -> None:
 
 @pytest.mark.parametrize("dropout", [0.0, 0.3])
 def test_training_has_the_gradients_of_plain_back_propagation(dropout: float) -> None:
-    """`collect` turns reversibility off: every layer is then kept, as usual."""
+    """Watching the layers turns reversibility off: every layer is then kept, as usual."""
     model = make(dropout=dropout).double().train()
     gradients = []
-    for collect in (None, []):
+    for watched in (False, True):
         torch.manual_seed(3)
         model.zero_grad()
-        model(text(), collect=collect).hidden.sin().sum().backward()
+        with watching_layers(when=watched):
+            hidden = model(text()).hidden
+        hidden.sin().sum().backward()
         gradients.append([each.grad.clone() for each in model.parameters() if each.grad is not None])
     tolerance = of_blocks(4, width=LONG * 48, growth=8, dtype=torch.double)
     for mine, expected in zip(*gradients, strict=True):
@@ -270,7 +272,7 @@ def test_published_sizes_have_their_parameters() -> None:
 
     counts = {}
     for size, vocabulary in (("enwik8", 258), ("crime", 320)):
-        model = outline("reformer", {**Reformer.SIZES[size], "vocabulary": vocabulary})
+        model = outline("reformer", {**LINEAGE["reformer"].sizes[size], "vocabulary": vocabulary})
         counts[size] = sum(parameter.numel() for parameter in model.parameters())
     attention = {"local": 4, "lsh": 3}
     layers = sum(

@@ -83,7 +83,7 @@ def test_encoder_agrees_with_torch(cell: str, bidirectional: bool) -> None:
     packed = pack_padded_sequence(model.embedding(source), lengths, batch_first=True, enforce_sorted=False)
     y, end = reference(packed)
     expected = pad_packed_sequence(y, batch_first=True)[0]
-    h, ends = model.encoder(model.embedding(source), lengths)
+    (*_, h), ends = model.encoder(model.embedding(source), lengths)
     torch.testing.assert_close(h, expected, atol=1e-6, rtol=1e-5)
     parts = end if cell == "lstm" else (end,)
     for number in range(2):
@@ -108,7 +108,7 @@ def test_decoder_is_its_equations(cell: str, attention: str, feeding: bool, tied
     """One token after another with torch's cells: s_t, a_t, h̃_t = tanh(Wc [a_t; s_t]), softmax(V h̃_t + c)."""
     model = make(cell=cell, attention=attention, feeding=feeding, tied=tied, bidirectional=False)
     source, lengths, target = pairs()
-    h, ends = model.encoder(model.embedding(source), lengths)
+    (*_, h), ends = model.encoder(model.embedding(source), lengths)
     cells = []
     for layer in model.decoder.layers:
         weight, recurrent = layer.fused.weight_ih_l0, layer.fused.weight_hh_l0

@@ -14,7 +14,7 @@ from lmlab.layers.permutation_masks import visible
 from lmlab.layers.positions import sinusoids
 from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
 from lmlab.layers.watching import watching
-from lmlab.models import create
+from lmlab.models import LINEAGE, create
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, PredictsNext, require
 from lmlab.models.states import detach_state
 from lmlab.models.xlnet import XLNet
@@ -254,7 +254,8 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
     from lmlab.tokenizers import train
 
     tokenizer = train("words", ["the planet Mars"]).with_roles(("pad", "cls", "sep", "mask"))
-    settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": dict(XLNet.TASK_FRAME)}
+    frame = dict(LINEAGE["xlnet"].task.frame)
+    settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": frame}
     with pytest.raises(ValueError, match="those of xlnet know what follows"):
         create_objective(settings, tokenizer, None).heads(make())
 

@@ -10,15 +10,14 @@ import pytest
 import torch
 
 import lmlab
-from lmlab.data.loaders.loader import Streams
-from lmlab.models import create
+from lmlab.data.loaders.streams import Streams
+from lmlab.models import create, frame_of
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.objectives import create_objective
 from lmlab.objectives.objective import IGNORE
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from lmlab.tokenizers import Tokenizer, train
-from lmlab.tokenizers.frames import frame_of
 from losses import loss_of, mean_of
 
 ROLES = ("pad", "cls", "sep", "mask")

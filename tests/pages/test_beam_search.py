@@ -9,8 +9,8 @@ from xml.etree import ElementTree
 import pytest
 import torch
 
-from lmlab.decoding.search import beam_search
-from lmlab.decoding.tracing import Recorder, SearchTree
+from lmlab.decoding.beam_search import beam_search
+from lmlab.decoding.search_tree import Recorder, SearchTree
 from lmlab.pages.beam_search import MOST, draw_tree, make_page
 from standins import Table
 

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lmlab.decoding.chain_rule import windows
 from lmlab.decoding.scorer import ChainRule
-from lmlab.decoding.scoring import windows
 from lmlab.language_model import LanguageModel, load
+from lmlab.metrics.statistics import wilson
 from lmlab.models import create, load_class
 from lmlab.prompting import BUILTIN, ask, find_template, read_items
 from lmlab.prompting.asking import continuation_nats, draw_examples
@@ -120,6 +121,23 @@ def test_words_are_written_after_examples(tmp_path: Path) -> None:
         assert answers.scores["exact_match"].value == 1.0
         assert all(isinstance(each, str) and "\n" not in each for each in answers.predicted)
     assert asked.answers[1].prompt.count(" =") == 3
+
+
+def test_questions_about_one_context_are_resampled_together(tmp_path: Path) -> None:
+    """Ten answers of each of six paragraphs, alike within a paragraph: the interval is that of six, not of sixty."""
+    (tmp_path / "run").mkdir()
+    lm = load(write_run(tmp_path / "run", "ngram", spec="bpe:280", text="a = b\n" * 40))
+    template = find_template("question").model_copy(update={"tokens": 1})
+    asked = [
+        Item({"a": f"q{number}?", "b": f"paragraph {number // 10}"}, (), ("",) if number < 30 else ("never said",))
+        for number in range(60)
+    ]
+    together = ask(lm, template, Items(asked, asked), shots=[0]).answers[0].scores["exact_match"]
+    alone = [each._replace(fields={**each.fields, "b": f"{each.fields['b']} {each.fields['a']}"}) for each in asked]
+    apart = ask(lm, template, Items(alone, alone), shots=[0]).answers[0].scores["exact_match"]
+    assert together.value == apart.value == 0.5
+    assert apart == wilson(30, 60)
+    assert together.high - together.low > 2 * (apart.high - apart.low)
 
 
 def test_items_are_made_from_text(tmp_path: Path) -> None:

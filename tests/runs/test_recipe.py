@@ -12,7 +12,7 @@ from lmlab.models import LINEAGE, load_class
 from lmlab.names import with_article
 from lmlab.runs.recipe import Record, make_recipe, read_groups, write_recipe
 
-TUNED = [name for name in LINEAGE if load_class(name).TUNED_WIDTH is not None]
+TUNED = [name for name in LINEAGE if LINEAGE[name].tuned_width is not None]
 
 
 def rate(kind: str, size: str, **values: dict[str, Any]) -> float:
@@ -22,11 +22,11 @@ def rate(kind: str, size: str, **values: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize("name", TUNED)
 def test_a_wider_network_takes_smaller_steps(name: str) -> None:
-    cls = load_class(name)
-    assert cls.SIZES["tiny"]["width"] == cls.TUNED_WIDTH, "rates are tuned at the size tiny"
-    for size, preset in cls.SIZES.items():
-        if preset["width"] >= cls.TUNED_WIDTH:
-            assert rate(name, size) * preset["width"] == pytest.approx(cls.TRAINING["rate"] * cls.TUNED_WIDTH)
+    system = LINEAGE[name]
+    assert system.sizes["tiny"]["width"] == system.tuned_width, "rates are tuned at the size tiny"
+    for size, preset in system.sizes.items():
+        if preset["width"] >= system.tuned_width:
+            assert rate(name, size) * preset["width"] == pytest.approx(system.training["rate"] * system.tuned_width)
 
 
 def test_rates_of_large_models_are_near_the_published_ones() -> None:
@@ -38,7 +38,7 @@ def test_rates_of_large_models_are_near_the_published_ones() -> None:
 def test_the_users_rate_and_width_go_before() -> None:
     assert rate("gpt2", "124M", train={"rate": 0.5}) == 0.5
     narrow = rate("gpt2", "tiny", model={"width": 32})
-    assert narrow == rate("gpt2", "tiny") == load_class("gpt2").TRAINING["rate"], "not extrapolated to narrower ones"
+    assert narrow == rate("gpt2", "tiny") == LINEAGE["gpt2"].training["rate"], "not extrapolated to narrower ones"
     assert rate("gpt2", "tiny", model={"width": 256}) == pytest.approx(narrow / 4)
 
 
@@ -86,7 +86,7 @@ def test_names_have_their_article() -> None:
 def test_translators_keep_their_rate() -> None:
     for size in ("tiny", "big"):
         values = {"data": {"pairs": ["pairs.tsv"]}, "model": {"kind": "transformer", "size": size}}
-        assert make_recipe(values).train.rate == load_class("transformer").TRAINING["rate"]
+        assert make_recipe(values).train.rate == LINEAGE["transformer"].training["rate"]
 
 
 @pytest.mark.parametrize(
@@ -101,7 +101,7 @@ def test_a_run_that_began_with_another_is_made_again(
     kind: str, begun: dict[str, Any], changed: dict[str, Any], tmp_path: Path
 ) -> None:
     cls = load_class(kind)
-    model = cls.Config(**{"vocabulary": 100, **cls.SIZES["tiny"], **begun})
+    model = cls.Config(**{"vocabulary": 100, **LINEAGE[kind].sizes["tiny"], **begun})
     origin, made = tmp_path / "origin", tmp_path / "made"
     origin.mkdir()
     made.mkdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import re
 import shlex
 import subprocess
@@ -149,3 +150,19 @@ def test_the_next_commands_speak_the_language_of_the_text(tmp_path: Path) -> Non
         assert command == f"lmlab generate '{tmp_path / f'my run {number}'}' {quoted}"
         assert shlex.split(command)[3:] == [prompt]
         assert f"`lmlab generate RUN {quoted}`" in (tmp_path / f"my run {number}" / "README.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "error"),
+    [({"width": 10**7, "window": 10**6}, "of another shape"), ({"layers": 10**7}, "at most 10,000 layers")],
+)
+def test_enormous_settings_are_refused_before_memory_is_taken(
+    settings: dict[str, int], error: str, text: Path, tmp_path: Path
+) -> None:
+    run.start(recipe(text), tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["model"] |= settings
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    (tmp_path / "run" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match=error):
+        lmlab.load(tmp_path / "run")

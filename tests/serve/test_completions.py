@@ -10,7 +10,7 @@ import httpx
 import pytest
 from serving import Running
 
-from lmlab.decoding.search import beam_search
+from lmlab.decoding.beam_search import beam_search
 from lmlab.decoding.streaming import REPLACEMENT
 from patience import PATIENCE
 

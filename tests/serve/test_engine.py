@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -15,14 +15,14 @@ import torch
 from serving import settle
 
 from lmlab.config import build
+from lmlab.decoding.chain_rule import score_tokens
 from lmlab.decoding.generate import generate
 from lmlab.decoding.mixture import Mixture
 from lmlab.decoding.sampling import Sampler, Sampling
-from lmlab.decoding.scoring import score_tokens
 from lmlab.models import load_class
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import ClosedError, OverloadedError
-from lmlab.serve.sequence import Continuation, Piece
+from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.server import share_threads
 from patience import PATIENCE, wait_until
 from tolerances import of_blocks
@@ -96,13 +96,13 @@ def answer(engine: Engine, asked: Sequence[Asked], *, pause: random.Random | Non
         return tell
 
     for number, each in enumerate(asked):
-        text = Continuation(
+        text = GeneratedSequence(
             prompt=each.prompt,
             tokens=each.tokens,
             sampling=each.sampling,
-            number=each.number,
+            sample=each.number,
             decoder=Letters(),
-            tell=listen(number),
+            send=listen(number),
             top=each.top,
             prompt_top=each.prompt_top,
             stop=each.stop,
@@ -204,7 +204,9 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
         for number in range(12):
             prompt = [0, *range(1, 40)]
             texts.append(
-                Continuation(prompt=prompt, tokens=10**6, sampling=Sampling(), decoder=Letters(), tell=listen(number))
+                GeneratedSequence(
+                    prompt=prompt, tokens=10**6, sampling=Sampling(), decoder=Letters(), send=listen(number)
+                )
             )
         engine.submit(texts)
         wait_until(lambda: min(counts[:4]) >= 3)
@@ -217,9 +219,11 @@ def test_a_text_that_is_cancelled_leaves_at_the_next_step() -> None:
         assert engine.metrics.value("request_success_total", finished_reason="cancelled") == 12
 
 
-def make_text() -> Continuation:
-    """A text of one token that tells nobody."""
-    return Continuation(prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=lambda piece: None)
+def make_text(
+    prompt: Sequence[int] = (0,), *, tokens: int = 1, send: Callable[[Piece], None] = lambda piece: None
+) -> GeneratedSequence:
+    """A text of one token, by default, that nobody listens to."""
+    return GeneratedSequence(prompt=prompt, tokens=tokens, sampling=Sampling(), decoder=Letters(), send=send)
 
 
 def test_a_full_queue_refuses_all_or_none() -> None:
@@ -229,10 +233,10 @@ def test_a_full_queue_refuses_all_or_none() -> None:
         engine.submit([make_text(), make_text()])
         with pytest.raises(OverloadedError):
             engine.submit([make_text(), make_text()])
-        with engine.place():
+        with engine.reserve():
             with pytest.raises(OverloadedError):  # the last place is kept for another
                 engine.submit([make_text()])
-            engine.submit([make_text()], kept=1)
+            engine.submit([make_text()], reserved=1)
         block.set()
         assert job.result(PATIENCE)
 
@@ -241,12 +245,12 @@ def test_an_engine_that_fails_without_a_word_is_an_error_all_the_same(monkeypatc
     monkeypatch.setattr("threading.excepthook", lambda told: None)
     engine, told = Engine(model := make("lstm"), writer=model), list[Piece]()
 
-    def broken() -> None:
+    def broken(batch: object) -> None:
         raise MemoryError
 
     monkeypatch.setattr(engine, "_step", broken)
     engine.submit(
-        [Continuation(prompt=[0], tokens=9, sampling=Sampling(), decoder=Letters(), tell=told.append)],
+        [GeneratedSequence(prompt=[0], tokens=9, sampling=Sampling(), decoder=Letters(), send=told.append)],
     )
     engine._thread.join(PATIENCE)
     assert told[-1].finish == "error"
@@ -268,7 +272,7 @@ def test_stop_strings_end_a_text_before_them() -> None:
 def test_closing_ends_what_is_not_finished() -> None:
     told: list[Piece] = []
     engine = Engine(model := make("lstm"), writer=model)
-    text = Continuation(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), tell=told.append)
+    text = GeneratedSequence(prompt=[0], tokens=10**6, sampling=Sampling(), decoder=Letters(), send=told.append)
     engine.submit([text])
     wait_until(lambda: told)
     engine.close(within=0.05)
@@ -284,7 +288,7 @@ def test_an_error_of_one_text_ends_it_alone() -> None:
 
     with running(make("lstm")) as engine:
         told: list[Piece] = []
-        text = Continuation(prompt=[0], tokens=2, sampling=Sampling(), decoder=Letters(), tell=told.append)
+        text = GeneratedSequence(prompt=[0], tokens=2, sampling=Sampling(), decoder=Letters(), send=told.append)
         text.sampler = Broken()
         engine.submit([text])
         (other,) = answer(engine, [Asked([0, 1], 3, Sampling(seed=4))])
@@ -298,13 +302,13 @@ def test_scores_that_are_no_numbers_end_their_text_alone(monkeypatch: pytest.Mon
     asked = [Asked([0, 1], 8, Sampling(seed=4), top=2), Asked([0, 2], 8, Sampling(seed=5), top=2)]
     with running(make("lstm")) as engine:
         alone, whole = (answer(engine, [each])[0] for each in asked)
-        write = engine._write
+        write = engine._add_tokens
 
-        def spoil(texts: Sequence[Continuation], logits: torch.Tensor) -> None:
+        def spoil(texts: Sequence[GeneratedSequence], logits: torch.Tensor) -> None:
             rows = [number for number, text in enumerate(texts) if text.prompt == [0, 2] and text.written >= 2]
             write(texts, logits.index_fill(0, torch.tensor(rows, dtype=torch.long), float("nan")))
 
-        monkeypatch.setattr(engine, "_write", spoil)
+        monkeypatch.setattr(engine, "_add_tokens", spoil)
         first, second = answer(engine, asked)
         assert first == alone
         assert second[:2] == whole[:2]
@@ -321,7 +325,7 @@ def test_the_share_of_the_room_in_use(name: str) -> None:
         def tell(piece: Piece) -> None:
             shares.append((text.written, engine.metrics.value("kv_cache_usage_perc")))
 
-        text = Continuation(prompt=[0] * 10, tokens=30, sampling=Sampling(), decoder=Letters(), tell=tell)
+        text = GeneratedSequence(prompt=[0] * 10, tokens=30, sampling=Sampling(), decoder=Letters(), send=tell)
         engine.submit([text])
         wait_until(lambda: text.finish)
         settle(engine)
@@ -355,7 +359,7 @@ def test_an_error_of_a_step_is_none_of_a_job_that_lets_it_run(monkeypatch: pytes
     def broken() -> None:
         raise RuntimeError("broken")
 
-    monkeypatch.setattr(engine, "_turn", broken)
+    monkeypatch.setattr(engine, "_iterate", broken)
     with pytest.raises(ClosedError, match="RuntimeError"):
         engine.call(lambda pause: pause()).result(PATIENCE)
     engine._thread.join(PATIENCE)
@@ -368,8 +372,8 @@ def test_who_was_cancelled_gives_its_place_to_others() -> None:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))
         told: list[Piece] = []
-        make_text = lambda: Continuation(  # noqa: E731
-            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), tell=told.append
+        make_text = lambda: GeneratedSequence(  # noqa: E731
+            prompt=[0], tokens=1, sampling=Sampling(), decoder=Letters(), send=told.append
         )
         first = [make_text(), make_text()]
         engine.submit(first)
@@ -385,11 +389,11 @@ def test_a_place_is_kept_while_texts_are_made() -> None:
     with running(make("ngram"), rows=1, queue=2) as engine:
         block = threading.Event()
         job = engine.call(lambda pause: block.wait(PATIENCE))
-        with engine.place(), engine.place():
+        with engine.reserve(), engine.reserve():
             assert engine.is_full
-            with pytest.raises(OverloadedError), engine.place():
+            with pytest.raises(OverloadedError), engine.reserve():
                 pass
-            engine.submit([text := make_text()], kept=1)
+            engine.submit([text := make_text()], reserved=1)
         assert not engine.is_full
         engine.submit([make_text()])
         assert engine.is_full

@@ -15,7 +15,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.prompting import ask, find_template
 from lmlab.prompting.items import Item, Items
-from lmlab.serve.token_ids import HiddenNumbers
+from lmlab.serve.token_ids import ClientIds
 from lmlab.tokenizers import train
 from lmlab.tokenizers.spellings import Spellings
 from patience import PATIENCE
@@ -96,19 +96,17 @@ def test_nobody_can_count_on_to_the_words_of_others(served: Running, kind: str) 
 
 
 def test_hidden_numbers_are_a_permutation(monkeypatch: pytest.MonkeyPatch) -> None:
-    numbers = HiddenNumbers(100)
-    told = [numbers.tell(token) for token in range(5000)]
+    numbers = ClientIds(100)
+    told = [numbers.encode(token) for token in range(5000)]
     assert told[:100] == list(range(100))
     assert len(set(told)) == len(told)
     assert all(100 <= number < 2**53 for number in told[100:])
     assert sum(number < 2**40 for number in told[100:]) < 20  # 1.2 of 4,900 are expected
-    assert [numbers.take(number) for number in told] == list(range(5000))
-    assert numbers.take(2**53 - 1) == 2**53 - 1
-    assert told == [HiddenNumbers(100).tell(token) for token in range(5000)], (
-        "a run that is loaded again tells the same"
-    )
+    assert [numbers.decode(number) for number in told] == list(range(5000))
+    assert numbers.decode(2**53 - 1) == 2**53 - 1
+    assert told == [ClientIds(100).encode(token) for token in range(5000)], "a run that is loaded again tells the same"
     monkeypatch.setattr("lmlab.serve.token_ids._KEY", b"of another process")
-    assert told != [numbers.tell(token) for token in range(5000)]
+    assert told != [numbers.encode(token) for token in range(5000)]
 
 
 def test_who_reads_backwards_or_no_text_does_not_write(served: Running) -> None:

@@ -288,3 +288,11 @@ def test_a_lenient_server_passes_over_what_test_suites_send(models: Any) -> None
             extra_body={"unheard_of": 1},
         )
         assert answer.choices[0].text.startswith("This is a test.")
+
+
+def test_the_index_lists_models_and_routes(server: Running) -> None:
+    found, listed = (serving.get(server.address + path).json() for path in ("/", "/openapi.json"))
+    assert found["models"] == list(server.runs.served)
+    routes = {f"{method.upper()} {path}" for path, methods in listed["paths"].items() for method in methods}
+    assert set(found["routes"]) == routes
+    assert found["routes"]["POST /v1/completions"] == "Continue texts"

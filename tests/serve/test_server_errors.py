@@ -15,7 +15,7 @@ import serving
 import torch
 from serving import Running
 
-from lmlab.decoding.filling import BlankFiller
+from lmlab.decoding.filler import MaskFiller
 from lmlab.language_model import LanguageModel
 from lmlab.models import load_class
 from lmlab.names import printable
@@ -71,7 +71,7 @@ def ask(server: Running, path: str, **body: Any) -> httpx.Response:
     return serving.post(server.address + path, json=body)
 
 
-ARCHITECTURES: dict[str, dict[str, Any]] = {
+REQUESTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "greedy": {"temperature": 0},
     "cut": {"top_p": 0.5, "top_k": 3, "min_p": 0.1},
@@ -93,17 +93,17 @@ def check_500(answer: httpx.Response, caplog: pytest.LogCaptureFixture, says: st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", ARCHITECTURES)
+@pytest.mark.parametrize("body", REQUESTS)
 def test_nan_weights_are_our_error(poisoned: Running, caplog: Any, kind: str, body: str) -> None:
-    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, **ARCHITECTURES[body]}
+    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, **REQUESTS[body]}
     check_500(ask(poisoned, "/v1/completions", **asked), caplog)
     assert ask(poisoned, "/v1/completions", model="ngram", prompt="the").status_code == 200
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("body", [name for name in ARCHITECTURES if "beams" not in name and name != "several"])
+@pytest.mark.parametrize("body", [name for name in REQUESTS if "beams" not in name and name != "several"])
 def test_a_stream_of_nan_weights_is_one_error_event(poisoned: Running, caplog: Any, kind: str, body: str) -> None:
-    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, "stream": True, **ARCHITECTURES[body]}
+    asked = {"model": kind, "prompt": "the cat", "max_tokens": 4, "stream": True, **REQUESTS[body]}
     lines = ask(poisoned, "/v1/completions", **asked).text.split("\n\n")
     events = [strictly(line.removeprefix("data: ")) for line in lines if line]
     assert "not numbers" in events[-1]["error"]["message"]
@@ -123,7 +123,7 @@ def test_a_stream_of_nan_weights_is_one_error_event(poisoned: Running, caplog: A
     ],
 )
 def test_nan_weights_are_our_error_in_other_routes(poisoned: Running, caplog: Any, path: str, body: Any) -> None:
-    check_500(ask(poisoned, path, **body), caplog, says="traceback")
+    check_500(ask(poisoned, path, **body), caplog)
 
 
 def test_internal_value_errors_are_500_with_a_traceback(
@@ -133,12 +133,12 @@ def test_internal_value_errors_are_500_with_a_traceback(
         raise ValueError("internal, with /secret/path and \x1b[31m red")
 
     with serving.serving({"gpt2": models["gpt2"], "bert": models["bert"]}) as server:
-        monkeypatch.setattr(Engine, "place", broken)
+        monkeypatch.setattr(Engine, "reserve", broken)
         answer = ask(server, "/v1/completions", model="gpt2", prompt="the")
         check_500(answer, caplog, says="unexpected ValueError")
         assert "secret" not in answer.text, "what it says may tell of the machine"
         caplog.clear()
-        monkeypatch.setattr(BlankFiller, "fill", broken)
+        monkeypatch.setattr(MaskFiller, "fill", broken)
         check_500(ask(server, "/v1/fill", model="bert", text="a [MASK]"), caplog, says="unexpected ValueError")
         (logged,) = [record.getMessage() for record in caplog.records if "Traceback" in record.getMessage()]
         assert "/secret/path and \\x1b[31m red" in logged
@@ -148,7 +148,7 @@ def test_internal_value_errors_are_500_with_a_traceback(
 def test_a_step_that_fails_is_logged_and_told_as_500(models: Any, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     with serving.serving({"gpt2": models["gpt2"]}) as server:
 
-        def broken() -> None:
+        def broken(batch: object) -> None:
             raise ValueError("a step")
 
         monkeypatch.setattr(server.runs.served["gpt2"].engine, "_step", broken)

@@ -20,8 +20,8 @@ from lmlab.analysis.cells import Part, Read, read_cells
 from lmlab.analysis.errors import find_errors
 from lmlab.analysis.minimal_pairs import judge
 from lmlab.analysis.neighbours import find_neighbours
+from lmlab.analysis.pair_sets import read_pairs
 from lmlab.analysis.view import plain
-from lmlab.data.readers.minimal_pairs import read_pairs
 from lmlab.runs.checkpoint import read_heads
 from lmlab.studio.cells import fire_in
 from lmlab.studio.lecture import Lecture, read_lecture

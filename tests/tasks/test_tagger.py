@@ -16,6 +16,7 @@ from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
 from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
+from lmlab.runs.averaging import average
 from lmlab.runs.checkpoint import load_model, read_mix
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
@@ -23,7 +24,6 @@ from lmlab.runs.storage import digest, read_json, read_tensors, write_json, writ
 from lmlab.tasks.lm_embeddings import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.word_bytes import spell, spell_rows
-from lmlab.training.averaging import average
 from lmlab.transfer.finetune import finetune, open_data
 from lmlab.transfer.from_scratch import (
     fold,

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from lmlab.data.readers.examples import Example
 from lmlab.models import load_class
-from lmlab.tasks.predicting import Predictor, measure
+from lmlab.tasks.predicting import Predictor, compute_metrics
 from lmlab.tasks.tagging import Tagging
 from lmlab.tokenizers import Tokenizer, train
 from lmlab.tokenizers.words import read_words
@@ -51,7 +51,7 @@ def test_long_sentences_are_cut_between_words(tokenizer: Tokenizer, window: int 
     predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))  # type: ignore[arg-type]
     found = predictor.predict(examples)
     assert [len(each.value) for each in found] == [len(example.a) for example in examples]
-    assert 0 <= measure(task, found, examples)["f1"] <= 1
+    assert 0 <= compute_metrics(task, found, examples)["f1"] <= 1
 
 
 def test_words_are_read_at_their_first_pieces(tokenizer: Tokenizer) -> None:

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.models import create
+from lmlab.models import create, frame_of
 from lmlab.tokenizers import train
-from lmlab.tokenizers.frames import Frame, collate, frame_of, pad_rows, parse_template
+from lmlab.tokenizers.frames import Frame, collate, pad_rows, parse_template
 from lmlab.tokenizers.words import read_text, read_words
 from standins import TEXT
 

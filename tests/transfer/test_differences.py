@@ -16,8 +16,8 @@ from lmlab.config import build
 from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.metrics.classification import Accuracy, Matthews
-from lmlab.metrics.measures import measures_for
 from lmlab.metrics.statistics import wilson
+from lmlab.metrics.task_metrics import metrics_for
 from lmlab.pages.verdict import tell_headline, tell_lead
 from lmlab.runs.storage import read_json
 from lmlab.tasks.task import Prediction
@@ -160,8 +160,8 @@ def test_questions_about_one_paragraph_are_one_unit(tmp_path: Path) -> None:
     """Twelve paragraphs of ten questions that stand or fall together tell as much as twelve questions."""
     examples = [Example(f"q{i}", f"c{i // 10}", label=(Answer("yes", 0),)) for i in range(120)]
     predictions = [Prediction("yes" if i // 10 % 2 else "no") for i in range(120)]
-    measures = measures_for("spans")
-    for found in score_predictions(measures, predictions, examples).values():
+    metrics = metrics_for("spans")
+    for found in score_predictions(metrics, predictions, examples).values():
         assert found.low is not None
         assert found.high is not None
         assert found.high - found.low > 0.45, "over single questions it would be 0.18"
@@ -172,8 +172,8 @@ def test_questions_about_one_paragraph_are_one_unit(tmp_path: Path) -> None:
             for i, good in enumerate([result.name == "a" or i < 20 for i in range(40)])
         ]
         path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    by_context = compare_results("run", results, {"accuracy": measures["exact_match"]}, task="spans")
-    by_question = compare_results("run", results, {"accuracy": measures["exact_match"]}, task="classification")
+    by_context = compare_results("run", results, {"accuracy": metrics["exact_match"]}, task="spans")
+    by_question = compare_results("run", results, {"accuracy": metrics["exact_match"]}, task="classification")
     assert by_context.differences == [by_context.differences[0]]
     assert by_context.differences[0].low is None, "four paragraphs are too few"
     assert by_question.differences[0].low is not None
@@ -193,16 +193,16 @@ def test_only_proportions_have_wilsons_interval() -> None:
     """Matthews' correlation may be below 0, and an F1 of 1 is no proportion of examples."""
     true = [Example("x", label="ab"[i % 2]) for i in range(60)]
     said = [Prediction("ab"[(i // 2) % 2]) for i in range(60)]
-    found = score_predictions({"matthews": Matthews(), **measures_for("classification")}, said, true)
+    found = score_predictions({"matthews": Matthews(), **metrics_for("classification")}, said, true)
     assert found["matthews"].value == pytest.approx(0)
     assert (found["matthews"].low or 0) < -0.1
     assert (found["accuracy"].low, found["accuracy"].high) == pytest.approx(wilson(30, 60)[1:])
     assert found["macro_f1"].low != pytest.approx(wilson(30, 60).low)
-    right = score_predictions(measures_for("classification"), [Prediction(each.label) for each in true], true)
+    right = score_predictions(metrics_for("classification"), [Prediction(each.label) for each in true], true)
     assert right["accuracy"].low == pytest.approx(wilson(60, 60).low)
     assert right["macro_f1"].low is None, "all resamples agree, so nothing is known of others"
     scores = [Example("x", label=float(i)) for i in range(30)]
-    near = score_predictions(measures_for("regression"), [Prediction(i + (-1) ** i * 9.0) for i in range(30)], scores)
+    near = score_predictions(metrics_for("regression"), [Prediction(i + (-1) ** i * 9.0) for i in range(30)], scores)
     assert all((each.low or 0) < (each.value or 0) < (each.high or 0) for each in near.values())
 
 

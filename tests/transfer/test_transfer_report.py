@@ -11,13 +11,14 @@ from xml.etree import ElementTree
 
 import pytest
 
+from lmlab.pages.evidence import show_calibration
 from lmlab.transfer.evidence import LONGEST, find_shown, shorten
 from lmlab.transfer.report import gather_facts, write_report
 from lmlab.transfer.results import Interval, Result
 from lmlab.transfer.study import DECK_LAYERS, Study
 
 EVIL = "<script>alert('x')</script> & \"quoted\" <b>"
-MEASURES = {
+METRICS = {
     "classification": ("accuracy", "macro_f1"),
     "regression": ("pearson", "spearman"),
     "choice": ("accuracy",),
@@ -66,7 +67,7 @@ LINES: dict[str, list[dict[str, Any]]] = {
 
 def make_result(task: str, *, value: float | None = 0.72, how: str = "full", **values: Any) -> Result:
     low, high = (None, None) if value is None else (value - 0.05, value + 0.04)
-    scores = {name: Interval(value=value, low=low, high=high) for name in MEASURES[task]}
+    scores = {name: Interval(value=value, low=low, high=high) for name in METRICS[task]}
     given: dict[str, Any] = {"name": "bert", "run": "runs/bert", "examples": 800, "seconds": 3.5, "joules": 40.0}
     if how == "baseline":
         given |= {"run": None, "joules": 0.0}
@@ -83,7 +84,7 @@ def make_study(kind: Any, task: str, results: list[Result], **values: Any) -> St
         format="TSV with a header",
         labels=LABELS.get(task, []),
         counts={"train": 800, "valid": 4, "test": 4},
-        metric=MEASURES[task][0],
+        metric=METRICS[task][0],
         results=results,
         **(given | values),
     )
@@ -143,7 +144,7 @@ def check_page(study: Study, folder: Path) -> Checker:
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
-@pytest.mark.parametrize("task", MEASURES)
+@pytest.mark.parametrize("task", METRICS)
 def test_a_run_of_every_task(task: str, seeds: int, tmp_path: Path) -> None:
     write_lines(tmp_path, task)
     results = [
@@ -201,6 +202,20 @@ def test_confusions_count_every_labelled_example(tmp_path: Path) -> None:
     many = study.model_copy(update={"labels": [f"class {i}" for i in range(40)]})
     assert "confusion" not in gather_facts(many, tmp_path)["evidence"]
     assert "most frequent confusions" in check_page(many, tmp_path).text
+
+
+def test_ten_right_answers_do_not_make_a_model_underconfident() -> None:
+    """Wilson's interval of 10 of 10 begins at 0.72, so that a confidence of 0.95 is within it; of 400, at 0.99."""
+
+    def shown(count: int) -> str:
+        bins = [{"low": 0.9, "high": 1.0, "size": count, "confidence": 0.95, "accuracy": 1.0}]
+        found = {"bins": bins, "accuracy": 1.0, "confidence": 0.95, "error": 0.05}
+        of = {"how": "full", "split": "test", "seed": 0, "name": "bert"}
+        evidence = {"calibration": found, "count": count, "of": of}
+        return show_calibration({"evidence": evidence, "rows": [], "shown": ""})
+
+    assert "as far as so few examples tell" in shown(10)
+    assert "underconfident" in shown(400)
 
 
 def test_nothing_wrong_is_said(tmp_path: Path) -> None:

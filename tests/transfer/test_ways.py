@@ -16,11 +16,10 @@ from torch import Tensor
 from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, read
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.language_model import load
-from lmlab.models import load_class
+from lmlab.models import find, frame_of
 from lmlab.runs.finetuning import begin_with_pooler
 from lmlab.runs.storage import read_tensors
 from lmlab.tasks.heads import Classifier
-from lmlab.tokenizers.frames import frame_of
 from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison
 from lmlab.transfer.planning import describe_task, labels_of, plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
@@ -127,23 +126,23 @@ def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> Non
     for kind, pool in (("bert", "cls"), ("gpt2", "last"), ("lstm", "last"), ("bart", "mean")):
         for how, expected in (("full", pool), ("frozen", "mean")):
             labelled = Labelled(task="classification", train=EXAMPLES["classification"])
-            assert describe_task(labelled, load_class(kind), how=how)["pool"] == expected
+            assert describe_task(labelled, find(kind).task, how=how)["pool"] == expected
     qa = open_data(tmp_path / "qa.json")[0].labelled
-    assert describe_task(qa, load_class("bert"), how="full")["unanswerable"]
-    assert [describe_task(qa, load_class(kind), how="full")["pool"] for kind in ("bert", "gpt2")] == ["cls", "last"]
+    assert describe_task(qa, find("bert").task, how="full")["unanswerable"]
+    assert [describe_task(qa, find(kind).task, how="full")["pool"] for kind in ("bert", "gpt2")] == ["cls", "last"]
     names = open_data(tmp_path / "names.conll")[0]
     found = plan_finetuning(place / "bert", names.labelled, names.config).objective
     assert (found["labels"], found["scheme"], found["window"]) == (list(labels_of(names.labelled)), "IOB2", 48)
     scores = Labelled(task="regression", train=EXAMPLES["regression"])
-    told = describe_task(scores, load_class("gpt2"), how="full")
+    told = describe_task(scores, find("gpt2").task, how="full")
     assert (told["centre"], told["both_orders"]) == (pytest.approx(2.6), True)
-    assert not describe_task(scores, load_class("bert"), how="full")["both_orders"]
+    assert not describe_task(scores, find("bert").task, how="full")["both_orders"]
     pairs = [example._replace(label="1") for example in EXAMPLES["regression"]]
     for form, both in (("GLUE: MRPC", True), ("GLUE: RTE", None)):
         paraphrases = Labelled(task="classification", train=pairs, format=form)
-        assert describe_task(paraphrases, load_class("gpt2"), how="full").get("both_orders") == both
+        assert describe_task(paraphrases, find("gpt2").task, how="full").get("both_orders") == both
     same = [example._replace(label=1.0) for example in EXAMPLES["regression"]]
-    assert describe_task(replace(scores, train=same), load_class("bert"), how="full")["spread"] == 1.0
+    assert describe_task(replace(scores, train=same), find("bert").task, how="full")["spread"] == 1.0
 
 
 def test_a_reader_from_the_end_stays_one(reviews: TaskData, tmp_path: Path) -> None:

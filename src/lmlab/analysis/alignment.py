@@ -114,7 +114,7 @@ class Written(Protocol):
 
 
 class Translates(Protocol):
-    """What turns texts into the rows that a translator reads and writes (decoding/translation.py)."""
+    """What turns texts into the rows that a translator reads and writes (decoding/translator.py)."""
 
     @property
     def model(self) -> Any: ...

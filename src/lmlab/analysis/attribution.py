@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from lmlab.analysis.view import Viewed
-from lmlab.decoding.blanks import encode_blanks
+from lmlab.decoding.masked_text import encode_masked_text
 from lmlab.layers.watching import watching
 from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require
@@ -89,7 +89,7 @@ def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attrib
         row, place = prompt_tokens(frame, tokenizer.encode(text)), -1
     else:
         filler = require(network, FillsBlanks)
-        blanked = encode_blanks(text, tokenizer, frame)
+        blanked = encode_masked_text(text, tokenizer, frame)
         if len(blanked.places) != 1:
             raise ValueError(f"{len(blanked.places)} blanks in {text!r}: mark one place with [MASK]")
         row, place = blanked.tokens, blanked.places[0]

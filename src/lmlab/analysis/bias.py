@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
-from lmlab.decoding.scoring import tell_unknown
+from lmlab.decoding.scorer import describe_unknown
 from lmlab.metrics.statistics import mean_interval
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
@@ -110,7 +110,7 @@ class Bias(Viewed):
         )
 
     def notes(self) -> list[str]:
-        unknown = tell_unknown(self.unknown, what="odds")
+        unknown = describe_unknown(self.unknown, what="odds")
         return [*unknown, LIMITS, *["masked model: pseudo-log-likelihoods"] * self.pseudo]
 
     def table(self) -> Table:

@@ -12,9 +12,9 @@ import numpy as np
 
 from lmlab.analysis.bias import LIMITS
 from lmlab.analysis.minimal_pairs import HasScorer
+from lmlab.analysis.readers import CrowsPair, Schema
 from lmlab.analysis.view import Viewed
-from lmlab.data.readers.bias_sets import CrowsPair, Schema
-from lmlab.decoding.scoring import tell_unknown
+from lmlab.decoding.scorer import describe_unknown
 from lmlab.metrics.statistics import Estimate, mean_interval, wilson
 from lmlab.pages.figures import Bar, Bars, Dot, Figure, Scatter
 from lmlab.pages.inspection import Table
@@ -58,7 +58,7 @@ class Crows(Viewed):
 
     def notes(self) -> list[str]:
         how = "by the words that both have, each given all others, as the authors do" if self.pseudo else "as a whole"
-        unknown = tell_unknown(self.unknown, what="scores")
+        unknown = describe_unknown(self.unknown, what="scores")
         return [
             *unknown,
             CROWS_LIMITS,
@@ -142,7 +142,7 @@ class Winogender(Viewed):
 
     def notes(self) -> list[str]:
         return [
-            *tell_unknown(self.unknown, what="odds"),
+            *describe_unknown(self.unknown, what="odds"),
             f"published: {PUBLISHED_WINOGENDER}; that is another measure: here the whole sentences with either pronoun "
             "are compared. US labour statistics of 2015 and 2016",
             LIMITS,

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
-from lmlab.decoding.too_long import TooLongError
+from lmlab.decoding.checks import TooLongError
 from lmlab.layers.selection import Selection, select_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require

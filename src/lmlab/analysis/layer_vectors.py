@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from lmlab.layers.selection import Selection
+from lmlab.layers.watching import watching_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.model import Model
@@ -32,19 +33,19 @@ def read_layers(model: Model, tokens: Tensor, lengths: Tensor, selection: Select
     reads a long text in segments, carrying its state.
     """
     if not isinstance(model, PredictsNext) or model.window is not None:  # XLNet, too, reads both ways here
-        return selection.of(model.layers(**{next(iter(model.FRAME)): tokens}, lengths=lengths))
+        return selection.of(model.layers(**{model.main_input: tokens}, lengths=lengths))
     parts, state = [], model.start(len(tokens))
     for segment in torch.split(tokens, SEGMENT, dim=1):
-        layers: list[Tensor] = []
-        state = model(segment, state=state, collect=layers).state
+        with watching_layers() as layers:
+            state = model(segment, state=state).state
         parts.append(selection.of(layers))
     return torch.cat(parts, dim=1)
 
 
 def read_on(model: Model, tokens: Tensor, state: State, selection: Selection) -> tuple[Tensor, State]:
     """The same of one text [1, T] that follows on another, after which the state was as given; None at the first."""
-    layers: list[Tensor] = []
-    state = model(tokens, state=state, collect=layers).state
+    with watching_layers() as layers:
+        state = model(tokens, state=state).state
     return selection.of(layers), state
 
 

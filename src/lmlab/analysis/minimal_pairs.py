@@ -17,11 +17,10 @@ from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
+from lmlab.analysis.pair_sets import Pair, PairSet, Span
 from lmlab.analysis.view import Viewed
-from lmlab.data.readers.minimal_pairs import Pair, PairSet, Span
-from lmlab.decoding.pseudo import Chosen
-from lmlab.decoding.scorer import Scorer
-from lmlab.decoding.scoring import tell_unknown
+from lmlab.decoding.pseudo_likelihood import Chosen
+from lmlab.decoding.scorer import Scorer, describe_unknown
 from lmlab.metrics.statistics import Estimate, wilson
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
@@ -151,7 +150,7 @@ class MinimalPairs(Viewed):
             told.append("a critical word of several tokens is helped by its own others (Kauf & Ivanova 2023)")
         if self.ties:
             told.append(f"{self.ties:,} pairs have equal scores and count as wrong: words that the tokenizer lacks?")
-        told += tell_unknown(self.unknown, what="scores")
+        told += describe_unknown(self.unknown, what="scores")
         if self.name in SOURCES:
             told.append(SOURCES[self.name])
         return told

@@ -22,7 +22,8 @@ from torch import Tensor, nn
 from lmlab.analysis.layer_vectors import layer_widths, read_sentences
 from lmlab.analysis.probing_sets import Item
 from lmlab.analysis.view import Viewed
-from lmlab.metrics.statistics import wilson
+from lmlab.metrics.classification import Accuracy
+from lmlab.metrics.statistics import estimate, shared_groups
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Figure, Lines
 from lmlab.pages.inspection import Table
@@ -109,9 +110,9 @@ def _descend(network: nn.Module, x: Tensor, y: Tensor, *, decay: float, generato
             optimizer.step()
 
 
-def accuracy_counts(fitted: Fitted, examples: Examples) -> int:
-    """How many examples are right."""
-    return int((fitted.log_probabilities(examples.vectors).argmax(-1) == examples.labels).sum())
+def predict_right(fitted: Fitted, examples: Examples) -> Tensor:
+    """Which examples the probe predicts right: [N]."""
+    return fitted.log_probabilities(examples.vectors).argmax(-1) == examples.labels
 
 
 def description_length(examples: Examples, *, classes: int, kind: ProbeKind = "linear", seed: int = 0) -> float:
@@ -243,15 +244,17 @@ def probe(
     guesses = [_control(read, judged, truth[0], seed)] if control and read.answers[0].type is not None else []
     untaught = _twin(model, seed) if twin else None
     random = [_read(untaught, part) for part in (train, test)] if twin else []
+    sentences = shared_groups([answer.sentence for answer in judged.answers])
     found = []
     for layer, (x, z) in enumerate(zip(read.layers, judged.layers, strict=True)):
         right = _judge(x, truth[0], z, truth[1], classes=len(classes), kind=how, seed=seed)
-        learnt = wilson(right, len(z))
-        by_heart = [_judge(x, a, z, b, classes=len(classes), kind=how, seed=seed) / len(z) for a, b in guesses]
+        learnt = estimate(Accuracy(), right.tolist(), [True] * len(z), groups=sentences)
+        by_heart = [_accuracy(_judge(x, a, z, b, classes=len(classes), kind=how, seed=seed)) for a, b in guesses]
         untrained = None
         if random:
             pair = random[0].layers[layer], random[1].layers[layer][kept]
-            untrained = _judge(pair[0], truth[0], pair[1], truth[1], classes=len(classes), kind=how, seed=seed) / len(z)
+            guessed = _judge(pair[0], truth[0], pair[1], truth[1], classes=len(classes), kind=how, seed=seed)
+            untrained = _accuracy(guessed)
         bits = compression = None
         if length:
             bits = description_length(Examples(x, truth[0]), classes=len(classes), kind=how, seed=seed)
@@ -267,10 +270,11 @@ def probe(
 
 
 class Answer(NamedTuple):
-    """A label, and the type of word (or pair) that it belongs to; None of a sentence."""
+    """A label, and the type of word (or pair) that it belongs to; None for a label of the whole sentence."""
 
     label: str
     type: str | None
+    sentence: int  # its number: answers of one sentence are not independent
 
 
 class Features(NamedTuple):
@@ -287,7 +291,8 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
     found: list[list[Tensor]] = [[] for _ in widths]
     answers: list[Answer] = []
     left_out = 0
-    for item, sentence in zip(items, read_sentences(model, [item.words for item in items]), strict=True):
+    sentences = read_sentences(model, [item.words for item in items])
+    for number, (item, sentence) in enumerate(zip(items, sentences, strict=True)):
         for question in item.questions:
             read = [sentence.of(place) for place in question.places or [None]]
             chosen = [each for each in read if each is not None]
@@ -298,7 +303,7 @@ def _read(model: Any, items: Sequence[Item]) -> Features:
                 joined = each[0] if len(each) == 1 else torch.cat([*each, each[0] * each[1]])
                 found[layer].append(joined)
             kind = " ".join(item.words[place].lower() for place in question.places[:1]) or None
-            answers.append(Answer(question.label, kind))
+            answers.append(Answer(question.label, kind, number))
     if not answers:
         raise ValueError("no question is left to ask: the set is empty, or lies beyond the model's window")
     return Features([torch.stack(each) for each in found], answers, left_out)
@@ -329,7 +334,11 @@ def _twin(model: Any, seed: int) -> Any:
     return replace(model, model=fresh.to(network.device).eval(), own_predictor=None)
 
 
-def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> int:
-    """How many of the vectors z a probe of the vectors x gets right."""
+def _judge(x: Tensor, y: Tensor, z: Tensor, truth: Tensor, *, classes: int, kind: ProbeKind, seed: int) -> Tensor:
+    """Which of the vectors z a probe of the vectors x predicts right."""
     check_cancelled()
-    return accuracy_counts(fit(Examples(x, y), classes=classes, kind=kind, seed=seed), Examples(z, truth))
+    return predict_right(fit(Examples(x, y), classes=classes, kind=kind, seed=seed), Examples(z, truth))
+
+
+def _accuracy(right: Tensor) -> float:
+    return float(right.double().mean())

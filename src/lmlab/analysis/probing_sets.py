@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from lmlab.analysis.readers import Parsed
 from lmlab.config import suggest
-from lmlab.data.readers.treebank import Parsed
 
 DEEPEST, FARTHEST = 6, 5
 

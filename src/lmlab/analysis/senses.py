@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from lmlab.analysis.layer_vectors import AT_ONCE, layer_widths, read_sentences
+from lmlab.analysis.readers import Occurrence
 from lmlab.analysis.view import Viewed
-from lmlab.data.readers.senses import Occurrence
 from lmlab.metrics.statistics import wilson
 from lmlab.names import ArgumentError
 from lmlab.pages.figures import Dot, Figure, Lines, Scatter

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
-from lmlab.decoding.scoring import tell_unknown
+from lmlab.decoding.scorer import describe_unknown
 from lmlab.pages.figures import ColouredText, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress
@@ -87,7 +87,7 @@ class Surprisals(Viewed):
             )
         if self.both_ways:
             said.append("model of two directions: each token's bits are the mean of left to right and right to left")
-        return [*said, *tell_unknown(self.unknown)]
+        return [*said, *describe_unknown(self.unknown)]
 
     def table(self) -> Table:
         if self.by_token:

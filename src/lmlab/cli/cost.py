@@ -88,7 +88,7 @@ def _design(
     """The design, and the settings of its training."""
     from lmlab.config import apply_settings, build, suggest
     from lmlab.costs.design import describe
-    from lmlab.models import LINEAGE, load_class
+    from lmlab.models import LINEAGE
     from lmlab.training.settings import TrainConfig
 
     groups = apply_settings({}, settings)
@@ -96,8 +96,7 @@ def _design(
         if group not in ("model", "train"):
             raise ValueError(f"unknown group of settings {group!r}{suggest(group, ('model', 'train'))}")
     _check_settings(groups, vocabulary=vocabulary, measured=measured)
-    cls = load_class(name) if name in LINEAGE else None
-    defaults = cls.TRAINING if cls is not None else {"batch": 8}
+    defaults = LINEAGE[name].training if name in LINEAGE else {"batch": 8}
     values = {**defaults, **groups.get("train", {})}
     train = build(TrainConfig, values, where="train")
     return describe(
@@ -147,7 +146,7 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
     from lmlab.cli.console import progress_bar
     from lmlab.models import create
     from lmlab.training.benchmark import affordable_rows, machine_memory, matrix_rate, try_here
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     if design.settings is None:
         raise ValueError(f"{design.name} has no file, so it cannot be tried here; give other --hardware, such as a100")

@@ -50,10 +50,10 @@ def embed(
     """
     from lmlab.analysis.embedding import find_pool
     from lmlab.cli.console import progress_bar
-    from lmlab.decoding.too_long import TooLongError
+    from lmlab.decoding.checks import TooLongError
     from lmlab.language_model import load
     from lmlab.layers.selection import select_layers
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     if output is None or output.suffix != ".npy":
         given = "nothing" if output is None else output

@@ -12,7 +12,7 @@ import typer
 from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, is_stream, spooled
 
 if TYPE_CHECKING:
-    from lmlab.decoding.translation import Translator
+    from lmlab.decoding.translator import Translator
 
 
 def evaluate(
@@ -87,7 +87,7 @@ def evaluate(
     from lmlab.cli.console import progress_bar
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_outputs({"-o": output}, inputs=[run, source, target], overwrite=overwrite)
     metrics = translation_metrics(lowercase=lowercase)
@@ -133,14 +133,14 @@ def _evaluate_task(
     json_: bool,
     device: str,
 ) -> None:
-    """The measures of a fine-tuned run, or of several together, on a file of examples."""
+    """The metrics of a fine-tuned run, or of several together, on a file of examples."""
     from dataclasses import replace
 
     from lmlab.cli.console import progress_bar
     from lmlab.data.readers.columns import parse_columns
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
     from lmlab.transfer.evaluation import evaluate_file, find_trained_on, tell_trained_on
     from lmlab.transfer.trials import write_predictions
 

@@ -12,7 +12,7 @@ from lmlab.cli.texts import is_stream, text_of
 
 if TYPE_CHECKING:
     from lmlab.cli.console import Console
-    from lmlab.decoding.filling import Filled
+    from lmlab.decoding.filler import Filled
 
 
 SIDE_BY_SIDE = 4
@@ -47,9 +47,9 @@ def fill(
     [MASK] or <mask> stands for one token. Several masks are filled independently, or jointly with --jointly; both
     probabilities are shown.
     """
-    from lmlab.decoding.filling import find_order
+    from lmlab.decoding.filler import find_order
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)

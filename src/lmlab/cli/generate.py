@@ -14,9 +14,9 @@ from lmlab.cli.options import MOST_TEXTS, Boundary, Device, Json, LengthPenalty,
 from lmlab.cli.texts import check_outputs, choose_boundary, is_stream, text_of
 
 if TYPE_CHECKING:
-    from lmlab.decoding.chatting import ChatWriter
+    from lmlab.decoding.chat_writer import ChatWriter
     from lmlab.decoding.sampling import Sampling
-    from lmlab.decoding.tracing import SearchTree
+    from lmlab.decoding.search_tree import SearchTree
 
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
@@ -77,7 +77,7 @@ def generate(
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
     from lmlab.tokenizers.boundary import describe_boundary, opening_token, puts_boundary
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
     check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)

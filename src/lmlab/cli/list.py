@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, get_args, get_origin
 
 import typer
@@ -57,22 +58,22 @@ def _one(name: str) -> Any:
     from lmlab.training.settings import TrainConfig
 
     system, cls = find(name), load_class(name)
-    objective = load_objective(cls.OBJECTIVE["kind"]).Config
+    objective = load_objective(system.objective["kind"]).Config
     does = " and ".join(DESCRIPTIONS[ability].does for ability in system.does)
     title = f"{name}: {system.summary} ({system.paper}); it {does}"
     sizes = Table("size", "settings")
-    for size, values in cls.SIZES.items():
+    for size, values in system.sizes.items():
         sizes.add_row(size, ", ".join(f"{key} {value}" for key, value in values.items()))
     return Group(
         f"[bold]{title}[/bold]",
         sizes,
         _settings("model", cls.Config, {}),
-        *([_settings("objective", objective, cls.OBJECTIVE)] if objective.model_fields else []),
-        _settings("train", TrainConfig, cls.TRAINING),
+        *([_settings("objective", objective, system.objective)] if objective.model_fields else []),
+        _settings("train", TrainConfig, system.training),
     )
 
 
-def _settings(group: str, config: Any, defaults: dict[str, Any]) -> Any:
+def _settings(group: str, config: Any, defaults: Mapping[str, Any]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 

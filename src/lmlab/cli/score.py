@@ -13,7 +13,7 @@ from lmlab.cli.options import Batch, Boundary, ByToken, Country, Device, Json, R
 
 if TYPE_CHECKING:
     from lmlab.cli.console import Console
-    from lmlab.decoding.scoring import Score
+    from lmlab.decoding.scorer import Score
     from lmlab.language_model import LanguageModel
     from lmlab.progress import ReportProgress
 
@@ -76,10 +76,10 @@ def score(
     from lmlab.compare.joining import MOST_SHARED, share_trained_on
     from lmlab.compare.likelihood import choose_scored_part
     from lmlab.costs.countries import find_grid
-    from lmlab.decoding.scoring import add_scores
+    from lmlab.decoding.scorer import add_scores
     from lmlab.language_model import load
-    from lmlab.training.energy_meter import Meter
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
+    from lmlab.training.energy_meter import EnergyMeter
 
     place, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
@@ -106,7 +106,7 @@ def score(
             name, texts = groups[-1]
             part = choose_scored_part(model, make_test_text(texts, prompt=None))
             groups[-1] = (name if part.texts == texts else f"part of {name}", part.texts)
-        meter = Meter(place)
+        meter = EnergyMeter(place)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
     share = share_trained_on(run, given) if given else 0.0
@@ -190,7 +190,7 @@ def _print_json(
     import json
     import math
 
-    from lmlab.decoding.scoring import add_scores
+    from lmlab.decoding.scorer import add_scores
 
     result = add_scores([each for _, each in scores])
     values: dict[str, object] = {**result.as_dict(), "documents": documents, "trained_on": share, "cost": cost}

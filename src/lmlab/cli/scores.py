@@ -52,9 +52,9 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
 
 
 def score_table(study: Study, *, width: int | None = None) -> Table:
-    """One line for each way of learning: the main measure with its 95% interval, then the others.
+    """One line for each way of learning: the main metric with its 95% interval, then the others.
 
-    In a narrow terminal (`width` columns, by default those of this one) names are broken and the measures that count
+    In a narrow terminal (`width` columns, by default those of this one) names are broken and the metrics that count
     least are left out; no number is cut or broken.
     """
     from rich import box
@@ -158,11 +158,11 @@ def _caption(study: Study, rows: Sequence[Row], numbers: dict[str, list[str]], l
 
 
 def _fit(numbers: dict[str, list[str]], width: int, *, main: str) -> list[str]:
-    """Leave out columns until the others fit: the measures after the main one from the last, then the rest."""
+    """Leave out columns until the others fit: the metrics after the main one from the last, then the rest."""
     kept = (main, "examples", "difference", "p", "each seed", "steps", "rate", "seconds")
-    measures = [name for name in numbers if name not in kept]
+    metrics = [name for name in numbers if name not in kept]
     left_out: list[str] = []
-    for name in (*reversed(measures), "seconds", "each seed", "rate", "steps", "p", "difference"):
+    for name in (*reversed(metrics), "seconds", "each seed", "rate", "steps", "p", "difference"):
         if _taken(numbers) <= width:
             break
         if numbers.pop(name, None) is not None:

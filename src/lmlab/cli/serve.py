@@ -78,7 +78,7 @@ def serve(
     from lmlab.serve.app import make_app
     from lmlab.serve.served import Limits, Runs, serve_run
     from lmlab.serve.server import make_server, share_threads
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     limits = Limits(
         rows=max_batch, queue=max_queue, tokens=max_tokens, prefix_bytes=prefix_cache * 2**20, lenient=lenient

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from lmlab.decoding.tracing import Candidate, SearchTree
+    from lmlab.decoding.search_tree import Candidate, SearchTree
 
 HELP = "Show the whole search tree: out.html is a page to step through, out.json is data, '-' draws it here."
 PRUNED_SHOWN = 3
@@ -40,7 +40,7 @@ def write_trace(trees: Sequence[SearchTree], where: str, *, model: str) -> None:
     if where.endswith(".json"):
         import json
 
-        from lmlab.decoding.tracing import as_document
+        from lmlab.decoding.search_tree import as_document
 
         content = json.dumps(as_document(trees), ensure_ascii=False, indent=1)
     else:

@@ -24,7 +24,7 @@ from lmlab.cli.options import (
 from lmlab.cli.texts import check_outputs, read_lines
 
 if TYPE_CHECKING:
-    from lmlab.decoding.translation import Translation, Translator
+    from lmlab.decoding.translator import Translation, Translator
     from lmlab.language_model import LanguageModel
 
 
@@ -70,10 +70,10 @@ def translate(
     """
     from lmlab.cli.console import progress_bar
     from lmlab.cli.trace import check_trace, write_trace
-    from lmlab.decoding.too_long import TooLongError
-    from lmlab.decoding.tracing import SearchTree
+    from lmlab.decoding.checks import TooLongError
+    from lmlab.decoding.search_tree import SearchTree
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
     _check_alignments(alignments, layer=layer, head=head)

@@ -14,7 +14,7 @@ from torch import Tensor
 from lmlab.compare.held_out import Tests
 from lmlab.compare.likelihood import perplexity, score_units
 from lmlab.compare.records import Entry, Record, read_validations
-from lmlab.decoding.pseudo import LONGEST
+from lmlab.decoding.pseudo_likelihood import LONGEST
 from lmlab.language_model import LanguageModel
 from lmlab.models import find
 from lmlab.models.abilities import FillsBlanks, require
@@ -25,7 +25,7 @@ SHARE = 0.15
 SEED = 15
 TOP = 3
 BATCH = 16
-MEASURES = ("pair_accuracy", "detection_accuracy", "original_share")
+METRICS = ("pair_accuracy", "detection_accuracy", "original_share")
 """What an objective may measure besides, on validation text; the last is what a detector gets that never suspects."""
 WHY = (
     "Masked language models are ranked separately. They predict a token from the text on both sides, while causal "
@@ -38,19 +38,19 @@ WHY = (
 
 def measure_blanks(model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
     """What the track of masked systems wants to know of a run."""
-    return {**evaluate_blanks(model, tests, progress=progress), **read_measures(path)}
+    return {**evaluate_blanks(model, tests, progress=progress), **read_metrics(path)}
 
 
-def read_measures(path: Path) -> dict[str, float]:
+def read_metrics(path: Path) -> dict[str, float]:
     """What else was measured of the best weights on validation text: of sentence pairs, of replaced tokens."""
     best: dict[str, Any] = next((line for line in reversed(list(read_validations(path))) if line.get("best")), {})
-    return {name: best[f"valid_{name}"] for name in MEASURES if best.get(f"valid_{name}") is not None}
+    return {name: best[f"valid_{name}"] for name in METRICS if best.get(f"valid_{name}") is not None}
 
 
 def summarise_blanks(records: Sequence[Record], *, same_tokens: bool) -> Entry:
     """Perplexity and accuracy of the hidden tokens, and what else the objective measures."""
     nats = float(np.mean([each["masked_nats"] / each["blanks"] for each in records]))
-    measured = {name: float(np.mean([each[name] for each in records])) for name in MEASURES if name in records[0]}
+    measured = {name: float(np.mean([each[name] for each in records])) for name in METRICS if name in records[0]}
     return {
         "masked_perplexity": perplexity(nats),
         "masked_accuracy": float(np.mean([each["masked_right"] / each["blanks"] for each in records])),

@@ -169,12 +169,13 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
                 else "give --split a third share, or give --test a text of its own"
             )
         )
-    if corpus.test.bytes < LEAST_TEST:
+    size = corpus.test.as_text().bytes
+    if size < LEAST_TEST:
         more = (
             f"a text of at least {LEAST_TEST / share:,.0f} bytes, a larger third share in --split, or " if share else ""
         )
         raise ValueError(
-            f"the test text has {corpus.test.bytes} bytes; a comparison needs at least {LEAST_TEST}: "
+            f"the test text has {size} bytes; a comparison needs at least {LEAST_TEST}: "
             f"give {more}a longer text to --test"
         )
     if conditions.sweep and corpus.valid is None:

@@ -10,7 +10,7 @@ import numpy as np
 from lmlab.compare.records import Entry, Record, last_doubling, mean_costs, mean_curve
 from lmlab.compare.runner import Results
 from lmlab.compare.tracks import Track, track_of
-from lmlab.metrics.statistics import Difference, RatioOfSums, Scores, letter_display, tied_groups
+from lmlab.metrics.statistics import FEWEST_UNITS, Difference, RatioOfSums, Scores, letter_display, tied_groups
 
 APART_REASON = (
     "its tokenizer loses part of the test text, and the others read another tokenizer: the scores cannot be compared"
@@ -34,7 +34,7 @@ class Ranking(NamedTuple):
     @property
     def tested(self) -> bool:
         """Whether there were enough test units to test the differences."""
-        return any(each.low is not None for each in self.differences)
+        return bool(self.differences) and self.units["count"] >= FEWEST_UNITS
 
     @property
     def letters(self) -> dict[str, str]:

@@ -142,7 +142,7 @@ BLANKS = Track(
     text="part",
     ranks_by="pseudo_bits_per_byte",
     curve="valid_loss",
-    fields=("masked_perplexity", "masked_accuracy", *blanks.MEASURES),
+    fields=("masked_perplexity", "masked_accuracy", *blanks.METRICS),
     columns={
         "accuracy": ("masked_accuracy", "{:.1%}"),
         "perplexity": ("masked_perplexity", "{:,.1f}"),

@@ -13,7 +13,7 @@ from lmlab.costs.activations import Activations
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED, Published
 from lmlab.costs.shapes import SHAPES
-from lmlab.models import LINEAGE, create, load_class
+from lmlab.models import LINEAGE, create, find, load_class
 from lmlab.models.abilities import WritesTarget, ability
 from lmlab.models.flops import PASSES
 from lmlab.models.model import Model
@@ -92,20 +92,21 @@ def _from_file(
         raise ValueError(
             f"model.parts = {settings['parts']!r}: {name} is pre-trained with both parts; omit this setting"
         )
-    size = size or cls.DEFAULT_SIZE
+    system = find(name)
+    size = size or system.default_size
     paper = PUBLISHED.get((name, size))
-    known = _vocabularies(cls, paper, settings, vocabulary)
+    known = _vocabularies(cls, system.tokenizer, paper, settings, vocabulary)
     with torch.device("meta"):
         model = create(name, {**settings, **known}, size=size).train()
         bare = {key: value for key, value in BARE.items() if key in cls.Config.model_fields}
         left = create(name, {**settings, **known, **bare}, size=size) if bare else model
     length = min(window or model.window or SEGMENT, model.window or window or SEGMENT)
     mean = length
-    if cls.OBJECTIVE["kind"] == "seq2seq":
+    if system.objective["kind"] == "seq2seq":
         mean = min(length, SENTENCE)
     elif window is None and paper is not None and paper.mean_window is not None:
         mean = paper.mean_window
-    predicted = _predicted(cls.OBJECTIVE)
+    predicted = _predicted(system.objective)
     parameters = count_parameters(left)
     as_published = paper is not None and not settings and known.get("vocabulary", 0) == paper.vocabulary
     return Design(
@@ -153,7 +154,7 @@ def _deepened(few: Design, more: Design, steps: int, settings: dict[str, int]) -
 
 
 def _vocabularies(
-    cls: type[Model], paper: Published | None, settings: Mapping[str, Any], given: int | None
+    cls: type[Model], tokenizer: str | None, paper: Published | None, settings: Mapping[str, Any], given: int | None
 ) -> dict[str, Any]:
     """As given, else as published, else that of the tokenizer which the system has by default; none without tokens."""
     if "vocabulary" not in cls.Config.model_fields:
@@ -162,8 +163,8 @@ def _vocabularies(
     if found is not None:
         return {"vocabulary": found}
     if paper is None:
-        assert cls.TOKENIZER is not None, f"{cls.__name__} has a vocabulary, but no tokenizer"
-        return {"vocabulary": parse(cls.TOKENIZER).size}
+        assert tokenizer is not None, f"{cls.__name__} has a vocabulary, but no tokenizer"
+        return {"vocabulary": parse(tokenizer).size}
     known: dict[str, Any] = {"vocabulary": paper.vocabulary}
     if paper.source_vocabulary is not None and "source_vocabulary" not in settings:
         known["source_vocabulary"] = paper.source_vocabulary

@@ -1,5 +1,7 @@
-"""The one decoding loop, over `step(tokens, state)`: it serves n-gram, recurrent net and Transformer alike.
+"""The decoding loop, over `step(tokens, state)`: the same for n-grams, recurrent networks and Transformers.
 
+`generate` continues prompts of equal length in lockstep. The server (`lmlab.serve.engine`), where texts join and leave
+at every step, is built from the same parts: `sample_each`, `score_next`, `why_ended`, `length_after_reread`.
 It knows no tokenizer. Shapes: B texts at once, T tokens read, V vocabulary.
 """
 
@@ -7,11 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Literal, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
+from lmlab.decoding.chain_rule import score_next
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State, Steps
@@ -19,42 +23,42 @@ from lmlab.models.states import Decoding, reorder_state
 from lmlab.progress import check_cancelled
 
 MANY = 16
-"""Steps from which on it is worth preparing a model for them."""
+"""Number of steps from which preparing the weights pays off."""
 
 Ended = Literal["", "boundary", "length", "stop"]
-"""Why a text ended: it goes on, the model ended it, it has all the tokens asked for, or it was told to stop."""
+"""Why a text ended: not yet, the model ended it, length limit reached, or stopped by the caller."""
 
 
-class Drawn(NamedTuple):
+class NextToken(NamedTuple):
     """The next token of one text.
 
-    Surprisals are those of the model's own distribution, softmax(scores): before any temperature, penalty or filter, so
-    that they add up to what scoring the text gives. The log-probability of a token is -nats.
+    Surprisals are those of the model's own distribution, softmax(logits): before any temperature, penalty or filter, so
+    that their sum is the score of the text. The log-probability of a token is -nats.
     """
 
     row: int
     token: int
-    nats: float = math.nan  # the surprisal of the token, if asked for
-    top: tuple[tuple[int, float], ...] = ()  # the most probable tokens with their surprisals, as many as asked for
+    nats: float = math.nan  # the surprisal of the token, if `top` was given
+    top: tuple[tuple[int, float], ...] = ()  # the `top` most probable tokens with their surprisals
     ended: Ended = ""
 
 
 class Picker(Protocol):
-    """How the next token is chosen from the scores: see sampling.py."""
+    """How the next token is chosen by the logits: see sampling.py."""
 
     def begin(self, prompt: Tensor) -> None:
-        """Begin B new texts with the tokens [B, T] that they start with."""
+        """Begin B new texts with the tokens [B, T] of their prompts."""
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """The next tokens [B], chosen by the scores [B, V]."""
+        """The next tokens [B], chosen by the logits [B, V]."""
 
 
 class Reader:
-    """A language model in the course of reading B texts, of any length.
+    """Reads B texts of any length with a language model, and keeps the state.
 
-    A model with a window holds at most that many tokens in one state. When the next ones do not fit, it forgets all
-    and re-reads the last half window, so that a step costs the same on average and never sees less than that half.
-    For many `steps` its weights are laid out anew, which takes as long as some of them.
+    A model with a window holds at most that many tokens in one state. When the next ones do not fit, the state is
+    dropped and the last half window read again: a step costs the same on average and has at least that much context.
+    For many `steps` the weights are prepared first (`layers.kernels.linear`), which takes as long as a few steps.
     """
 
     def __init__(self, model: Steps, *, batch: int, state: State = None, steps: int = 1) -> None:
@@ -67,7 +71,7 @@ class Reader:
         self._length = 0
 
     def read(self, tokens: Tensor) -> Tensor:
-        """Read tokens [B, T]; give the scores [B, V] of the token after them."""
+        """Read tokens [B, T]; return the logits [B, V] of the next token."""
         check_cancelled()
         if self.window is not None:
             tokens = self._fit(tokens, self.window)
@@ -75,10 +79,10 @@ class Reader:
         return logits
 
     def reorder(self, index: Tensor, *, sources: Tensor | None = None) -> None:
-        """Let row i go on from what row index[i] has read; there may be more or fewer rows than before.
+        """Continue row i from the state of row index[i]; the number of rows may change.
 
-        Of an encoder-decoder only the decoder's rows move. Its memory has one row for each source, shared by equally
-        many texts; `sources` are those that stay (by default all), and is given where texts leave.
+        In an encoder-decoder only the decoder's rows move. Its memory has one row for each source, shared by the same
+        number of texts; `sources` are the sources to keep (all by default), needed when texts leave.
         """
         if isinstance(self.state, Decoding):
             memory, decoder = self.state
@@ -90,7 +94,7 @@ class Reader:
             self._held = [torch.cat(self._held, dim=1).index_select(0, index)]
 
     def _fit(self, tokens: Tensor, window: int) -> Tensor:
-        """The tokens to read so that the state holds at most `window`: the new ones, or more after a fresh start."""
+        """The tokens to read so that the state holds at most `window`: the new ones, or more after a restart."""
         new = tokens.shape[1]
         if self._length + new > window:
             if isinstance(self.state, Decoding):
@@ -98,7 +102,7 @@ class Reader:
                     f"{name_of(self.model)} has positions for {window} target tokens, not for "
                     f"{self._length + new}: ask for fewer tokens"
                 )
-            keep = max(window // 2, min(new, window))
+            keep = length_after_reread(window, new=new)
             tokens = torch.cat([*self._held, tokens], dim=1)[:, -keep:]
             self.state = self._start(tokens.shape[0])
             self._held, self._length = [], 0
@@ -109,7 +113,12 @@ class Reader:
     def _start(self, batch: int) -> State:
         if isinstance(self.model, PredictsNext):
             return self.model.start(batch)
-        raise ValueError(f"{name_of(self.model)} begins from a source: give state = begin(encode(source))")
+        raise ValueError(f"{name_of(self.model)} starts from a source: give state = begin(encode(source))")
+
+
+def length_after_reread(window: int, *, new: int = 1) -> int:
+    """The number of last tokens that are read again when a full `window` is dropped, the `new` ones included."""
+    return max(window // 2, min(new, window))
 
 
 @torch.inference_mode()
@@ -124,18 +133,18 @@ def generate(
     state: State = None,
     top: int | None = None,
     stops: Callable[[int, int], bool] | None = None,
-) -> Iterator[list[Drawn]]:
-    """Continue prompts [B, T], each `samples` times, by at most `tokens` tokens; yield those of each step as they come.
+) -> Iterator[list[NextToken]]:
+    """Continue prompts [B, T], each `samples` times, by at most `tokens` tokens; yield the tokens of each step.
 
-    A prompt begins with the boundary and is read once, however many samples there are. With `boundary` given, a text
-    ends where the model produces it; `stops` is asked with the row and its new token whether the text ends there. A row
-    that has ended is yielded no more, and the loop ends when all have. Surprisals are computed only where asked for:
-    `top` is 0 for those of the drawn tokens alone, or how many alternatives are wanted besides.
-    `state` is where to begin, of an encoder-decoder: `model.begin(model.encode(source=source))`.
+    A prompt starts with the boundary and is read once, for any number of samples. If `boundary` is given, a text ends
+    where the model generates it; `stops(row, token)` says whether the caller ends the text there. A row that has ended
+    is not yielded again, and the loop ends when all have. Surprisals are computed only if `top` is given: 0 for the
+    chosen tokens alone, or the number of alternatives.
+    `state` is the initial state of an encoder-decoder: `model.begin(model.encode(source=source))`.
     """
     if prompt.ndim != 2 or prompt.shape[1] == 0:
         raise ValueError(
-            f"a prompt of shape {list(prompt.shape)}: [B, T] with T >= 1 is needed, begin it with the boundary"
+            f"a prompt of shape {list(prompt.shape)}: [B, T] with T >= 1 is needed, start it with the boundary"
         )
     if tokens < 0 or samples < 1 or (top is not None and top < 0):
         raise ValueError(
@@ -154,12 +163,14 @@ def generate(
     going = list(range(len(prompt)))
     for left in range(tokens - 1, -1, -1):
         chosen = pick(logits)
-        told = None if top is None else _surprisals(logits, chosen, top)
         ids = chosen.tolist()
+        scores = None if top is None else score_next(logits, ids, top=top)
         step, still = [], []
         for row in going:
-            token, ended = ids[row], _ended(row, ids[row], left, boundary, stops)
-            step.append(Drawn(row, token, ended=ended) if told is None else Drawn(row, token, *told[row], ended))
+            token = ids[row]
+            ended = why_ended(token, left=left, boundary=boundary, stops=stops and partial(stops, row))
+            nats, best = (math.nan, ()) if scores is None else scores[row]
+            step.append(NextToken(row, token, nats, best, ended))
             if not ended:
                 still.append(row)
         yield step
@@ -169,19 +180,10 @@ def generate(
         logits = reader.read(chosen[:, None])
 
 
-def _ended(row: int, token: int, left: int, boundary: int | None, stops: Callable[[int, int], bool] | None) -> Ended:
+def why_ended(token: int, *, left: int, boundary: int | None, stops: Callable[[int], bool] | None = None) -> Ended:
+    """Why a text ends with this token, or "" if it goes on; `left` is the number of tokens still allowed after it."""
     if token == boundary:
         return "boundary"
-    if stops is not None and stops(row, token):
+    if stops is not None and stops(token):
         return "stop"
     return "" if left else "length"
-
-
-def _surprisals(logits: Tensor, chosen: Tensor, top: int) -> list[tuple[float, tuple[tuple[int, float], ...]]]:
-    """For each row the surprisal of the chosen token, and the `top` most probable ones with theirs."""
-    exact = torch.float32 if logits.device.type == "mps" else torch.float64
-    nats = -logits.to(exact).log_softmax(-1)
-    own = nats.gather(1, chosen[:, None]).squeeze(1).tolist()
-    best, token = nats.topk(min(top, nats.shape[1]), largest=False)
-    pairs = [tuple(zip(*row, strict=True)) for row in zip(token.tolist(), best.tolist(), strict=True)]
-    return list(zip(own, pairs, strict=True))

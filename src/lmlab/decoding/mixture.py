@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.tokenizers.frames import NEXT_TOKEN
 
 
 class Mixture:
@@ -21,8 +20,6 @@ class Mixture:
     Jelinek & Mercer 1980; Bengio et al. 2003, section 4, mix their net with a trigram in this way: the two err in
     different places. It meets the same protocol as its parts.
     """
-
-    FRAME: ClassVar[Mapping[str, str]] = NEXT_TOKEN
 
     def __init__(self, models: Sequence[PredictsNext], *, weights: Sequence[float] | None = None) -> None:
         if not models:

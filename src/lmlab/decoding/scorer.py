@@ -2,25 +2,143 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Protocol
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.decoding.chain_rule import Nats, score_tokens, score_without_boundary
 from lmlab.decoding.mixture import Mixture, learn_weights
-from lmlab.decoding.pseudo import Chosen, pseudo_score_tokens
-from lmlab.decoding.scoring import Nats, Score, score_tokens, score_without_boundary
+from lmlab.decoding.pseudo_likelihood import Chosen, pseudo_score_tokens
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, ability, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token, puts_boundary
 from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.inspecting import loses_text
+from lmlab.units import bits_per_byte
 
 Documents = list[NDArray[np.int64]]
 WAYS = ("forward", "backward")
+
+
+@dataclass(frozen=True)
+class Score:
+    """How well a model predicts texts.
+
+    `words` are those between white space. Published word perplexities of PTB, WikiText and Brown count line ends too:
+    they are the `perplexity` per token of a `words` tokenizer, for which every line end is a token.
+    """
+
+    nats: float
+    tokens: int
+    words: int
+    bytes: int
+    lossy: bool = False  # part of this text is lost in its tokens, so bits per byte are too low
+    unknown: int = 0  # tokens that stand for what the vocabulary lacks
+    pseudo: bool = False  # each token was guessed from all others: not comparable with left-to-right scores
+    approximation: str = ""  # what the probabilities are exact for, where attention is approximated: hashes, their seed
+    directions: dict[str, float] = field(default_factory=dict)  # nats of each, where there are two; `nats` is the mean
+    token_ids: list[NDArray[np.int64]] = field(default_factory=list, repr=False, compare=False)  # per document
+    token_nats: list[Nats] = field(default_factory=list, repr=False, compare=False)
+    show: Callable[[int], str] = field(default=str, repr=False, compare=False)
+
+    @property
+    def bits_per_byte(self) -> float:
+        """nats / (ln 2 * bytes of UTF-8): comparable between tokenizers that lose nothing."""
+        return bits_per_byte(self.nats, self.bytes) if self.bytes else math.nan
+
+    @property
+    def perplexity(self) -> float:
+        """exp(nats / tokens): comparable between models with the same tokenizer."""
+        return _exp(self.nats / self.tokens) if self.tokens else math.nan
+
+    @property
+    def word_perplexity(self) -> float:
+        """exp(nats / words): comparable between tokenizers that lose nothing."""
+        return _exp(self.nats / self.words) if self.words else math.nan
+
+    @property
+    def bits(self) -> float:
+        """The surprisal of all the text, in bits."""
+        return self.nats / math.log(2)
+
+    @property
+    def surprisals(self) -> list[tuple[str, float]]:
+        """Each token as people can read it, with its surprisal in bits."""
+        ids, nats = np.concatenate(self.token_ids), np.concatenate(self.token_nats)
+        names = {index: self.show(index) for index in np.unique(ids).tolist()}
+        return [(names[index], bits) for index, bits in zip(ids.tolist(), (nats / math.log(2)).tolist(), strict=True)]
+
+    def in_direction(self, name: str) -> Score:
+        """The score of one of the two directions."""
+        return replace(self, nats=self.directions[name], directions={}, token_ids=[], token_nats=[])
+
+    def _repr_html_(self) -> str:
+        """In a notebook: the text in colour."""
+        from lmlab.pages.notebook import show_surprisals
+
+        if not self.token_ids:
+            return f"<code>{self!r}</code>"
+        pieces = self.surprisals
+        told = f"{self.bits:,.1f} {'pseudo-' * self.pseudo}bits over {self.tokens:,} tokens, {self.bytes:,} bytes"
+        return show_surprisals(pieces, told=told, spaced=not any(" " in token for token, _ in pieces))
+
+    def as_dict(self) -> dict[str, Any]:
+        """What `lmlab score --json` prints; null where a number is not finite."""
+        numbers: dict[str, float | int | bool] = {
+            "bits_per_byte": self.bits_per_byte,
+            "perplexity": self.perplexity,
+            "word_perplexity": self.word_perplexity,
+            "nats": self.nats,
+            "tokens": self.tokens,
+            "words": self.words,
+            "bytes": self.bytes,
+            "lossy": self.lossy,
+            "unknown": self.unknown,
+            "pseudo": self.pseudo,
+        }
+        found: dict[str, Any] = _finite(numbers)
+        each = {name: self.in_direction(name) for name in self.directions}
+        found |= {name: _finite({"nats": one.nats, "perplexity": one.perplexity}) for name, one in each.items()}
+        return {**found, "approximation": self.approximation} if self.approximation else found
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+
+
+def add_scores(scores: Sequence[Score]) -> Score:
+    """The score of several groups of texts together."""
+    return replace(
+        scores[0],
+        nats=sum(each.nats for each in scores),
+        tokens=sum(each.tokens for each in scores),
+        words=sum(each.words for each in scores),
+        bytes=sum(each.bytes for each in scores),
+        lossy=any(each.lossy for each in scores),
+        unknown=sum(each.unknown for each in scores),
+        directions={name: sum(each.directions[name] for each in scores) for name in scores[0].directions},
+        token_ids=[ids for each in scores for ids in each.token_ids],
+        token_nats=[nats for each in scores for nats in each.token_nats],
+    )
+
+
+def _exp(value: float) -> float:
+    return math.exp(value) if value < 700 else math.inf
+
+
+def describe_unknown(unknown: int, *, what: str = "bits") -> list[str]:
+    """The note beside figures of texts with tokens that the vocabulary lacks; none where there are no such."""
+    if not unknown:
+        return []
+    return [
+        f"{unknown:,} unknown token{'s' * (unknown > 1)}: the {what} are those of the unknown token, "
+        "not of the word that stands there"
+    ]
 
 
 class Rule(Protocol):

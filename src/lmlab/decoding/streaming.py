@@ -1,4 +1,4 @@
-"""From a stream of tokens to a stream of text: whole characters only, and nothing from a stop string on."""
+"""From a stream of tokens to a stream of text: whole characters only, and nothing after the start of a stop string."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Protocol
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 CONTEXT = 8
-"""Tokens before the new ones that are decoded with them, so that spaces and characters join as in the whole text."""
+"""Tokens before the new ones that are decoded with them, so that spaces and characters are those of the whole text."""
 LONGEST = 4
 """Bytes of a character, at most."""
 
 
 class Decoder(Protocol):
-    """What turning tokens into text needs of a tokenizer; `text_of`, where it is there, makes it quicker."""
+    """The part of a tokenizer that turns tokens into text; an optional `text_of` makes it faster."""
 
     def decode(self, ids: list[int]) -> str: ...
 
@@ -22,10 +22,10 @@ class Decoder(Protocol):
 
 
 def split_unfinished(decoder: Decoder, ids: Sequence[int]) -> tuple[str, str]:
-    """The text of ids without the character in whose middle they end; and a mark in its place, if they do.
+    """The text of ids without an unfinished character at its end, and a replacement character if there is one.
 
-    Tokens may be bytes: all of them (byte-level BPE), or those of rare characters (`<0xE2>`). Of bytes that are not a
-    whole character some decoders make one replacement character, others one for each byte of the rare characters there.
+    Tokens may be bytes: all of them (byte-level BPE), or those of rare characters (`<0xE2>`). For bytes that are not a
+    whole character, some decoders write one replacement character, others one for each byte.
     """
     text = decoder.decode(list(ids)) if ids else ""
     if not text.endswith(REPLACEMENT):
@@ -46,32 +46,52 @@ def split_unfinished(decoder: Decoder, ids: Sequence[int]) -> tuple[str, str]:
 
 
 class TextStream:
-    """Turns the tokens that continue a prompt into pieces of text which can be shown at once.
+    """Turns the tokens that continue a prompt into pieces of text that can be shown immediately.
 
-    A token may end in the middle of a character, which is held back until it is finished; so is one that the prompt
-    has begun. So is the beginning of a possible stop string.
+    Text is held back while it is uncertain: an unfinished character, and the start of a possible stop string.
+    `ends` are tokens that end the text and are not part of it.
     """
 
-    def __init__(self, tokenizer: Decoder, *, prompt: Sequence[int] = (), stop: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        tokenizer: Decoder,
+        *,
+        prompt: Sequence[int] = (),
+        stop: Sequence[str] = (),
+        ends: frozenset[int] = frozenset(),
+    ) -> None:
         if any(not text for text in stop):
-            raise ValueError("an empty stop string would stop every text before it begins; leave it out")
+            raise ValueError("an empty stop string would stop every text before it starts; leave it out")
         self._tokenizer = tokenizer
         self._text_of: Callable[[int], str | None] = getattr(tokenizer, "text_of", lambda token: None)
-        self._stop = tuple(stop)
+        self._stop, self._ends = tuple(stop), ends
         self._ids = self._last(list(prompt))
         text, unfinished = split_unfinished(tokenizer, self._ids)
-        self._said = len(text)  # characters of the decoded ids that have left the decoder
+        self._said = len(text)  # characters of the decoded ids that were returned
         self._settled = not unfinished
-        self._pending = ""  # decoded, but perhaps the beginning of a stop string
+        self._pending = ""  # decoded, but perhaps the start of a stop string
+        self._ready = ""  # of the last token that `stops` was given
         self.stopped = False
 
+    def stops(self, token: int) -> bool:
+        """Add the next token; whether the text ends there. `take` returns the text."""
+        if token in self._ends:
+            return True
+        self._ready += self.add(token)
+        return self.stopped
+
+    def take(self, *, ended: bool) -> str:
+        """The new text since the last call; with the rest if the text has `ended`."""
+        text, self._ready = self._ready, ""
+        return text + self.finish() if ended else text
+
     def add(self, token: int) -> str:
-        """Take the next token; give the text that is settled by it, perhaps none."""
+        """Add the next token; return the new text that is certain, which may be empty."""
         if self.stopped:
             return ""
         self._ids.append(token)
         new = self._text_of(token) if self._settled else None
-        if new is not None:  # the same without decoding what stands before it
+        if new is not None:  # the same without decoding the tokens before it
             self._said += len(new)
         else:
             text, unfinished = split_unfinished(self._tokenizer, self._ids)
@@ -84,7 +104,7 @@ class TextStream:
         return self._until_stop(new)
 
     def finish(self) -> str:
-        """The rest of the text, when no more tokens come."""
+        """The rest of the text, after the last token."""
         if self.stopped:
             return ""
         text, unfinished = split_unfinished(self._tokenizer, self._ids)
@@ -94,7 +114,7 @@ class TextStream:
         return rest
 
     def _last(self, ids: list[int]) -> list[int]:
-        """The last few ids, from the beginning of a character on."""
+        """The last few ids, from the start of a character on."""
         begin = max(0, len(ids) - CONTEXT)
         while begin and begin < len(ids) and _continues(self._tokenizer.bytes_of(ids[begin])):
             begin += 1

@@ -13,6 +13,7 @@ from itertools import takewhile
 from typing import Any
 
 from lmlab.interop.hf_special_tokens import token_name
+from lmlab.models import System
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import NEXT_TOKEN, NO_BOUNDARY, Frame, make_frame, parse_template
 
@@ -60,13 +61,13 @@ def _processors(tokenizer: Tokenizer) -> list[dict[str, Any]]:
     return steps
 
 
-def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
+def find_frame(tokenizer: Tokenizer, system: System) -> dict[str, str]:
     """The frame of a task for which a folder of theirs was trained: what its tokenizer puts around a text.
 
-    Where the tokenizer says nothing, as in old folders, it is what the model's own class puts there; but one that reads
+    Where the tokenizer says nothing, as in old folders, it is the system's default; but one that reads
     from left to right is given nothing but the text, as `transformers` does.
     """
-    found, own = read_template(tokenizer), dict(model.TASK_FRAME)
+    found, own = read_template(tokenizer), dict(system.task.frame)
     if "source" in own:
         return shift_frame(join_template(*found) if found is not None else own["source"])
     if found is not None:
@@ -74,22 +75,22 @@ def find_frame(tokenizer: Tokenizer, model: type[Any]) -> dict[str, str]:
     return own if "cls" in " ".join(own.values()) else {"tokens": "a b"}
 
 
-def import_frame(tokenizer: Tokenizer, model: type[Any], config: Any, settings: Mapping[str, Any]) -> Frame | None:
-    """What stands around the texts of an imported model, as its tokenizer's files say; None where its class says it.
+def import_frame(tokenizer: Tokenizer, system: System, config: Any, settings: Mapping[str, Any]) -> Frame | None:
+    """What stands around the texts of an imported model, as its tokenizer's files say; None where the default is right.
 
     `settings` are those of `read_token_settings`. A model that predicts the next token reads what its tokenizer puts
     before a text: a boundary, or nothing. An encoder-decoder reads a source as its tokenizer frames one text.
     """
-    if dict(model.FRAME) == dict(NEXT_TOKEN):
+    if dict(system.frame) == dict(NEXT_TOKEN):
         before = _puts_before(tokenizer)
         opening = before if before is not None else _find_opening(tokenizer, config.vocabulary, settings)
         puts = before is not None or (settings.get("add_bos_token") is True and opening is not None)
         specials = {} if opening is None else {"boundary": opening}
         return Frame(templates=dict(NEXT_TOKEN if puts else NO_BOUNDARY), specials={"tokens": specials})
-    if "source" in model.FRAME and (found := read_template(tokenizer)) is not None:
+    if "source" in system.frame and (found := read_template(tokenizer)) is not None:
         source = " ".join(map(_word, found[0].split()))
         own, frame = (
-            make_frame({**model.FRAME, **more}, tokenizer, start=getattr(config, "start", None))
+            make_frame({**system.frame, **more}, tokenizer, start=getattr(config, "start", None))
             for more in ({}, {"source": source})
         )
         return None if own.row(a=[0])["source"] == frame.row(a=[0])["source"] else frame

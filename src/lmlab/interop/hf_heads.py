@@ -20,6 +20,7 @@ from lmlab.interop.hf_table import Family, Head
 
 WEIGHT, BIAS = "label.out.weight", "label.out.bias"
 SPANS = ("start", "end")
+MOST_LABELS = 1_000_000
 """What their two numbers for an answer are called."""
 OPTIONS = {
     "pool": "--pool {}",
@@ -181,7 +182,10 @@ def read_labels(config: Mapping[str, Any], *, where: str) -> list[str]:
     """The names of the classes, in their order; a ValueError where they are no such table."""
     given = config.get("id2label")
     if given is None:
-        return [f"LABEL_{number}" for number in range(int(config.get("num_labels") or config.get("_num_labels") or 2))]
+        count = config.get("num_labels") or config.get("_num_labels") or 2
+        if not isinstance(count, int) or not 1 <= count <= MOST_LABELS:
+            raise ValueError(f"{where}: num_labels = {count!r} must be a number from 1 to {MOST_LABELS:,}")
+        return [f"LABEL_{number}" for number in range(count)]
     try:
         table = {int(number): str(label) for number, label in given.items()}
     except (AttributeError, ValueError):

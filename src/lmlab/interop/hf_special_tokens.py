@@ -14,10 +14,15 @@ ROLES = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_t
 
 
 def read_token_settings(folder: Path) -> dict[str, Any]:
-    """What the small files of a folder say of its tokens; `bos_token_id` and `eos_token_id` are lists of numbers."""
+    """What the small files of a folder say of its tokens; `bos_token_id` and `eos_token_id` are lists of numbers.
+
+    `add_bos_token` is left out beside a `tokenizer.json`: its post-processor alone decides there, as in `transformers`.
+    """
     settings: dict[str, Any] = {}
     for name in ("tokenizer_config.json", "special_tokens_map.json"):
         settings |= _read_table(folder / name)
+    if (folder / "tokenizer.json").is_file():
+        settings.pop("add_bos_token", None)
     numbers = {**_read_table(folder / "config.json"), **_read_table(folder / "generation_config.json")}
     for name in ("bos_token_id", "eos_token_id"):
         found = numbers.get(name)

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from lmlab.interop.hf_table import Family
 from lmlab.interop.hf_transforms import Transform
-from lmlab.models import load_class
 
 if TYPE_CHECKING:
-    from lmlab.models.model import TokenModelConfig
+    pass
 
 
 class Row(NamedTuple):
@@ -144,20 +142,3 @@ def _report(problems: Mapping[str, Sequence[str]], *, where: str) -> None:
     told += problems["wrong"]
     if told:
         raise ValueError(f"the weights in {where} do not fit its config.json: {'; '.join(told)}")
-
-
-class _Unset(TorchFunctionMode):
-    """No first weights are drawn: on the meta device there are none, and torch would load its compiler to say so."""
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if re.fullmatch(r"(\w+_)?(normal|uniform|constant|zeros|ones)_", func.__name__):
-            return args[0] if args else kwargs["tensor"]
-        return func(*args, **kwargs or {})
-
-
-def expected_tensors(kind: str, config: TokenModelConfig) -> dict[str, Tensor]:
-    """The tensors that a model with this configuration has, tied ones once, without their numbers."""
-    with torch.device("meta"), _Unset():
-        state = load_class(kind)(config).state_dict(keep_vars=True)
-    first = {id(tensor): name for name, tensor in reversed(state.items())}
-    return {name: tensor.detach() for name, tensor in state.items() if first[id(tensor)] == name}

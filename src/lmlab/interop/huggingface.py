@@ -35,10 +35,9 @@ from lmlab.interop.hf_heads import (
 from lmlab.interop.hf_special_tokens import read_token_settings
 from lmlab.interop.hf_table import Adapted, Architecture, Family, Head
 from lmlab.interop.hf_tokenizer import find_role, read_tokenizer, recall_tokenizer, write_tokenizer
-from lmlab.interop.hf_weights import expected_tensors
 from lmlab.interop.staging import EXPORT, staged
-from lmlab.models import load_class
-from lmlab.runs.checkpoint import load_frame, load_model, load_weights, read_heads, write_config
+from lmlab.models import find, load_class
+from lmlab.runs.checkpoint import expected_tensors, load_frame, load_model, load_weights, read_heads, write_config
 from lmlab.runs.storage import (
     HEADS,
     TASK,
@@ -96,7 +95,7 @@ def import_run(folder: Path, run: Path, *, tokenizer: Tokenizer | None = None, o
             if "frame" not in task:
                 check_start(theirs, checkpoint.config, where=str(folder))
                 task |= {
-                    "frame": find_frame(theirs, load_class(checkpoint.kind)),
+                    "frame": find_frame(theirs, find(checkpoint.kind)),
                     "window": getattr(checkpoint.config, "window", None),
                 }
             write_json(new / TASK, task)
@@ -109,7 +108,7 @@ def _frame_of(folder: Path, ours: Mapping[str, Any], tokenizer: Tokenizer, check
     if not ours:
         family, settings = family_of_kind(checkpoint.kind, checkpoint.config.model_dump()), read_token_settings(folder)
         settings |= {} if family.boundary is None else {"bos_token": family.boundary}
-        return import_frame(tokenizer, load_class(checkpoint.kind), checkpoint.config, settings)
+        return import_frame(tokenizer, find(checkpoint.kind), checkpoint.config, settings)
     if "frame" not in ours:  # the boundary, as lmlab's own models read it
         return None
     try:

@@ -244,19 +244,14 @@ class Stack(nn.Module):
     def start(self, batch_size: int) -> tuple[LayerState, ...]:
         return tuple(cast(Layer, layer).start(batch_size) for layer in self.layers)
 
-    def forward(
-        self, x: Tensor, states: tuple[LayerState, ...], *, collect: list[Tensor] | None = None
-    ) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """x [B, T, D] -> the top layer's outputs [B, T, H] and each layer's last state.
-
-        `collect` is given x and what each layer passes up.
-        """
-        seen = [x]
+    def forward(self, x: Tensor, states: tuple[LayerState, ...]) -> tuple[list[Tensor], tuple[LayerState, ...]]:
+        """x [B, T, D] -> x and every layer's outputs [B, T, H], the top layer's last; and each layer's last state."""
+        outputs = [x]
         ends = []
         for number, (layer, state) in enumerate(zip(self.layers, states, strict=True)):
-            x = seen[-1]
+            x = outputs[-1]
             if number > 0:
-                x = self.dropout(torch.cat(seen, dim=-1) if self.connections == "dense" else x)
+                x = self.dropout(torch.cat(outputs, dim=-1) if self.connections == "dense" else x)
             layer = cast(Layer, layer)
             fused = self.kernel == "fused" and not layer.watched
             y, end = (layer.run if fused else layer.unroll)(x, state)
@@ -265,11 +260,9 @@ class Stack(nn.Module):
             elif number > 0 and self.connections == "highway":
                 t = torch.sigmoid(self.gates[number - 1](x))
                 y = x + t * (y - x)
-            seen.append(y)
+            outputs.append(y)
             ends.append(end)
-        if collect is not None:
-            collect += seen
-        return seen[-1], tuple(ends)
+        return outputs, tuple(ends)
 
     def stages(self) -> list[list[nn.Module]]:
         """The modules of each layer, the first layer first."""

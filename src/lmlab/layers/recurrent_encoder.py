@@ -32,15 +32,13 @@ class RecurrentEncoder(nn.Module):
         self.back = nn.ModuleList(layer(below, hidden) for below in widths if bidirectional)
         self.dropout = Dropout(dropout)
 
-    def forward(
-        self, x: Tensor, lengths: Tensor | None = None, *, collect: list[Tensor] | None = None
-    ) -> tuple[Tensor, tuple[LayerState, ...]]:
-        """x [B, S, D], of which row i has lengths[i] vectors -> h [B, S, M], zero at padding, and each layer's end.
+    def forward(self, x: Tensor, lengths: Tensor | None = None) -> tuple[list[Tensor], tuple[LayerState, ...]]:
+        """x [B, S, D], row i with lengths[i] vectors -> x and every layer's outputs [B, S, M], and each layer's end.
 
-        The end of a layer is its state after all tokens, of both directions side by side: h [B, M], or (h, c).
-        `collect` is given x and what each layer says.
+        Outputs are zero at padding. The end of a layer is its state after all tokens, of both directions side by side:
+        h [B, M], or (h, c).
         """
-        ends, seen = [], [x]
+        ends, outputs = [], [x]
         turn = None if lengths is None else _turned(lengths.to(x.device), x.shape[1])
         for number, layer in enumerate(self.ahead):
             x = self.dropout(x) if number > 0 else x
@@ -50,11 +48,9 @@ class RecurrentEncoder(nn.Module):
                 y = torch.cat([y, _turn(z, turn)], dim=-1)
                 end = _beside(end, other)
             x = y
-            seen.append(y)
+            outputs.append(y)
             ends.append(end)
-        if collect is not None:
-            collect += seen
-        return x, tuple(ends)
+        return outputs, tuple(ends)
 
     def stages(self) -> list[list[nn.Module]]:
         """The modules of each layer, the first layer first."""

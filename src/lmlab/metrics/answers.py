@@ -1,4 +1,4 @@
-"""Measures of answers to questions: exact match and F1 of words, as the scripts of SQuAD 1.1 and 2.0 compute them.
+"""Metrics of answers to questions: exact match and F1 of words, as the scripts of SQuAD 1.1 and 2.0 compute them.
 
 Rajpurkar et al. 2016, 2018. An example's score is the best over its answers. The scripts print percentages; these are
 fractions. Where some question has no answer, the rules of 2.0 hold for all: no answer is the empty text, and right only
@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from lmlab.metrics.measure import Floats, SummedMeasure
+from lmlab.metrics.metric import Floats, SummedMetric
 
 ARTICLES = re.compile(r"\b(a|an|the)\b")
 WITHOUT_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -27,7 +27,7 @@ def normal_words(text: str) -> list[str]:
     return ARTICLES.sub(" ", text.lower().translate(WITHOUT_PUNCTUATION)).split()
 
 
-class AnswerMeasure(SummedMeasure):
+class AnswerMetric(SummedMetric):
     """The mean over questions of how well the predicted text agrees with the nearest of the answers."""
 
     @abstractmethod
@@ -51,7 +51,7 @@ class AnswerMeasure(SummedMeasure):
         return mean
 
 
-class ExactMatch(AnswerMeasure):
+class ExactMatch(AnswerMetric):
     """The share of questions whose answer is right to the word."""
 
     name = "exact_match"
@@ -61,7 +61,7 @@ class ExactMatch(AnswerMeasure):
         return float(predicted == true)
 
 
-class AnswerF1(AnswerMeasure):
+class AnswerF1(AnswerMetric):
     """The mean F1 of the words of the answer, repeated words counted."""
 
     name = "f1"

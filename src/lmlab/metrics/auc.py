@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.metrics.measure import Floats
+from lmlab.metrics.metric import Floats
 
 
 def areas(scores: NDArray[Any], labels: NDArray[np.bool_]) -> Floats:

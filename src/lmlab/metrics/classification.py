@@ -1,4 +1,4 @@
-"""Measures of predicted classes: accuracy, F1 and Matthews' correlation, each equal to scikit-learn's."""
+"""Metrics of predicted classes: accuracy, F1 and Matthews' correlation, each equal to scikit-learn's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.metrics.measure import Floats, SummedMeasure, divide, harmonic
+from lmlab.metrics.metric import Floats, SummedMetric, divide, harmonic
 
 POSITIVE_NAMES = (
     *("1", "yes", "true", "positive", "pos", "equivalent", "duplicate", "entailment", "acceptable", "spam", "+"),
@@ -17,7 +17,7 @@ POSITIVE_NAMES = (
 """Names by which the class that an F1 is about is known, where its opposite has another name."""
 
 
-class Accuracy(SummedMeasure):
+class Accuracy(SummedMetric):
     """The share of examples that are right."""
 
     name = "accuracy"
@@ -43,7 +43,7 @@ class ChoiceAccuracy(Accuracy):
         return np.stack([np.array(right, dtype=np.float64), np.ones(len(right))], axis=1)
 
 
-class F1(SummedMeasure):
+class F1(SummedMetric):
     """F1 of one class, the positive one; 0 where it is neither predicted nor there."""
 
     name = "f1"
@@ -60,7 +60,7 @@ class F1(SummedMeasure):
         return harmonic(totals[..., 0], totals[..., 1], totals[..., 2])
 
 
-class MacroF1(SummedMeasure):
+class MacroF1(SummedMetric):
     """The mean of the F1 of all classes that are predicted or there."""
 
     name = "macro_f1"
@@ -76,7 +76,7 @@ class MacroF1(SummedMeasure):
         return divide((each * present).sum(-1), present.sum(-1).astype(np.float64), empty=float("nan"))
 
 
-class Matthews(SummedMeasure):
+class Matthews(SummedMetric):
     """The correlation of predicted and true classes (Matthews 1975; of several classes, Gorodkin 2004).
 
     R = (c s − Σ p_k t_k) / √((s² − Σ p_k²) (s² − Σ t_k²)) with c examples right of s, of which p_k were said

@@ -1,4 +1,4 @@
-"""Measures of predicted scores: how well they follow the true ones, whatever their scale."""
+"""Metrics of predicted scores: how well they follow the true ones, whatever their scale."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from lmlab.metrics.measure import Floats, check_equal_lengths
-from lmlab.metrics.metric import Direction
+from lmlab.metrics.metric import Direction, Floats, check_equal_lengths
 
 
 class Correlation(ABC):

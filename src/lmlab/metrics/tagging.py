@@ -1,4 +1,4 @@
-"""Measures of tagged words: the spans that tags mark, found and scored as conlleval does, and single tags.
+"""Metrics of tagged words: the spans that tags mark, found and scored as conlleval does, and single tags.
 
 The rules are those of the shared tasks' script (Tjong Kim Sang & Buchholz 2000), which reads IOB1, IOB2 and IOBES alike
 and makes spans of any sequence, legal or not: an I after an O begins a span, and so does a change of type. (The script
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmlab.metrics.measure import Floats, SummedMeasure, divide, harmonic
+from lmlab.metrics.metric import Floats, SummedMetric, divide, harmonic
 
 Tags = Sequence[str]
 
@@ -54,8 +54,8 @@ def spans(tags: Tags) -> list[Span]:
     return found
 
 
-class SpanMeasure(SummedMeasure):
-    """A measure of spans, which are right where type, first and last word are; over all types and sentences at once."""
+class SpanMetric(SummedMetric):
+    """A metric of spans, which are right where type, first and last word are; over all types and sentences at once."""
 
     def statistics(self, predicted: Sequence[Tags], true: Sequence[Tags]) -> Floats:
         """Of each sentence, the number of spans that are right, that were found and that are there."""
@@ -67,7 +67,7 @@ class SpanMeasure(SummedMeasure):
         return rows
 
 
-class SpanF1(SpanMeasure):
+class SpanF1(SpanMetric):
     """The harmonic mean of precision and recall; 0 where there are no spans at all."""
 
     name = "f1"
@@ -76,7 +76,7 @@ class SpanF1(SpanMeasure):
         return harmonic(totals[..., 0], totals[..., 1], totals[..., 2])
 
 
-class SpanPrecision(SpanMeasure):
+class SpanPrecision(SpanMetric):
     """The share of the spans found that are right."""
 
     name = "precision"
@@ -85,7 +85,7 @@ class SpanPrecision(SpanMeasure):
         return divide(totals[..., 0], totals[..., 1], empty=0.0)
 
 
-class SpanRecall(SpanMeasure):
+class SpanRecall(SpanMetric):
     """The share of the spans there that were found."""
 
     name = "recall"
@@ -94,7 +94,7 @@ class SpanRecall(SpanMeasure):
         return divide(totals[..., 0], totals[..., 2], empty=0.0)
 
 
-class TagAccuracy(SummedMeasure):
+class TagAccuracy(SummedMetric):
     """The share of words whose tag is right."""
 
     name = "accuracy"

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import VariationalDropout
 from lmlab.layers.recurrent import Kernel
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.layers.weight_drop import EmbeddingDropout, WeightDroppedLSTM
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.rnn import RNN
 from lmlab.models.states import restart_rows
 
 
@@ -54,38 +54,10 @@ class AWDLSTMConfig(TokenModelConfig):
     )
 
 
-PENN_TREEBANK = {"width": 400, "hidden": 1150, "layers": 3, "restart": 0.0}
-
-
 class AWDLSTM(NextTokenModel):
     """Embedding, weight-dropped LSTM layers, tied softmax."""
 
     Config = AWDLSTMConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {
-            **{"width": 128, "hidden": 256, "layers": 2, "dropout": 0.1, "input_dropout": 0.1},
-            **{"hidden_dropout": 0.1, "embedding_dropout": 0.02, "weight_dropout": 0.1},
-        },
-        "small": {
-            **{"width": 200, "hidden": 400, "layers": 3, "dropout": 0.2, "input_dropout": 0.2},
-            **{"hidden_dropout": 0.1, "embedding_dropout": 0.05, "weight_dropout": 0.2},
-        },
-        "penn-treebank": PENN_TREEBANK,
-        "wikitext-2": {**PENN_TREEBANK, "input_dropout": 0.65},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2, "window": 70, "order": "varied"}
-    TUNED_WIDTH: ClassVar[int | None] = 128
-    TUNING: ClassVar[dict[str, Any]] = {
-        **{"rate": 4e-3, "schedule": "slanted", "warmup": 0, "layer_decay": 1 / 2.6},
-        **{"optimizer": "adamw", "beta1": 0.7, "beta2": 0.99},
-    }
-    """Howard & Ruder 2018, sections 3.2 and 4.1 (ULMFiT): a slanted triangle, rates that fall from layer to layer."""
-    TASK_TUNING: ClassVar[dict[str, Any]] = {**TUNING, "rate": 1e-2}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal", "activation": 2.0, "temporal": 1.0}
-    POOL: ClassVar[str] = "concat"
-    HEAD: ClassVar[str | None] = "relu"
-    HEAD_WIDTH: ClassVar[int | None] = 50
-    SEGMENT: ClassVar[int | None] = 70
     stateful: ClassVar[bool] = True
 
     config: AWDLSTMConfig
@@ -113,22 +85,20 @@ class AWDLSTM(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
             state = restart_rows(state, share=self.config.restart)
         h = self.input_dropout(self.embedding_dropout(tokens, self.embedding))  # [B, T, D]
-        seen, ends = [h], []
+        note_layer(h)
+        ends = []
         for number, (layer, before) in enumerate(zip(self.stack(), state, strict=True)):
             x = self.hidden_dropout(h) if number else h
             fused = self.config.kernel == "fused" and not layer.watched
             h, end = (layer.run if fused else layer.unroll)(x, before)  # [B, T, H]
-            seen.append(h)
+            note_layer(h)
             ends.append(end)
-        if collect is not None:
-            collect += seen
         return Output(self.dropout(h), tuple(ends))
 
     def stack(self) -> list[WeightDroppedLSTM]:

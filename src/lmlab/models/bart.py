@@ -7,7 +7,7 @@ N(0, 0.02), and the sum of embedding and position, not scaled, normalised before
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 from torch import Tensor, nn
@@ -34,14 +34,6 @@ class Bart(Transformer):
     """A Transformer whose stacks begin with LN(E(token) + position)."""
 
     Config: ClassVar[type[ModelConfig]] = BartConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128},
-        "small": {"width": 256, "heads": 4, "layers": 3, "inner": 1024, "window": 256},
-        "base": {"width": 768, "heads": 12, "layers": 6, "inner": 3072, "window": 1024},
-        "large": {"width": 1024, "heads": 16, "layers": 12, "inner": 4096, "window": 1024},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**Transformer.TRAINING, "optimizer": "adamw", "decay": 0.01}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "denoising"}
 
     config: BartConfig
 
@@ -58,9 +50,9 @@ class Bart(Transformer):
         stack.embedding_norm = nn.LayerNorm(self.config.width)
         return stack
 
-    def _read(self, source: Tensor, padding: Padding, collect: list[Tensor] | None = None) -> Tensor:
+    def _read(self, source: Tensor, padding: Padding) -> Tensor:
         check_window(0, source.shape[1], self.config.window)
-        return super()._read(source, padding, collect)
+        return super()._read(source, padding)
 
     def forward(
         self,
@@ -70,9 +62,6 @@ class Bart(Transformer):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         check_window(0 if state is None else state.decoder.length, tokens.shape[1], self.config.window)
-        return super().forward(
-            tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state, collect=collect
-        )
+        return super().forward(tokens, source=source, lengths=lengths, target_lengths=target_lengths, state=state)

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from typing import ClassVar, Literal, cast
 
 import torch
 import torch.nn.functional as F
@@ -25,19 +25,22 @@ from lmlab.layers.kernels.packing import pack_by_length
 from lmlab.layers.masked_head import MaskedHead
 from lmlab.layers.padding import Padding, choose
 from lmlab.layers.positions import LearnedPositions, check_window
-from lmlab.layers.watching import is_watched
+from lmlab.layers.watching import is_watched, layers_watched, note_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
-from lmlab.models.gpt import GPT, initialise
-from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output, by_depth
-from lmlab.models.windowed import WindowedConfig
+from lmlab.models.gpt import initialise
+from lmlab.models.model import EncoderModel, Filler, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
 
 
-class EncoderConfig(WindowedConfig):
+class EncoderConfig(TokenModelConfig):
     """The size of an encoder."""
 
+    width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
+    heads: Heads = 4
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
     inner: int | None = Field(
         None, ge=1, description="width of the feed-forward layers (intermediate size); by default 4 times the width"
     )
@@ -180,7 +183,6 @@ class Encoder(EncoderModel):
         positions: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """`positions` [B, T] where they are not simply counted from 0, as of a text and its translation in one row.
 
@@ -190,16 +192,13 @@ class Encoder(EncoderModel):
         x = self._enter(tokens, segments, positions, padding)
         *blocks, last = self._stack()
         for block in blocks:
-            if collect is not None:
-                collect.append(padding.unpack(x))
+            note_layer(x, unpack=padding.unpack)
             x = block(x, padding)
-        if at is not None and self.config.direction == "both" and collect is None and not is_watched():
+        if at is not None and self.config.direction == "both" and not (is_watched() or layers_watched()):
             return Output(last(x, padding, at), None)
-        if collect is not None:
-            collect.append(padding.unpack(x))
+        note_layer(x, unpack=padding.unpack)
         hidden = padding.unpack(last(x, padding))
-        if collect is not None:
-            collect.append(hidden)
+        note_layer(hidden)
         return Output(hidden if at is None else choose(hidden, at), None)
 
     def _enter(self, tokens: Tensor, segments: Tensor | None, positions: Tensor | None, padding: Padding) -> Tensor:
@@ -246,17 +245,6 @@ class Bert(Encoder):
     """The encoder with a pooler, tanh(W h_[CLS] + b), from which a further head tells whether B follows A."""
 
     Config: ClassVar[type[ModelConfig]] = BertConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": GPT.SIZES["tiny"],
-        "small": GPT.SIZES["small"],
-        "medium": GPT.SIZES["base"],
-        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "dropout": 0.1},
-        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "dropout": 0.1},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**GPT.TRAINING, "schedule": "linear", "rate": 2e-3}
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "next-sentence"}
-    TOKENIZER: ClassVar[str] = "wordpiece:4096"
 
     config: BertConfig
 

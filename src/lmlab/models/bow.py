@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -40,20 +41,6 @@ class BagOfWords(NextTokenModel):
     """Running mean of embeddings, one tanh layer, softmax; the state is (sum [B, D], count [B])."""
 
     Config = BagOfWordsConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "hidden": 64, "window": 64},
-        "small": {"width": 256, "hidden": 256, "window": 64},
-        "base": {"width": 512, "hidden": 512, "window": 128, "dropout": 0.1},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 1.6e-2,
-        "schedule": "cosine",
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
     expands: ClassVar[str] = "hidden"
 
     config: BagOfWordsConfig
@@ -77,7 +64,6 @@ class BagOfWords(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         before, read = self.start(len(tokens)) if state is None else state
         x = self.embedding(tokens)  # [B, T, D]
@@ -85,8 +71,7 @@ class BagOfWords(NextTokenModel):
         counts = read[:, None] + torch.arange(1, tokens.shape[1] + 1, device=tokens.device)  # [B, T]
         m = self.dropout(sums / counts[..., None])
         h = self.dropout(self.units(self.hidden(m)))
-        if collect is not None:
-            collect += [x, h]
+        note_layer(x, h)
         return Output(h, None if state is None else (sums[:, -1], counts[:, -1]))
 
     def units(self, expanded: Tensor) -> Tensor:

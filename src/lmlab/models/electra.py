@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsBlanks, State
-from lmlab.models.bert import GELU, Bert, EncoderConfig, initialise_scaled
-from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
+from lmlab.models.albert import FactorisedConfig, FactorisedEncoder
+from lmlab.models.bert import GELU, EncoderConfig, initialise_scaled
 from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
 
@@ -101,19 +101,6 @@ class Electra(EncoderModel):
     """
 
     Config: ClassVar[type[ModelConfig]] = ElectraConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {**Bert.SIZES["tiny"], "embedding_width": 32, "generator": 0.5, "initial": "scaled"},
-        "mini": {**Bert.SIZES["small"], "embedding_width": 64, "generator": 0.5, "initial": "scaled"},
-        "small": {"width": 256, "heads": 4, "layers": 12, "window": 512, "embedding_width": 128, "generator": 0.25},
-        "base": {"width": 768, "heads": 12, "layers": 12, "window": 512, "generator": 1 / 3},
-        "large": {"width": 1024, "heads": 16, "layers": 24, "window": 512, "generator": 0.25},
-    }
-    DEFAULT_SIZE: ClassVar[str] = "mini"  # the paper's `small` is no small model on a CPU
-    TRAINING: ClassVar[dict[str, Any]] = Bert.TRAINING
-    TUNED_WIDTH: ClassVar[int | None] = Bert.TUNED_WIDTH
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "replaced"}
-    TOKENIZER: ClassVar[str] = "wordpiece:4096"
-    HEAD: ClassVar[str | None] = "gelu"
 
     config: ElectraConfig
 
@@ -188,9 +175,8 @@ class Electra(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
-        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at, collect=collect))
+        return cast(Output, self.main(tokens, segments=segments, lengths=lengths, at=at))
 
     def depths(self) -> list[list[nn.Parameter]]:
         """Those of both parts, layer by layer."""

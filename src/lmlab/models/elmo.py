@@ -26,6 +26,7 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.padding import has_padding, reverse_rows
 from lmlab.layers.recurrent import Connections, Stack
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.lm_1b import (
     SpelledConfig,
@@ -55,42 +56,6 @@ class Elmo(Model):
     """Two language models that share the token layer and the softmax; the state is a pair, forward and backward."""
 
     Config = ElmoConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "cells": 128, "filters": [[1, 16], [2, 32], [3, 48], [4, 32]], "highways": 1},
-        "small": {"width": 128, "cells": 512, "dropout": 0.1},
-        "base": {
-            "width": 256,
-            "cells": 1024,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]],
-            "highways": 2,
-            "dropout": 0.1,
-            "samples": 4096,
-        },
-        "original": {
-            "width": 512,
-            "cells": 4096,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024]],
-            "highways": 2,
-            "dropout": 0.1,
-            "samples": 8192,
-            "clip": 3.0,
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 32,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "bidirectional"}
-    TOKENIZER: ClassVar[str | None] = "spelled:10000"
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a boundary"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "start a [boundary b] boundary"}
-    POOL: ClassVar[str] = "mean"
     stateful: ClassVar[bool] = True
 
     config: ElmoConfig
@@ -120,34 +85,31 @@ class Elmo(Model):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """tokens [B, T], of which row i has lengths[i] -> the top vectors [B, T, 2D] of both directions side by side.
 
         The state is that after T tokens from either side, so rows of which it is carried on have equal lengths.
-        `collect` is given the vectors of every layer, the token layer first.
         """
         padded = has_padding(lengths, *tokens.shape)
         forward, backward = state or (None, None)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
-        h, forward, seen = self.run(0, x, forward)
+        ahead, forward = self.run(0, x, forward)
         turned = reverse_rows(x, lengths if padded else None)
-        _, backward, mirrored = self.run(1, turned, backward)
+        mirrored, backward = self.run(1, turned, backward)
         back = [reverse_rows(layer, lengths if padded else None) for layer in mirrored]
-        if collect is not None:
-            collect += [torch.cat(pair, dim=-1) for pair in zip(seen, back, strict=True)]
-        return Output(torch.cat([h, back[-1]], dim=-1), (forward, backward))
+        layers = [torch.cat(pair, dim=-1) for pair in zip(ahead, back, strict=True)]
+        note_layer(*layers)
+        return Output(layers[-1], (forward, backward))
 
-    def run(self, direction: int, x: Tensor, state: State) -> tuple[Tensor, State, list[Tensor]]:
-        """One direction over token vectors [B, T, D] in its own order -> top vectors, state, and each layer's."""
+    def run(self, direction: int, x: Tensor, state: State) -> tuple[list[Tensor], State]:
+        """One direction over token vectors [B, T, D] in its own order -> every layer's vectors, and the state."""
         stack = cast(Stack, self.recurrent[direction])
         if state is None:
             state = stack.start(len(x))
         elif self.training and self.config.restart > 0:
             state = restart_rows(state, share=self.config.restart)
-        seen: list[Tensor] = []
-        h, state = stack(x, state, collect=seen)
-        return h, state, seen
+        outputs, state = stack(x, state)
+        return outputs, state
 
     def start(self, batch_size: int) -> State:
         """The state of texts of which nothing has been read, from either side."""
@@ -186,8 +148,8 @@ class BothWays:
         elmo, states = self.elmo, state or (None, None)
         both = elmo.dropout(elmo.embedding(torch.cat([tokens, backwards])))  # a word of both is computed once
         x, y = both.split(len(tokens))
-        h, forward, _ = elmo.run(0, x, states[0])
-        g, backward, _ = elmo.run(1, y, states[1])
+        (*_, h), forward = elmo.run(0, x, states[0])
+        (*_, g), backward = elmo.run(1, y, states[1])
         return elmo.dropout(h), elmo.dropout(g), (forward, backward)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
@@ -221,7 +183,7 @@ class Direction:
 
     def __call__(self, tokens: Tensor, *, state: State = None) -> Output:
         elmo = self.both.elmo
-        h, state, _ = elmo.run(self.number, elmo.dropout(elmo.embedding(tokens)), state)
+        (*_, h), state = elmo.run(self.number, elmo.dropout(elmo.embedding(tokens)), state)
         return Output(h, state)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:

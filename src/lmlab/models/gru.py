@@ -8,7 +8,7 @@ h_t = (1−u)∘h_{t−1} + u∘h~
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lmlab.layers.recurrent import GRULayer, Layer
 from lmlab.models.rnn import RNN
@@ -18,4 +18,3 @@ class GRU(RNN):
     """An RNN of gated recurrent units."""
 
     layer: ClassVar[type[Layer]] = GRULayer
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2}

@@ -1,7 +1,7 @@
-"""LLaMA: where the line of GPT leads today. Four changes to GPT-2's block, and no biases:
+"""LLaMA: GPT-2 with RMSNorm, RoPE, SwiGLU and grouped-query attention, and without biases.
 
-RMS norm instead of LayerNorm, rotary positions inside attention instead of learnt ones at the input, a gated
-feed-forward net (SwiGLU) instead of GELU, and keys and values that several query heads share.
+RMSNorm replaces LayerNorm, rotary positions (RoPE) inside attention replace learnt ones at the input, a gated
+feed-forward net (SwiGLU) replaces GELU, and groups of query heads share keys and values (grouped-query attention).
 
 Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", section 2.2; grouped keys and values:
 Touvron et al. 2023, "Llama 2", section 2.2.
@@ -9,21 +9,20 @@ Touvron et al. 2023, "Llama 2", section 2.2.
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
-from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.cache import Slot
 from lmlab.layers.feedforward import GatedFeedForward
 from lmlab.layers.grouped_attention import GroupedAttention, check_groups
 from lmlab.layers.rms_norm import RMSNorm
 from lmlab.layers.rotary import Rotary, check_pairs
 from lmlab.layers.softmax import Softmax
-from lmlab.models.gpt import initialise
+from lmlab.models.gpt import GPT, DecoderConfig, initialise
+from lmlab.models.gpt2 import shrink_residual
 from lmlab.models.model import ModelConfig
-from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 
 
 def _divides_heads(groups: int, info: ValidationInfo) -> int:
@@ -33,7 +32,7 @@ def _divides_heads(groups: int, info: ValidationInfo) -> int:
     return groups
 
 
-class LlamaConfig(WindowedConfig):
+class LlamaConfig(DecoderConfig):
     """The size of a LLaMA."""
 
     key_value_heads: Annotated[int, AfterValidator(_divides_heads)] = Field(
@@ -64,65 +63,33 @@ class Block(nn.Module):
         return x
 
 
-def _published(width: int, *, heads: int, layers: int, inner: int) -> dict[str, Any]:
-    """A size of the paper (table 2), with its window and an output layer of its own."""
-    values = {"width": width, "heads": heads, "key_value_heads": heads, "layers": layers, "inner": inner}
-    return {**values, "window": 2048, "tied": False, "epsilon": 1e-6}
+class Llama(GPT):
+    """x = token; then the blocks; P(next) = softmax(W RMS(h)), with W the token embeddings or a matrix of its own.
 
-
-class Llama(WindowedTransformer):
-    """x = token; then the blocks; P(next) = softmax(W RMS(h)), with W the token embeddings or a matrix of its own."""
+    The forward pass and the cache are GPT's; all parts are made here.
+    """
 
     Config: ClassVar[type[ModelConfig]] = LlamaConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "key_value_heads": 1, "layers": 2, "inner": 176, "window": 64},
-        "small": {"width": 128, "heads": 4, "key_value_heads": 2, "layers": 4, "inner": 352, "window": 128},
-        "base": {"width": 256, "heads": 8, "key_value_heads": 4, "layers": 6, "inner": 688, "window": 256},
-        "7B": _published(4096, heads=32, layers=32, inner=11008),
-        "13B": _published(5120, heads=40, layers=40, inner=13824),
-        "33B": _published(6656, heads=52, layers=60, inner=17920),
-        "65B": _published(8192, heads=64, layers=80, inner=22016),
-        "70B": {**_published(8192, heads=64, layers=80, inner=28672), "key_value_heads": 8, "window": 4096},  # Llama 2
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.1,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    HEAD_BIAS: ClassVar[bool] = False  # as nowhere in this model
-    block: ClassVar[type[Block]] = Block
+    block: ClassVar[type[nn.Module]] = Block
 
     config: LlamaConfig
 
     def __init__(self, config: LlamaConfig) -> None:
-        super().__init__()
+        super(GPT, self).__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.positions: nn.Module | None = None  # they are inside attention
+        self.positions = None  # they are inside attention
         rotary = Rotary(config.window, config.width // config.heads, base=config.base)
         self.blocks = nn.ModuleList(self.block(config, rotary) for _ in range(config.layers))
-        self.norm: nn.Module = RMSNorm(config.width, epsilon=config.epsilon)
+        self.norm = RMSNorm(config.width, epsilon=config.epsilon)
         tied = self.embedding if config.tied else None
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=tied)
         self.apply(initialise)
-        for name, parameter in self.named_parameters():
-            if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.layers))
+        shrink_residual(self, layers=config.layers)
 
-    def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
-        return KeyValueCache.empty(
-            batch_size,
-            layers=self.config.layers,
-            heads=self.config.key_value_heads,
-            head_width=self.config.width // self.config.heads,
-            window=self.config.window,
-            like=self.embedding.weight,
-        )
+    @property
+    def key_value_heads(self) -> int:
+        return self.config.key_value_heads
 
     def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
         x: Tensor = self.embedding(tokens)

@@ -22,6 +22,7 @@ from lmlab.layers.character_cnn import Activation, CharacterCNN, Spell, SpelledT
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, Stack
 from lmlab.layers.softmax import SampledSoftmax, Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import restart_rows
@@ -139,39 +140,6 @@ class LM1B(NextTokenModel):
     """Character CNN, LSTMs with projections, sampled softmax."""
 
     Config = SpelledConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "cells": 128, "filters": [[1, 16], [2, 32], [3, 48], [4, 32]], "highways": 1},
-        "small": {"width": 128, "cells": 512, "dropout": 0.1},
-        "base": {
-            "width": 256,
-            "cells": 1024,
-            "layers": 2,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256]],
-            "highways": 2,
-            "dropout": 0.1,
-            "samples": 4096,
-        },
-        "big": {
-            "width": 1024,
-            "cells": 8192,
-            "layers": 2,
-            "filters": [[1, 32], [2, 32], [3, 64], [4, 128], [5, 256], [6, 512], [7, 1024], [8, 2048]],
-            "highways": 2,
-            "dropout": 0.25,
-            "samples": 8192,
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 32,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    TOKENIZER: ClassVar[str | None] = "spelled:10000"
     stateful: ClassVar[bool] = True
 
     config: SpelledConfig
@@ -195,15 +163,15 @@ class LM1B(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
             state = restart_rows(state, share=self.config.restart)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
-        h, state = self.recurrent(x, state, collect=collect)
-        return Output(self.dropout(h), state)
+        outputs, state = self.recurrent(x, state)
+        note_layer(*outputs)
+        return Output(self.dropout(outputs[-1]), state)
 
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return super().nll(hidden, predictable(targets, self.config))

@@ -12,7 +12,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from lmlab.layers.recurrent import Layer, LSTMLayer
 from lmlab.models.rnn import RNN
@@ -22,9 +22,3 @@ class LSTM(RNN):
     """An RNN of memory cells."""
 
     layer: ClassVar[type[Layer]] = LSTMLayer
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **RNN.SIZES,
-        "medium": {"width": 650, "hidden": 650, "layers": 2, "dropout": 0.5},
-        "large": {"width": 1500, "hidden": 1500, "layers": 2, "dropout": 0.65},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {**RNN.TRAINING, "rate": 1.6e-2}

@@ -7,37 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
+from lmlab.layers.watching import watching_layers
+from lmlab.models.abilities import Output as Output
+from lmlab.models.abilities import OutputLayer as OutputLayer
 from lmlab.models.abilities import State
 from lmlab.models.flops import CountsFlops
 from lmlab.models.settings import Heads as Heads
 from lmlab.models.settings import ModelConfig as ModelConfig
 from lmlab.models.settings import TokenModelConfig as TokenModelConfig
 from lmlab.models.states import Decoding
-
-
-class Output(NamedTuple):
-    """What a forward pass gives."""
-
-    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
-    state: State = None
-
-
-class OutputLayer(Protocol):
-    """A distribution over the vocabulary: full softmax, or an approximation to it."""
-
-    def logits(self, hidden: Tensor) -> Tensor: ...
-
-    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-    def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-    def flops(self) -> float: ...
 
 
 @runtime_checkable
@@ -54,36 +38,8 @@ class Model(nn.Module, CountsFlops):
     """A neural model: inputs by name to hidden vectors."""
 
     Config: ClassVar[type[Any]]
-    SIZES: ClassVar[dict[str, dict[str, Any]]]
-    """Named presets of Config fields: those for a CPU, then those of the paper under the names that it gave them."""
-    DEFAULT_SIZE: ClassVar[str] = "small"
-    """The preset that is taken unless the user says otherwise; it trains on a CPU."""
-    TRAINING: ClassVar[dict[str, Any]] = {}
-    """Settings of `train` under which this system does well; the user's own settings go before them."""
-    TUNED_WIDTH: ClassVar[int | None] = None
-    """The width at which the rate in TRAINING was found best; a wider network learns with smaller steps (recipe.py)."""
-    TUNING: ClassVar[dict[str, Any]] = {}
-    """The same where it begins with the weights of a run, on other text."""
-    TASK_TUNING: ClassVar[dict[str, Any]] = {}
-    """The same on a task."""
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
-    """The pre-training variant of this system, with its settings; the user's own settings go before them."""
-    TOKENIZER: ClassVar[str | None] = "bpe:4096"
-    """How text becomes tokens unless the user says otherwise; None for a model that reads no text."""
-    FRAME: ClassVar[Mapping[str, str]] = {}
-    """What stands around a text, for each input: see tokenizers/frames.py."""
-    TASK_FRAME: ClassVar[Mapping[str, str]]
-    """What stands around one text or two that a task is about; for encoders the same."""
-    POOL: ClassVar[str] = "last"
-    """Whose vector stands for a whole text when a task is learnt: cls (the first), last or mean."""
-    HEAD: ClassVar[str | None] = None
-    """The activation of the dense layer that a classifier has before its last one; None: it has no such layer."""
-    HEAD_WIDTH: ClassVar[int | None] = None
-    """How wide that dense layer is; None: as wide as what it reads."""
-    SEGMENT: ClassVar[int | None] = None
-    """Of what stateful a state: tokens of a long text that a task reads at once; no gradient passes between these."""
-    HEAD_BIAS: ClassVar[bool] = True
-    """Whether the last layer of a classifier has a bias."""
+    main_input: ClassVar[str] = "tokens"
+    """The name of the input whose vectors `layers` gives."""
     stateful: ClassVar[bool] = False
     """True where the state of one training segment is the start of the next (truncated back-propagation)."""
 
@@ -113,9 +69,9 @@ class Model(nn.Module, CountsFlops):
 
         First what enters the first block, then what leaves each; the last is what the model predicts from.
         """
-        seen: list[Tensor] = []
-        self(**inputs, collect=seen)
-        return seen
+        with watching_layers() as layers:
+            self(**inputs)
+        return layers
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """The vectors of the last layer [B, T, D], or [B, K, D] at the places `at` [B, K]: what tasks read."""
@@ -146,11 +102,12 @@ class Model(nn.Module, CountsFlops):
         return tensors
 
 
-class Predictor(Model):
-    """A model whose hidden vector at a token scores the token after it: supplies step and score."""
+class ScoresTokens:
+    """Adds `step` and `score` to a model whose hidden vector at a token scores the token after it."""
 
     config: Any
     output: OutputLayer
+    __call__: Callable[..., Any]
 
     @property
     def vocabulary(self) -> int:
@@ -180,11 +137,8 @@ class Predictor(Model):
         return self.nll(hidden.flatten(0, 1), targets.flatten()).view_as(targets), state
 
 
-class NextTokenModel(Predictor):
+class NextTokenModel(ScoresTokens, Model):
     """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
-
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a [boundary b] boundary"}
 
     @property
     def approximation(self) -> str:
@@ -202,12 +156,11 @@ class NextTokenModel(Predictor):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text.
 
         What stands after the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
-        but the state is that after all T. `collect` is given the vectors of every layer (see `layers`).
+        but the state is that after all T. Every layer's vectors pass through `note_layer`.
         """
         raise NotImplementedError
 
@@ -218,11 +171,6 @@ class NextTokenModel(Predictor):
 
 class EncoderModel(Model):
     """A model that reads a text in both directions at once: it has no state and no next token."""
-
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = FRAME
-    POOL: ClassVar[str] = "cls"
-    HEAD: ClassVar[str | None] = "tanh"
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         hidden: Tensor = self(**inputs, at=at).hidden
@@ -240,13 +188,11 @@ class EncoderModel(Model):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
 
         What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
         [B, K], places of each row, only the vectors there, [B, K, D], for which the last layer need do little.
-        `collect` is given the vectors of every layer, [B, T, D] (see `layers`).
         """
         raise NotImplementedError
 
@@ -293,12 +239,10 @@ class Filler:
         return self.encoder.reading_flops(inputs, places=places, remembered=remembered)
 
 
-class EncoderDecoder(Predictor):
+class EncoderDecoder(ScoresTokens, Model):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
 
-    FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary", "tokens": "start b boundary"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"source": "a boundary b boundary"}
-    POOL: ClassVar[str] = "mean"
+    main_input: ClassVar[str] = "source"
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """Those of the encoder; where `tokens` are given as well, of the decoder that reads them.
@@ -309,8 +253,6 @@ class EncoderDecoder(Predictor):
         return hidden if at is None else choose(hidden, at)
 
     def task_depths(self) -> list[list[nn.Parameter]]:
-        if "tokens" in self.TASK_FRAME:
-            return self.depths()
         read = set(self.get_submodule("encoder").parameters())
         tables, *stages, top = self.depths()
         written = [parameter for stage in stages if read.isdisjoint(stage) for parameter in stage]
@@ -318,10 +260,10 @@ class EncoderDecoder(Predictor):
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder, which needs only the source (what `encode` is given); a target is not read."""
-        seen: list[Tensor] = []
         source = {name: value for name, value in inputs.items() if name not in ("tokens", "target_lengths")}
-        self.encode(**source, collect=seen)
-        return seen
+        with watching_layers() as layers:
+            self.encode(**source)
+        return layers
 
     def pair_flops(self, source: int, target: int) -> float:
         """Floating-point operations of encoder and decoder for a pair of so many tokens, without the scores."""
@@ -335,7 +277,7 @@ class EncoderDecoder(Predictor):
         """Per target token, where source and target have `window` tokens each."""
         return self.pair_flops(window, window) / window + self.head_flops()
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Any:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Any:
         """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
         raise NotImplementedError
 
@@ -351,13 +293,11 @@ class EncoderDecoder(Predictor):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """Target tokens [B, T], each to be followed by the next one -> hidden [B, T, D].
 
         Row i has `lengths[i]` source tokens and `target_lengths[i]` target tokens; what follows them is padding.
         Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
-        `collect` is given the vectors of the encoder's layers.
         """
         raise NotImplementedError
 

@@ -64,18 +64,6 @@ class NGram:
                 )
             return self
 
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"order": 3},
-        "small": {"order": 5},
-        "base": {"order": 6},
-        "large": {"order": 9},
-    }
-    DEFAULT_SIZE: ClassVar[str] = "small"
-    TRAINING: ClassVar[dict[str, Any]] = {}
-    TUNED_WIDTH: ClassVar[int | None] = None
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "causal"}
-    TOKENIZER: ClassVar[str] = "bpe:4096"
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "boundary a"}
     stateful: ClassVar[bool] = False
 
     def __init__(self, config: Config, *, levels: Sequence[Level] | None = None) -> None:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -41,23 +42,6 @@ class NPLM(NextTokenModel):
     """Concatenated embeddings, one tanh layer, softmax; the state is the last n−1 tokens."""
 
     Config = NPLMConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"order": 5, "width": 32, "hidden": 64, "dropout": 0.0},
-        "small": {"order": 6, "width": 64, "hidden": 256, "dropout": 0.1},
-        "base": {"order": 8, "width": 128, "hidden": 512, "dropout": 0.2},
-        "brown": {"order": 5, "width": 30, "hidden": 100},  # MLP10 of the paper's table 1
-        "brown-direct": {"order": 5, "width": 60, "hidden": 50, "direct": True},  # MLP3
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 1.6e-2,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 64,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 32
     stateful: ClassVar[bool] = True
     expands: ClassVar[str] = "hidden"
 
@@ -84,7 +68,6 @@ class NPLM(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         before = self.start(len(tokens)) if state is None else state
         words = torch.cat([before, tokens], dim=1)  # [B, n-1+T]
@@ -93,8 +76,7 @@ class NPLM(NextTokenModel):
         x = self.dropout(torch.cat([C[:, first : first + T] for first in range(1, n)], dim=-1))  # [B, T, (n-1)m]
         h = self.dropout(self.units(self.hidden(x)))
         h = torch.cat([h, x], dim=-1) if self.config.direct else h
-        if collect is not None:
-            collect += [C[:, n - 1 :], h]
+        note_layer(C[:, n - 1 :], h)
         return Output(h, words[:, -(n - 1) :])
 
     def units(self, expanded: Tensor) -> Tensor:

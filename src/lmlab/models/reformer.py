@@ -32,7 +32,7 @@ from lmlab.layers.padding import choose
 from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.reversible import in_pieces, run_reversible
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.watching import is_watched
+from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.reformer_states import Reading, Text, with_room
@@ -187,33 +187,6 @@ class Reformer(NextTokenModel):
     """x₁ = x₂ = token + position; the blocks; P(next) = softmax(W LN([y₁; y₂])), hidden vectors of twice the width."""
 
     Config: ClassVar[type[ModelConfig]] = ReformerConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {
-            "width": 64, "heads": 2, "layers": 2, "inner": 256, "window": 128, "chunk": 16, "local_chunk": 16,
-            "hashes": 2, "dropout": 0.0,
-        },
-        "small": {"width": 128, "heads": 4, "layers": 4, "inner": 512, "window": 1024, "dropout": 0.0},
-        "base": {"width": 256, "heads": 4, "layers": 6, "inner": 1024, "window": 4096},
-        "crime": {
-            "width": 256, "heads": 2, "head_width": 64, "layers": 6, "inner": 512, "window": 2**19, "hashes": 1,
-            "axial_shape": [512, 1024], "axial_widths": [64, 192], "dropout": 0.05,
-        },
-        "enwik8": {
-            "width": 1024, "heads": 8, "layers": 12, "inner": 4096, "window": 2**16, "hashes": 4, "chunk": 256,
-            "local_chunk": 128, "attention": ["local", "local", "lsh", "local"], "axial_shape": [128, 512],
-            "axial_widths": [256, 768], "dropout": 0.2,
-        },
-    }  # fmt: skip
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
 
     config: ReformerConfig
     output: Softmax
@@ -292,14 +265,13 @@ class Reformer(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """A fresh text (state None) is read at once; while learning, no layer's activations are kept."""
         if isinstance(state, Text):
             return self._read_again(tokens, state)
         length = tokens.shape[1]
         if self.config.attends == "chunk" and lengths is not None and bool((lengths < length).any()):
-            return self._read_by_length(tokens, lengths, collect)
+            return self._read_by_length(tokens, lengths)
         check_window(0 if state is None else state.cache.length, length, self.config.window)
         start = 0 if state is None else state.cache.start
         x = self.dropout(self.embedding(tokens) + self.positions(start, length))
@@ -310,19 +282,17 @@ class Reformer(NextTokenModel):
         slots: Sequence[Slot | BucketSlot | None] = [None] * len(self.blocks)
         if state is not None:
             state, slots = self._advance(state, length)
-        if self.training and torch.is_grad_enabled() and state is None and collect is None and not is_watched():
+        if self.training and torch.is_grad_enabled() and state is None and not (is_watched() or layers_watched()):
             blocks = cast(Any, list(self.blocks))
             x1, x2 = run_reversible(blocks, (x, x), hashes, piece=self.config.feed_forward_chunk)
         else:
             x1, x2 = x, x
             del x  # a long text is not kept a third time
             for block, mine, slot in zip(self.blocks, hashes, slots, strict=True):
-                if collect is not None:
-                    collect.append(torch.cat((x1, x2), -1))
+                note_layer(torch.cat((x1, x2), -1))
                 x1, x2 = block(x1, x2, mine, slot)
         hidden = self.dropout(self.norm(torch.cat((x1, x2), -1)))
-        if collect is not None:
-            collect.append(hidden)
+        note_layer(hidden)
         return Output(hidden, state)
 
     def _advance(self, state: Reading, more: int) -> tuple[Reading, list[Slot | BucketSlot | None]]:
@@ -337,18 +307,17 @@ class Reformer(NextTokenModel):
         ]
         return Reading(cache, places, state.counts), mine
 
-    def _read_by_length(self, tokens: Tensor, lengths: Tensor, collect: list[Tensor] | None) -> Output:
+    def _read_by_length(self, tokens: Tensor, lengths: Tensor) -> Output:
         """Rows of equal length together, without padding, which would change where chunks begin."""
         rows, found = [], []
         for length in torch.unique(lengths).tolist():
             rows.append((lengths == length).nonzero()[:, 0])
-            layers: list[Tensor] = []
-            hidden = self(tokens[rows[-1], :length], collect=None if collect is None else layers).hidden
+            with watching_layers(when=layers_watched()) as layers:
+                hidden = self(tokens[rows[-1], :length]).hidden
             found.append([F.pad(layer, (0, 0, 0, tokens.shape[1] - length)) for layer in (*layers, hidden)])
         back = torch.cat(rows).argsort()
         *seen, hidden = (torch.cat(parts)[back] for parts in zip(*found, strict=True))
-        if collect is not None:
-            collect += seen
+        note_layer(*seen)
         return Output(hidden)
 
     def _read_again(self, tokens: Tensor, state: Text) -> Output:

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, ElmanLayer, Kernel, Layer, Stack
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import restart_rows
@@ -73,21 +74,6 @@ class RNN(NextTokenModel):
     """Embedding, recurrent stack, softmax."""
 
     Config = RNNConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 128, "hidden": 128, "layers": 1, "tied": True},
-        "small": {"width": 256, "hidden": 256, "layers": 2, "tied": True, "dropout": 0.1},
-        "base": {"width": 512, "hidden": 512, "layers": 2, "tied": True, "dropout": 0.2},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 8e-3,
-        "schedule": "cosine",
-        "batch": 16,
-        "window": 64,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 128
     stateful: ClassVar[bool] = True
     layer: ClassVar[type[Layer]] = ElmanLayer
 
@@ -128,17 +114,15 @@ class RNN(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
         elif self.training and self.config.restart > 0:
             state = restart_rows(state, share=self.config.restart)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
-        h, state = self.recurrent(x, state, collect=collect)
+        (*below, h), state = self.recurrent(x, state)
         h = self.projection(self.dropout(h))
-        if collect is not None:
-            collect[-1] = h
+        note_layer(*below, h)
         return Output(h, state)
 
     def start(self, batch_size: int, **inputs: Any) -> State:

@@ -5,8 +5,7 @@ Liu et al. 2019, "RoBERTa: A Robustly Optimized BERT Pretraining Approach".
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from pydantic import Field
 
@@ -36,9 +35,6 @@ class Roberta(Bert):
     """
 
     Config: ClassVar[type[ModelConfig]] = RobertaConfig
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "masked", "pairs": "none"}
-    TOKENIZER: ClassVar[str] = "bpe:4096"
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "cls a sep [sep b sep]"}
 
     config: RobertaConfig
 

@@ -29,6 +29,7 @@ from lmlab.layers.padding import PaddingMask, has_padding
 from lmlab.layers.recurrent import ElmanLayer, GRULayer, Layer, LayerState, LSTMLayer, Stack
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, ModelConfig, Output, TokenModelConfig, by_depth
@@ -130,25 +131,6 @@ class Seq2Seq(EncoderDecoder):
     """Encoder, bridge, decoder, attention, softmax."""
 
     Config: ClassVar[type[ModelConfig]] = Seq2SeqConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "hidden": 64},
-        "small": {"width": 256, "hidden": 256, "dropout": 0.2},
-        "base": {"width": 512, "hidden": 512, "layers": 2, "dropout": 0.3},
-        "sutskever": {"width": 1000, "hidden": 1000, "layers": 4, "bidirectional": False, "attention": "none"},
-        "rnnsearch": {"cell": "gru", "width": 620, "hidden": 1000, "encoder_hidden": 1000, "attention": "additive"},
-        "luong": {
-            "width": 1000,
-            "hidden": 1000,
-            "layers": 4,
-            "bidirectional": False,
-            "attention": "multiplicative",
-            "feeding": True,
-            "dropout": 0.2,
-        },
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {"optimizer": "adam", "rate": 2e-3, "schedule": "cosine", "clip": 1.0}
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "seq2seq"}
-    TOKENIZER: ClassVar[str] = "bpe:8192"
 
     config: Seq2SeqConfig
     output: Softmax
@@ -195,19 +177,22 @@ class Seq2Seq(EncoderDecoder):
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder alone: nothing is made for a decoder."""
-        source, seen = inputs["source"], list[Tensor]()
+        source = inputs["source"]
         lengths = inputs.get("lengths")
-        self._read(source, lengths if has_padding(lengths, *source.shape) else None, seen)
-        return seen
+        with watching_layers() as layers:
+            self._read(source, lengths if has_padding(lengths, *source.shape) else None)
+        return layers
 
-    def _read(self, source: Tensor, lengths: Tensor | None, collect: list[Tensor] | None) -> Any:
+    def _read(self, source: Tensor, lengths: Tensor | None) -> tuple[Tensor, tuple[LayerState, ...]]:
         table = self.embedding if self.source_embedding is None else self.source_embedding
-        return self.encoder(self.dropout(table(source)), lengths, collect=collect)
+        outputs, ends = self.encoder(self.dropout(table(source)), lengths)
+        note_layer(*outputs)
+        return outputs[-1], ends
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Memory:
         lengths = lengths if has_padding(lengths, *source.shape) else None
         mask = None if lengths is None else PaddingMask(lengths.to(source.device), source.shape[1]).mask[:, None]
-        h, ends = self._read(source, lengths, collect)
+        h, ends = self._read(source, lengths)
         first = tuple(cross(end) for cross, end in zip(self.bridge, ends, strict=True)) if self.bridge else ends
         if self.alignment is None:
             return Memory(first)
@@ -221,7 +206,6 @@ class Seq2Seq(EncoderDecoder):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """All target tokens at once, unless what the decoder reads depends on what it has just said.
 
@@ -231,7 +215,7 @@ class Seq2Seq(EncoderDecoder):
         if fresh:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source=source, lengths=lengths, collect=collect)
+            memory = self.encode(source=source, lengths=lengths)
             state = self.begin(memory, beams=len(tokens) // len(source))
         memory, writing = state
         if self.config.feeding or (self.training and self.config.sampling > 0):
@@ -242,7 +226,7 @@ class Seq2Seq(EncoderDecoder):
 
     def _write(self, x: Tensor, memory: Memory, writing: Writing) -> tuple[Tensor, Writing]:
         """Vectors x [B * K, T, D] -> h̃ [B * K, T, D'] and where the decoder is then."""
-        h, states = self.decoder(x, writing.states)
+        (*_, h), states = self.decoder(x, writing.states)
         if self.alignment is not None:
             assert memory.values is not None
             assert memory.keys is not None

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import AfterValidator, Field, ValidationInfo
+from pydantic import AfterValidator, Field, ValidationInfo, model_validator
 
 from lmlab.config import Config
 from lmlab.layers.attention import head_width
+
+MOST_LAYERS = 10_000
+"""More layers are a mistake, or a file that is meant to exhaust the memory."""
 
 
 class ModelConfig(Config):
@@ -16,6 +19,13 @@ class ModelConfig(Config):
 
     UNREAD: ClassVar[Mapping[str, Any]] = {}
     """Settings that only the data know, with values that will do to describe a model before these are read."""
+
+    @model_validator(mode="after")
+    def _limit_layers(self) -> Self:
+        for name, value in self:
+            if name.endswith("layers") and isinstance(value, int) and value > MOST_LAYERS:
+                raise ValueError(f"{name} = {value:,}: at most {MOST_LAYERS:,} layers are allowed")
+        return self
 
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:

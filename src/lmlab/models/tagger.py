@@ -25,6 +25,7 @@ from lmlab.layers.mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
@@ -63,20 +64,6 @@ class Tagger(EncoderModel):
     """Word and character vectors, bidirectional LSTM layers."""
 
     Config = TaggerConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 32, "hidden": 32, "filters": 20, "character_width": 16},
-        "small": {"width": 100, "hidden": 150, "filters": 50},
-        "ma-hovy": {"width": 100, "hidden": 200, "filters": 30},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        **{"optimizer": "adamw", "rate": 2e-3, "beta2": 0.999, "decay": 0.0, "clip": 5.0, "batch": 16},
-        **{"schedule": "linear", "floor": 0.05, "warmup": 0},
-    }
-    TOKENIZER: ClassVar[str | None] = None
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = FRAME
-    POOL: ClassVar[str] = "mean"
-    HEAD: ClassVar[str | None] = None
     RENAMED: ClassVar[Mapping[str, str]] = {"mix": "mix.scores", "gamma": "mix.gamma"}
 
     config: TaggerConfig
@@ -117,7 +104,6 @@ class Tagger(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """Words [B, T], their spellings [B, T, C] and states of language models [B, T, L·F] -> hidden [B, T, D].
 
@@ -129,18 +115,15 @@ class Tagger(EncoderModel):
         if self.characters is not None:
             x.append(self._letters(spellings, x[0]))
         x += [found] if found is not None and place != "between" else []
-        seen: list[Tensor] = []
-        h, _ = self.lower(self.dropout(torch.cat(x, dim=-1)), lengths, collect=seen)  # [B, T, 2H]
+        layers, _ = self.lower(self.dropout(torch.cat(x, dim=-1)), lengths)  # the last: [B, T, 2H]
         if self.upper is not None:
-            below = [h, found] if found is not None and place == "between" else [h]
-            above: list[Tensor] = []
-            h, _ = self.upper(self.dropout(torch.cat(below, dim=-1)), lengths, collect=above)
-            seen += above[1:]
+            below = [layers[-1], found] if found is not None and place == "between" else layers[-1:]
+            (_, *above), _ = self.upper(self.dropout(torch.cat(below, dim=-1)), lengths)
+            layers += above
         if found is not None and place == "both":
-            h = torch.cat([h, found], dim=-1)
-            seen[-1] = h
-        if collect is not None:
-            collect += seen
+            layers[-1] = torch.cat([layers[-1], found], dim=-1)
+        note_layer(*layers)
+        h = layers[-1]
         return Output(h if at is None else choose(h, at))
 
     def layers(self, **inputs: Any) -> list[Tensor]:

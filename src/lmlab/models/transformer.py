@@ -29,6 +29,7 @@ from lmlab.layers.kernels.packing import pack_tokens
 from lmlab.layers.padding import NoPadding, Padding
 from lmlab.layers.positions import Order, UnboundedSinusoidalPositions
 from lmlab.layers.softmax import Softmax
+from lmlab.layers.watching import note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.model import EncoderDecoder, Heads, ModelConfig, Output, TokenModelConfig, by_depth
@@ -154,22 +155,6 @@ class Transformer(EncoderDecoder):
     """Two stacks of blocks around one table of embeddings."""
 
     Config: ClassVar[type[ModelConfig]] = TransformerConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256},
-        "small": {"width": 256, "heads": 4, "layers": 3, "inner": 1024},
-        "base": {"width": 512, "heads": 8, "layers": 6, "inner": 2048},
-        "big": {"width": 1024, "heads": 16, "layers": 6, "inner": 4096, "dropout": 0.3},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adam",
-        "rate": 1e-3,
-        "beta2": 0.98,
-        "schedule": "inverse-sqrt",
-        "warmup": 400,
-        "clip": 1.0,
-    }
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "seq2seq", "smoothing": 0.1}
-    TOKENIZER: ClassVar[str] = "bpe:8192"
     BLOCKS: ClassVar[dict[str, tuple[type[nn.Module], type[nn.Module]]]] = {
         "post": (EncoderBlock, DecoderBlock),
         "pre": (PreNormEncoderBlock, PreNormDecoderBlock),
@@ -201,29 +186,27 @@ class Transformer(EncoderDecoder):
         padding = pack_tokens(source, lengths)
         return padding.unpack(self._read(source, padding))
 
-    def _read(self, source: Tensor, padding: Padding, collect: list[Tensor] | None = None) -> Tensor:
+    def _read(self, source: Tensor, padding: Padding) -> Tensor:
         table = self.embedding if self.source_embedding is None else self.source_embedding
         positions = padding.place(self.encoder.positions(0, source.shape[1]))
         x = self.encoder.embed(table(padding.pack(source)) * self.scale, positions)
         for block in self.encoder.blocks:
-            if collect is not None:
-                collect.append(padding.unpack(x))
+            note_layer(x, unpack=padding.unpack)
             x = block(x, padding)
         x = cast(Tensor, self.encoder.norm(x))
-        if collect is not None:
-            collect.append(padding.unpack(x))
+        note_layer(x, unpack=padding.unpack)
         return x
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         """Those of the encoder alone: no keys and values for a decoder are made."""
-        seen: list[Tensor] = []
-        self._read(inputs["source"], pack_tokens(inputs["source"], inputs.get("lengths")), seen)
-        return seen
+        with watching_layers() as layers:
+            self._read(inputs["source"], pack_tokens(inputs["source"], inputs.get("lengths")))
+        return layers
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None, collect: list[Tensor] | None = None) -> Memory:
+    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Memory:
         """The keys and values that the decoder's blocks take from the encoder, made once for each source."""
         padding = pack_tokens(source, lengths)
-        x = self._read(source, padding, collect)
+        x = self._read(source, padding)
         keys_values = (cast(DecoderBlock, block).cross_attention.remember(x, padding) for block in self.decoder.blocks)
         return Memory(tuple(keys_values), None if padding.mask is None else padding.mask[:, None, None])
 
@@ -235,7 +218,6 @@ class Transformer(EncoderDecoder):
         lengths: Tensor | None = None,
         target_lengths: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """As in `EncoderDecoder`; where `target_lengths` tell how many tokens each target has, padding is spared."""
         start = 0 if state is None else state.decoder.length
@@ -245,7 +227,7 @@ class Transformer(EncoderDecoder):
         if state is None:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source=source, lengths=lengths, collect=collect)
+            memory = self.encode(source=source, lengths=lengths)
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
             memory = state.memory

@@ -18,6 +18,7 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.relative import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import Heads, ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
@@ -124,23 +125,6 @@ class TransformerXL(NextTokenModel):
     """h = blocks over [memory; segment]; the memory of the next segment is each layer's input in this one."""
 
     Config: ClassVar[type[ModelConfig]] = TransformerXLConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 64, "heads": 2, "layers": 2, "inner": 256, "memory": 64, "dropout": 0.0},
-        "small": {"width": 128, "heads": 4, "layers": 4, "inner": 512, "memory": 128, "dropout": 0.0},
-        "base": {"width": 256, "heads": 8, "layers": 6, "inner": 1024, "memory": 256, "dropout": 0.1},
-        "standard": {"width": 410, "heads": 10, "layers": 16, "inner": 2100, "memory": 150, "softmax": "adaptive"},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "window": 64,
-        "clip": 0.25,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
     stateful: ClassVar[bool] = True
 
     config: TransformerXLConfig
@@ -176,7 +160,6 @@ class TransformerXL(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """Each token sees the whole memory and the tokens up to itself; the memory has no gradient."""
         x = self.dropout(self.embedding(tokens) * math.sqrt(self.config.width))
@@ -185,14 +168,12 @@ class TransformerXL(NextTokenModel):
         remembered = []
         for i, module in enumerate(self.blocks):
             block = cast(Block, module)
-            if collect is not None:
-                collect.append(x)
+            note_layer(x)
             inputs, keys_values = read_on(x, state, i, project=block.attention.key_value)
             remembered.append(self._latest(inputs if self.training else keys_values))
             x = block(x, keys_values, distances, mask)
         x = self.dropout(x)
-        if collect is not None:
-            collect.append(x)
+        note_layer(x)
         known = None if self.training else distances
         count = None if mask is None else mask.sum(1).clamp(max=self.memory)
         batch_invariant = state is not None and state.batch_invariant

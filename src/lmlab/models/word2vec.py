@@ -9,15 +9,13 @@ that is what the language models that came after it changed. It learns by `objec
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, ClassVar
-
 import torch
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
+from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import EncoderModel, Output, TokenModelConfig, by_depth
 
@@ -35,21 +33,6 @@ class Word2Vec(EncoderModel):
     """Two matrices: words, and words as neighbours."""
 
     Config = Word2VecConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        "tiny": {"width": 32},
-        "small": {"width": 100},
-        "google-news": {"width": 300},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        **{"optimizer": "adagrad", "rate": 0.1, "decay": 0.0, "clip": None, "schedule": "linear", "floor": 0.01},
-        **{"batch": 16, "window": 128},
-    }
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "neighbours"}
-    TOKENIZER: ClassVar[str | None] = "words:20000,min=5"
-    FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a"}
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a [boundary b]"}
-    POOL: ClassVar[str] = "mean"
-    HEAD: ClassVar[str | None] = None
 
     config: Word2VecConfig
 
@@ -69,14 +52,16 @@ class Word2Vec(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         v = self.embedding(tokens)  # [B, T, D]
         if lengths is not None:
             v = v * (torch.arange(tokens.shape[1], device=v.device) < lengths[:, None])[..., None]
-        if collect is not None:
-            collect.append(v)
+        note_layer(v)
         return Output(v if at is None else choose(v, at))
+
+    @property
+    def width(self) -> int:
+        return self.config.width
 
     def as_centres(self, tokens: Tensor) -> Tensor:
         """The vectors v [..., D] of tokens."""

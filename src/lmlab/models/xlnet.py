@@ -31,7 +31,7 @@ from lmlab.layers.padding import choose
 from lmlab.layers.permutation_masks import differing, join_masks, real_tokens, visible
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
-from lmlab.layers.watching import is_watched
+from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.bert import GELU
 from lmlab.models.gpt import initialise
@@ -45,7 +45,7 @@ from lmlab.models.model import (
     TokenModelConfig,
     by_depth,
 )
-from lmlab.models.transformer_xl import Memory, TransformerXL, read_on
+from lmlab.models.transformer_xl import Memory, read_on
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": torch.relu}
 
@@ -95,27 +95,6 @@ class XLNet(EncoderModel):
     """h = token, g = one learnt vector; then the blocks over [memory; h]; the memory is each layer's content."""
 
     Config: ClassVar[type[ModelConfig]] = XLNetConfig
-    SIZES: ClassVar[dict[str, dict[str, Any]]] = {
-        **{name: {**TransformerXL.SIZES[name], "initial": "half-scaled"} for name in ("tiny", "small")},
-        "mini": {"width": 256, "heads": 4, "layers": 4, "inner": 1024, "memory": 128, "initial": "half-scaled"},
-        "base": {"width": 768, "heads": 12, "layers": 12, "inner": 3072, "memory": 384},
-        "large": {"width": 1024, "heads": 16, "layers": 24, "inner": 4096, "memory": 384},
-    }
-    TRAINING: ClassVar[dict[str, Any]] = {
-        "optimizer": "adamw",
-        "rate": 4e-3,
-        "schedule": "cosine",
-        "warmup": 100,
-        "batch": 16,
-        "window": 64,
-        "clip": 1.0,
-        "decay": 0.01,
-    }
-    TUNED_WIDTH: ClassVar[int | None] = 64
-    OBJECTIVE: ClassVar[dict[str, Any]] = {"kind": "permutation"}
-    FRAME: ClassVar[Mapping[str, str]] = NextTokenModel.FRAME
-    TASK_FRAME: ClassVar[Mapping[str, str]] = {"tokens": "a:0 sep:0 [b:1 sep:1] cls:2"}
-    POOL: ClassVar[str] = "last"
     stateful: ClassVar[bool] = True
 
     config: XLNetConfig
@@ -158,7 +137,6 @@ class XLNet(EncoderModel):
         lengths: Tensor | None = None,
         at: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         """The content stream, every token seeing all others: what tasks read. After a `state`, the memory, too.
 
@@ -167,16 +145,13 @@ class XLNet(EncoderModel):
         length = tokens.shape[1]
         real = real_tokens(tokens, lengths)
         sees = None if real is None else real[:, None].expand(-1, length, -1)
-        shortcut = at is not None and collect is None and not is_watched()
+        shortcut = at is not None and not (is_watched() or layers_watched())
         asked = at if shortcut else None
-        hidden, memory = self.run(
-            tokens, sees, places=asked, known=True, segments=segments, state=state, collect=collect
-        )
+        with watching_layers(when=layers_watched()) as layers:
+            hidden, memory = self.run(tokens, sees, places=asked, known=True, segments=segments, state=state)
+        note_layer(*layers if real is None else (each.masked_fill(~real[..., None], 0) for each in layers))
         if not shortcut:
             hidden = hidden if real is None else hidden.masked_fill(~real[..., None], 0)
-            if collect is not None and real is not None:
-                collect[:] = [each.masked_fill(~real[..., None], 0) for each in collect]
-                hidden = collect[-1]
             hidden = hidden if at is None else choose(hidden, at)
         return Output(hidden, memory if real is None else None)
 
@@ -192,7 +167,6 @@ class XLNet(EncoderModel):
         segments: Tensor | None = None,
         backwards: Tensor | None = None,
         state: State = None,
-        collect: list[Tensor] | None = None,
     ) -> tuple[Tensor, Memory]:
         """All blocks: what leaves the last, at `places` [B, K] where these are given, and else of all tokens.
 
@@ -213,8 +187,7 @@ class XLNet(EncoderModel):
         *below, top = self.blocks
         for i, module in enumerate((*below, top)):
             block, content = cast(Block, module), x[:, :length]
-            if collect is not None:
-                collect.append(content)
+            note_layer(content)
             inputs, keys_values = read_on(content, state, i, project=block.attention.key_value)
             memories.append(self._latest(inputs if self.training else keys_values))
             if block is top and places is not None:  # of what leaves the last block only this is needed
@@ -226,8 +199,7 @@ class XLNet(EncoderModel):
                 asking = asking.last()
             x = block(x, keys_values, asking)
         x = self.dropout(x)
-        if collect is not None:
-            collect.append(x)
+        note_layer(x)
         count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
         distances = None if self.training else asking.distances
         batch_invariant = state is not None and state.batch_invariant
@@ -369,13 +341,12 @@ class LeftToRight(NextTokenModel):
         *,
         state: State = None,
         lengths: Tensor | None = None,
-        collect: list[Tensor] | None = None,
     ) -> Output:
         length = tokens.shape[1]
         past = causal_mask(length, length, device=tokens.device)[None]
         after = torch.arange(1, length + 1, device=tokens.device)[None]
         sees = None if length == 1 else past
-        return Output(*self.model.run(tokens, sees, places=after, seen=sees, ahead=1, state=state, collect=collect))
+        return Output(*self.model.run(tokens, sees, places=after, seen=sees, ahead=1, state=state))
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         return self.model.layers(**inputs)

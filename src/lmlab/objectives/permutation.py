@@ -19,13 +19,15 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Integers
-from lmlab.data.loaders.loader import Halved, Loader, Streams
+from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import Rows, TextRows
-from lmlab.metrics.metric import Metric, accuracy
+from lmlab.data.loaders.streams import HalfReversed, Streams
+from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.masked import Blanks, blanks_of, is_right
 from lmlab.objectives.masking import count_chosen, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
@@ -63,8 +65,8 @@ class Permutation(Blanks):
     """Cross-entropy of the last 1/K tokens of a random order, each given all before it in that order."""
 
     Config: ClassVar[type[Config]] = PermutationConfig
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {"accuracy": accuracy}
-    weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
+    loss_weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
     config: PermutationConfig  # type: ignore[assignment]
 
     def __init__(self, config: PermutationConfig, tokenizer: Tokenizer, frame: Frame) -> None:
@@ -75,7 +77,7 @@ class Permutation(Blanks):
     def needs(cls, config: PermutationConfig) -> tuple[type, ...]:
         return (FillsInOrder,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous text for a model with a memory; otherwise shuffled rows in their frame."""
         if self.config.directions == "both":
             if not streams:
@@ -85,7 +87,7 @@ class Permutation(Blanks):
                 )
             half = max(1, batch // 2)
             ways = (data.tokens, data.tokens[::-1])
-            return Halved(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
+            return HalfReversed(*(Streams(tokens, batch=half, window=window, seed=seed) for tokens in ways))
         if streams:
             return Streams(data.tokens, batch=batch, window=window, seed=seed)
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=False)
@@ -122,7 +124,7 @@ class Permutation(Blanks):
             {"tokens": tokens.size},
         )
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the predicted tokens; the state is the memory of the text before."""
         filler = require(model, FillsInOrder)
         hidden, state = filler.read_in_order(**batch.inputs, at=batch.labels["places"], state=state)
@@ -130,7 +132,7 @@ class Permutation(Blanks):
         watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
         return Loss({"blanks": filler.total_nll(chosen, targets)}, state, watched)
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Those of both streams, and those of the output layer at the predicted tokens."""
         return PASSES * self.filling_flops(require(model, FillsInOrder), batch, remembered=remembered)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from html import escape
 from typing import Any
 
+from lmlab.metrics.statistics import wilson
 from lmlab.pages import parts
 from lmlab.pages.mistakes import draw_confusion, list_confusions, list_mistakes, list_types
 from lmlab.pages.plots import Bin, draw_reliability, draw_scatter
@@ -80,11 +80,13 @@ def show_calibration(facts: Facts) -> str:
         for each in found["bins"]
     ]
     right, count = found["accuracy"], sum(each.size for each in bins)
-    gap, chance = found["confidence"] - right, 1.96 * math.sqrt(right * (1 - right) / max(1, count))
+    gap, (_, low, high) = found["confidence"] - right, wilson(round(right * count), count)
     verdict = "as sure as it is right, as far as so few examples tell"
-    if abs(gap) > max(0.02, chance):
+    if low is None or high is None:
+        pass
+    elif abs(gap) > 0.02 and not low <= found["confidence"] <= high:
         verdict = "overconfident" if gap > 0 else "underconfident"
-    elif chance <= 0.02:
+    elif high - low <= 0.04:
         verdict = "about as sure as it is right"
     told = parts.facts(
         {

@@ -37,7 +37,7 @@ LAYERS = {
     "concat:-4:": "last four, side by side",
     "concat:all": "all layers, side by side",
 }
-MEASURES = {
+METRICS = {
     "f1": "F1",
     "macro_f1": "macro F1",
     "matthews": "Matthews correlation",
@@ -46,9 +46,9 @@ MEASURES = {
     "exact_match": "exact match",
 }
 SHARES = ("accuracy", "f1", "macro_f1", "precision", "recall", "exact_match")
-"""Measures from 0 to 1."""
+"""Metrics from 0 to 1."""
 CORRELATIONS = ("matthews", "pearson", "spearman")
-"""Measures that may be below zero."""
+"""Metrics that may be below zero."""
 
 
 def tell_score(value: float | None) -> str:
@@ -81,9 +81,9 @@ def format_training(row: Row) -> str:
     return ", ".join(filter(None, (f"{row['steps']:,} steps" if row.get("steps") else "", rate)))
 
 
-def tell_measure(name: str) -> str:
-    """A measure by the name that people know."""
-    return MEASURES.get(name, name.replace("_", " "))
+def format_metric(name: str) -> str:
+    """A metric by the name that people know."""
+    return METRICS.get(name, name.replace("_", " "))
 
 
 def tell_layers(layers: str) -> str:
@@ -100,7 +100,7 @@ def tell_way(row: Row, *, always: bool = False) -> str:
 
 
 def within(found: Mapping[str, float | None], name: str) -> dict[str, float | None]:
-    """A score whose interval keeps to what the measure can be: that of few seeds reaches beyond it."""
+    """A score whose interval keeps to what the metric can be: that of few seeds reaches beyond it."""
     if name not in SHARES and name not in CORRELATIONS:
         return dict(found)
     least = -1.0 if name in CORRELATIONS else 0.0
@@ -157,7 +157,7 @@ def draw_score(row: Row, metric: str, axis: Axis) -> str:
     """One bar with its whisker and seeds; the worst of several seeds is ringed."""
     found, colour = row["values"][metric], COLOURS.get(row["how"], "#6b7a8f")
     value = found["value"]
-    told = f"{tell_way(row)}: {tell_measure(metric)} {tell_score(value)}"
+    told = f"{tell_way(row)}: {format_metric(metric)} {tell_score(value)}"
     if interval := tell_range(found):
         told += f", 95% interval {interval}"
     seeds = [seed for seed in row["seeds"] if seed is not None]
@@ -183,7 +183,7 @@ def draw_score(row: Row, metric: str, axis: Axis) -> str:
 def draw_scores(
     rows: Sequence[Row], metric: str, *, names: Sequence[str] = (), lead: Row | None = None, near: bool = False
 ) -> str:
-    """A table of ways of learning with bars, scores, intervals and the measures beside the main one.
+    """A table of ways of learning with bars, scores, intervals and the metrics beside the main one.
 
     `names` stand for what a way is called by default; the row that is the `lead` stands out.
     """
@@ -191,8 +191,8 @@ def draw_scores(
     others = [name for name in rows[0]["values"] if name != metric] if rows else []
     several = any(len(row["seeds"]) > 1 for row in rows)
     tested = any(row.get("difference") for row in rows)
-    head = ["", "", f"{tell_measure(metric)} <small>(95%)</small>", *["difference"] * tested]
-    head += [escape(tell_measure(name)) for name in others]
+    head = ["", "", f"{format_metric(metric)} <small>(95%)</small>", *["difference"] * tested]
+    head += [escape(format_metric(name)) for name in others]
     lines = []
     for number, row in enumerate(rows):
         found = row["values"][metric]

@@ -14,9 +14,9 @@ from lmlab.pages.scores import (
     COLOURS,
     difference_cell,
     draw_scores,
+    format_metric,
     rank,
     tell_layers,
-    tell_measure,
     tell_range,
     tell_score,
     tell_way,
@@ -159,9 +159,9 @@ def _curve(facts: Facts) -> str:
             curves.append(Curve(tell_way(rows[0]), colour, points, dashed=key[1] == "baseline"))
     if not curves:
         return ""
-    title = f"{tell_measure(metric)} by the number of training examples"
+    title = f"{format_metric(metric)} by the number of training examples"
     drawn = draw_curves(
-        curves, title=title, x_label="training examples (logarithmic)", y_label=f"{tell_measure(metric)} (times 100)"
+        curves, title=title, x_label="training examples (logarithmic)", y_label=f"{format_metric(metric)} (times 100)"
     )
     how = (
         "How good each way of learning is by how many examples it saw; the examples of a smaller number are among "
@@ -183,7 +183,7 @@ def _curve(facts: Facts) -> str:
         f"{''.join(_difference_at(facts, row, name) for name in baselines)}</tr>"
         for row in shown
     ]
-    head = ["model", "examples", escape(tell_measure(metric)), "95% interval", "each seed"]
+    head = ["model", "examples", escape(format_metric(metric)), "95% interval", "each seed"]
     head += [f"ahead of {escape(name)}" for name in baselines]
     table = parts.table(head, cells, kind="narrow")
     return parts.section(
@@ -225,7 +225,9 @@ def _grid(facts: Facts) -> str:
             told = "–" if row is None else f"<b>{tell_score(row['values'][metric]['value'])}</b>"
             cells += f"<td{kind}>{told}<small>{tell_range(row['values'][metric]) if row else ''}</small></td>"
         lines.append(f"<tr><td><b>{escape(name)}</b></td>{cells}</tr>")
-    how = f"{escape(tell_measure(metric))} of each model (rows) for each way of learning (columns), with 95% intervals."
+    how = (
+        f"{escape(format_metric(metric))} of each model (rows) for each way of learning (columns), with 95% intervals."
+    )
     table = parts.table(["", *map(escape, hows)], lines, kind="grid")
     return parts.section("Models and ways of learning", how[:1].upper() + how[1:], f'<div class="scroll">{table}</div>')
 

@@ -9,10 +9,10 @@ from typing import Any
 from lmlab.pages.scores import (
     WAYS,
     format_difference,
+    format_metric,
     format_p,
     rank,
     tell_layers,
-    tell_measure,
     tell_score,
     tell_way,
     worst_of,
@@ -51,7 +51,7 @@ def tell_headline(facts: Facts) -> str:
     if row is None:
         return f"What there is to beat on {data}"
     value = tell_score(row["values"][metric]["value"])
-    score = f"{tell_measure(metric)} {value}"
+    score = f"{format_metric(metric)} {value}"
     above = _better_rows(facts, row)
     below = f", below {' and '.join(_name_with_score(facts, other) for other in above)}" if above else ""
     if facts["kind"] == "curve":
@@ -60,7 +60,7 @@ def tell_headline(facts: Facts) -> str:
         first = tell_score(least["values"][metric]["value"])
         if least is not row:
             return (
-                f"{row['name']} on {data}: {tell_measure(metric)} {first} with {least['examples']:,} examples, "
+                f"{row['name']} on {data}: {format_metric(metric)} {first} with {least['examples']:,} examples, "
                 f"{value} with {row['examples']:,}{below}"
             )
     if facts["kind"] == "layers":
@@ -69,7 +69,7 @@ def tell_headline(facts: Facts) -> str:
         if above:
             best = tell_score(above[0]["values"][metric]["value"])
             return (
-                f"{tell_way(above[0])} comes first on {data}: {tell_measure(metric)} {best}; the best network, "
+                f"{tell_way(above[0])} comes first on {data}: {format_metric(metric)} {best}; the best network, "
                 f"{tell_way(row)}, is below it with {value}{_doubt(above[0])}"
             )
         return f"{tell_way(row)} comes first on {data}: {score}"
@@ -172,7 +172,7 @@ def tell_figures(facts: Facts) -> list[tuple[str, str]]:
     if row is None:
         return []
     value = row["values"][metric]["value"]
-    tiles = [(tell_score(value), f"{tell_measure(metric)}: {tell_way(row)}")]
+    tiles = [(tell_score(value), f"{format_metric(metric)}: {tell_way(row)}")]
     known = [seed for seed in row["seeds"] if seed is not None]
     if len(row["seeds"]) > 1 and known:
         tiles.append((tell_score(worst_of(row)), f"the worst of {len(row['seeds'])} seeds"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -16,7 +16,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.metrics.answers import AnswerF1, ExactMatch, normal_words
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.metrics.classification import Accuracy
-from lmlab.metrics.statistics import Estimate, estimate
+from lmlab.metrics.statistics import Estimate, estimate, shared_groups
 from lmlab.names import ArgumentError
 from lmlab.progress import ReportProgress
 from lmlab.prompting.fitting import Fitting, fit_prompts
@@ -32,7 +32,7 @@ class Answers:
     predicted: list[Any]
     true: list[Any]
     scores: dict[str, Estimate]
-    """The main measure first."""
+    """The main metric first."""
     prompt: str
     """The prompt of the first item, as an example."""
     first: str
@@ -205,7 +205,8 @@ def _write(
         written.append(_first_word(text) if template.first_word else text)
         tell(number, len(prompts))
     true = [item.answer for item in asked]
-    scores = {measure.name: estimate(measure, written, true) for measure in (ExactMatch(), AnswerF1())}
+    groups = _contexts(asked)
+    scores = {metric.name: estimate(metric, written, true, groups=groups) for metric in (ExactMatch(), AnswerF1())}
     if template.bleu:
         bleu = translation_metrics(needs="BLEU needs")["bleu"]
         scores["bleu"] = Estimate(bleu.corpus_score(written, [[each[0] for each in true]]).score / 100, None, None)
@@ -233,4 +234,9 @@ def _majority(template: Template, asked: Sequence[Item], pool: Sequence[Item]) -
         return estimate(Accuracy(), [commonest] * len(true), true)
     answers = Counter(" ".join(normal_words(item.answer[0])) for item in pool)
     (word, _), *_ = answers.most_common(1)
-    return estimate(ExactMatch(), [word] * len(true), true)
+    return estimate(ExactMatch(), [word] * len(true), true, groups=_contexts(asked))
+
+
+def _contexts(asked: Sequence[Item]) -> Sequence[Hashable] | None:
+    """The context of each question, if several questions are about the same one; None if each has its own."""
+    return shared_groups([item.fields["b"] or number for number, item in enumerate(asked)])

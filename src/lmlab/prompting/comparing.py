@@ -22,7 +22,7 @@ class Finetuned(NamedTuple):
 
 
 def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None, seed: int = 0) -> Finetuned:
-    """The main measure of a fine-tuned run on the items that `ask` asks with the same `most` and `seed`."""
+    """The main metric of a fine-tuned run on the items that `ask` asks with the same `most` and `seed`."""
     asked = list(items.asked)
     if most is not None and most < len(asked):
         asked = random.Random(seed).sample(asked, most)
@@ -33,6 +33,6 @@ def score_finetuned(lm: LanguageModel, items: Items, *, most: int | None = None,
     if predictor.task.config.labels:
         check_known(examples, predictor.task.config.labels, split="these items")
     predicted, true = answers(predictor.predict(examples), examples)
-    measures = predictor.task.measures
-    measure = Accuracy() if predictor.task.name == "classification" else next(iter(measures.values()))
-    return Finetuned(estimate(measure, predicted, true), examples)
+    metrics = predictor.task.metrics
+    metric = Accuracy() if predictor.task.name == "classification" else next(iter(metrics.values()))
+    return Finetuned(estimate(metric, predicted, true), examples)

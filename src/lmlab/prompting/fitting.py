@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from lmlab.decoding.scoring import windows
+from lmlab.decoding.chain_rule import windows
 from lmlab.language_model import LanguageModel
 from lmlab.prompting.items import Item
 from lmlab.prompting.templates import Template

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
 
 from lmlab import __version__
-from lmlab.config import build
+from lmlab.config import Config, build
 from lmlab.models import load_class
 from lmlab.models.model import ReadsLetters
 from lmlab.runs.storage import (
@@ -47,11 +49,34 @@ def model_tensors(model: Any) -> dict[str, Tensor]:
     return result
 
 
+class _SkipInitialization(TorchFunctionMode):
+    """Leaves new weights unset: the meta device has none, and setting them there would load torch's compiler."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if re.fullmatch(r"(\w+_)?(normal|uniform|constant|zeros|ones)_", func.__name__):
+            return args[0] if args else kwargs["tensor"]
+        return func(*args, **kwargs or {})
+
+
+def expected_tensors(kind: str, config: Config) -> dict[str, Tensor]:
+    """The tensors that a network with these settings has, on the meta device: names and shapes without memory."""
+    with torch.device("meta"), _SkipInitialization():
+        state = load_class(kind)(config).state_dict(keep_vars=True)
+    first = {id(tensor): name for name, tensor in reversed(state.items())}
+    return {name: tensor.detach() for name, tensor in state.items() if first[id(tensor)] == name}
+
+
 def load_weights(
     model: nn.Module, tensors: Mapping[str, Tensor], *, source: Path, into: str = "the model in config.json"
 ) -> None:
     """Copy weights into a model or into heads; a ValueError names what does not fit."""
-    expected, tensors = model_tensors(model), with_new_names(tensors, type(model))
+    tensors = with_new_names(tensors, type(model))
+    check_fit(model_tensors(model), tensors, source=source, into=into)
+    model.load_state_dict(dict(tensors), strict=False)
+
+
+def check_fit(expected: Mapping[str, Tensor], tensors: Mapping[str, Tensor], *, source: Path, into: str) -> None:
+    """A ValueError names the tensors that are missing, unexpected or of another shape."""
     missing = sorted(expected.keys() - tensors.keys())
     extra = sorted(tensors.keys() - expected.keys())
     shapes = [
@@ -63,7 +88,6 @@ def load_weights(
         parts = (("missing", missing), ("unexpected", extra), ("of another shape", sorted(shapes)))
         problems = [f"{what}: {_some(names)}" for what, names in parts if names]
         raise ValueError(f"{source} does not fit {into}: {'; '.join(problems)}")
-    model.load_state_dict(dict(tensors), strict=False)
 
 
 def with_new_names(tensors: Mapping[str, Tensor], kind: type) -> dict[str, Tensor]:
@@ -153,6 +177,8 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
     tensors = _best_weights(run)
     model: Any
     if issubclass(cls, nn.Module):
+        expected = expected_tensors(description["kind"], config)  # before memory is taken: settings may be of any size
+        check_fit(expected, with_new_names(tensors, cls), source=run / MODEL, into="the model in config.json")
         network = cls(config)
         load_weights(network, tensors, source=run / MODEL)
         model = network.eval()
@@ -186,7 +212,8 @@ def load_source_tokenizer(run: str | Path) -> Tokenizer | None:
 
 def load_frame(run: str | Path, model: object, tokenizer: Tokenizer) -> Frame:
     """What stands around the texts of a run: its `frame.json`, or what follows from the rest of an older one."""
-    from lmlab.tokenizers.frames import FILE, Frame, frame_of
+    from lmlab.models import frame_of
+    from lmlab.tokenizers.frames import FILE, Frame
 
     run = Path(run)
     if (run / FILE).is_file():

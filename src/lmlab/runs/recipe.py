@@ -11,13 +11,13 @@ from pydantic import Field
 from lmlab.config import Config, build, suggest, with_article
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
-from lmlab.models import ARCHITECTURES, find, load_class, outline
-from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
+from lmlab.models import ARCHITECTURES, System, find, load_class, outline
+from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.storage import read_json, write_json
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import TrainConfig
-from lmlab.runs.upgrade import upgrade, upgrade_saved
+from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
@@ -72,14 +72,12 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     kind, size = model.pop("kind", None), model.pop("size", None)
     if kind is None:
         raise ValueError("no model is named; give model.kind (lmlab list shows all)")
-    cls = load_class(str(kind))
-    size = size or cls.DEFAULT_SIZE
-    if size not in cls.SIZES:
-        raise ValueError(f"unknown size {size!r} of {kind}{suggest(str(size), cls.SIZES)}")
+    system, cls = find(str(kind)), load_class(str(kind))
+    preset = system.preset(None if size is None else str(size))
     for name in model:
         if name not in cls.Config.model_fields:
             raise ValueError(f"unknown setting model.{name} of {kind}{suggest(name, cls.Config.model_fields)}")
-    preset, usual = dict(cls.SIZES[size]), {"spec": cls.TOKENIZER}
+    usual: dict[str, Any] = {"spec": system.tokenizer}
     origin = None if values.get("origin") is None else str(values["origin"])
     if origin is not None:
         preset, usual = _inherited(Path(origin), str(kind), values)
@@ -92,10 +90,10 @@ def make_recipe(values: Mapping[str, Any]) -> Recipe:
     if tokenizer.source is not None and not data.parallel:
         whose = f"{origin} has a vocabulary of its own for the source" if origin else "tokenizer.source was given"
         raise ValueError(f"{whose}, which only pairs have: give --source and --target (or --pairs)")
-    given = {**_reading(origin, cls.OBJECTIVE), **values.get("objective", {})}
-    objective = _objective(str(kind), cls.OBJECTIVE, given, data=data.kind)
-    tuning = cls.TUNING if origin is not None and objective["kind"] in OBJECTIVES else {}
-    usual_train = {**cls.TRAINING, **_rate(cls, {**preset, **model}), **tuning}
+    given = {**_reading(origin, system.objective), **values.get("objective", {})}
+    objective = _objective(str(kind), system.objective, given, data=data.kind)
+    tuning = system.continued if origin is not None and objective["kind"] in OBJECTIVES else {}
+    usual_train = {**system.training, **_rate(system, {**preset, **model}), **tuning}
     recipe = Recipe(
         data=data,
         tokenizer=tokenizer,
@@ -125,15 +123,15 @@ def _check_types(values: Any) -> None:
         raise ValueError(f"origin = {values['origin']!r}: give the folder of a run")
 
 
-def _rate(cls: Any, settings: Mapping[str, Any]) -> dict[str, float]:
+def _rate(system: System, settings: Mapping[str, Any]) -> dict[str, float]:
     """The usual learning rate at the width of a model: the best one of Adam falls as 1 / width.
 
     Yang et al. 2021 ("Tensor Programs V"), table 3. The other way round it is not extrapolated.
     """
-    width = settings.get("width", cls.TUNED_WIDTH)
-    if cls.TUNED_WIDTH is None or not isinstance(width, int) or width <= cls.TUNED_WIDTH:
+    width = settings.get("width", system.tuned_width)
+    if system.tuned_width is None or not isinstance(width, int) or width <= system.tuned_width:
         return {}
-    return {"rate": cls.TRAINING["rate"] * cls.TUNED_WIDTH / width}
+    return {"rate": system.training["rate"] * system.tuned_width / width}
 
 
 def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -198,7 +196,7 @@ class Record(NamedTuple):
 
     def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
         """The same with settings of training that are others from a step on; those that stay the same are no change."""
-        train = build(TrainConfig, {**self.recipe.train.model_dump(), **settings}, where="train")
+        train = build(TrainConfig, {**self.recipe.train.model_dump(), **upgrade_train(settings)}, where="train")
         before, after = self.recipe.train.model_dump(), train.model_dump()
         new = {name: value for name, value in after.items() if value != before[name]}
         earlier = [each for each in self.changes if each.step < step]
@@ -305,7 +303,8 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
     cls = load_objective(objective)
     does = {ABILITIES[name].kind for name in find(system).does}
     listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
-    return {need for need in cls.needs(config or cls.Config()) if need in listed} <= does
+    needs = map(listed_ability, cls.needs(config or cls.Config()))
+    return {need for need in needs if need in listed} <= does
 
 
 def _unread(kind: str, reads: Sequence[str], data: str) -> str:
@@ -338,4 +337,5 @@ def check_abilities(recipe: Recipe) -> None:
                 f"--from {recipe.origin}: the output layer (softmax) was not published with these weights, so they "
                 "cannot be trained on; use them with lmlab embed or lmlab finetune, or train without --from"
             )
-        require(model, need)
+        counted = find(recipe.kind).trained_by == "counting"  # no loss is computed then
+        require(model, (counted and listed_ability(need)) or need)

@@ -18,7 +18,7 @@ from lmlab.data.readers.text import STANDARD_INPUT
 from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.jobs import Counting, Job, Plan, Reporter, Silent, Training
 from lmlab.language_model import LanguageModel, load
-from lmlab.models import load_class
+from lmlab.models import find, load_class
 from lmlab.objectives import TASKS, load_objective
 from lmlab.runs.run_files import check_not_read, check_place, clear, remove_begun
 from lmlab.runs.recipe import Recipe, Record, name_differences, read_record, write_recipe
@@ -38,11 +38,12 @@ from lmlab.tokenizers.extending import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.runs.card import LOSSY, describe_quality, model_card
-from lmlab.training.energy_meter import Cost, second_opinion
+from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.runs.first_commands import next_commands
-from lmlab.training.lock import hold
-from lmlab.training.trainer import NotFiniteError, choose_device
-from lmlab.training.progress import Progress
+from lmlab.runs.lock import hold
+from lmlab.training.devices import choose_device
+from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import FIXED
 
 
@@ -50,7 +51,7 @@ class Outcome(NamedTuple):
     """A run that was trained: where it is, its score on validation text, and its costs."""
 
     path: Path
-    progress: Progress
+    progress: TrainingProgress
     bits_per_byte: float | None  # on validation text, of the best weights
     parameters: int
     interrupted: bool
@@ -99,7 +100,7 @@ def start(
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = prepare(
         recipe.data,
-        tokenizer=recipe.tokenizer.spec,
+        processor=recipe.tokenizer.spec,
         source=recipe.tokenizer.source,
         roles=_roles(recipe),
         progress=reporter.stage,
@@ -174,7 +175,7 @@ def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
     if corpus.tokenizer is None:
         return None
     return make_frame(
-        load_class(recipe.kind).FRAME,
+        find(recipe.kind).frame,
         corpus.text_tokenizer,
         corpus.source_tokenizer,
         start=getattr(config, "start", None),
@@ -214,7 +215,7 @@ def resume(
         frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
         job = create_job(recipe, corpus, config, frame=frame, origin=None if begun else recipe.origin)
 
-        def begin(progress: Progress) -> Record:
+        def begin(progress: TrainingProgress) -> Record:
             changed = record.change(settings or {}, step=progress.step)
             if texts or changed.changes != record.changes:
                 write_recipe(path, changed)
@@ -307,7 +308,7 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     own = None if tokenizer is None else _encoder(tokenizer, roles, record.encoder_sha256)
 
     def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
-        return prepare(recipe.data, tokenizer=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
+        return prepare(recipe.data, processor=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
 
     corpus = prepared(
         own if specs.spec is None or is_path(specs.spec) else specs.spec,
@@ -360,13 +361,13 @@ def _carry_out(
     plan: Plan,
     reporter: Reporter,
     interrupted: Callable[[], bool],
-    begin: Callable[[Progress], Record],
+    begin: Callable[[TrainingProgress], Record],
 ) -> Outcome:
     """Do the work; `begin` writes down what is new before it goes on, and is not asked where nothing is to be done."""
     records: list[Record] = []
     reporter.begin(plan)
     try:
-        with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
+        with codecarbon(find_grid(plan.recipe.train.country)) as measured:
             progress, parameters = job.carry_out(
                 plan.path, reporter, interrupted, lambda progress: records.append(begin(progress))
             )
@@ -380,7 +381,7 @@ def _carry_out(
                 progress,
                 parameters=parameters,
                 bits=bits,
-                second_opinion=opinion.text,
+                codecarbon=measured.text,
                 commands=commands,
                 changes=records[0].describe_changes(),
             )

@@ -16,24 +16,22 @@ from lmlab.serve.routes.chat import PATH as CHAT_PATH
 from lmlab.serve.routes.chat import chat
 from lmlab.serve.routes.completions import PATH, completions
 from lmlab.serve.routes.embeddings import embeddings
-from lmlab.serve.routes.models import models
-from lmlab.serve.routes.playground import playground
+from lmlab.serve.routes.models import index, models
 from lmlab.serve.routes.roles import roles
-from lmlab.serve.routes.status import status
 from lmlab.serve.routes.tokens import tokens
 from lmlab.serve.served import Runs
 from lmlab.serve.waiting import too_many
 
 
 def make_app(runs: Runs, *, rules: Rules) -> Guard:
-    """The guarded application: the API, and a page to try it."""
+    """The guarded application: the API, with its index at /."""
     app = make_api(runs)
-    app.include_router(playground(runs))
+    app.include_router(index(runs))
     return Guard(app, rules, admit=partial(refuse_when_full, runs))
 
 
 def make_api(runs: Runs) -> FastAPI:
-    """The API over runs, without a guard; the studio has it beside its own routes."""
+    """The API over runs, without a guard; the studio adds it to its own routes."""
     from lmlab import __version__
 
     @asynccontextmanager
@@ -51,27 +49,27 @@ def make_api(runs: Runs) -> FastAPI:
         lifespan=lifespan,
     )
     add_errors(app)
-    for make in (completions, chat, embeddings, models, roles, tokens, status):
+    for make in (completions, chat, embeddings, models, roles, tokens):
         app.include_router(make(runs))
     return app
 
 
 def refuse_when_full(runs: Runs, scope: Message) -> None:
-    """A 429 for completions where no run has a place left: nothing is read, checked or put into tokens for it."""
+    """Raise a 429 for completions if all queues are full, before the body is read."""
     if scope["path"] in (PATH, CHAT_PATH):
         writers = [served for served in tuple(runs.served.values()) if served.writing is not None]
         if writers and all(served.engine.is_full for served in writers):
             raise too_many("the server", runs.limits.queue)
 
 
-def cut_runs(runs: Runs) -> None:
-    """Cut off all texts at the next step."""
+def abort_runs(runs: Runs) -> None:
+    """End all sequences at the next step."""
     for served in tuple(runs.served.values()):
-        served.engine.cut()
+        served.engine.abort()
 
 
 def close_runs(runs: Runs, *, within: float = 0.0) -> None:
-    """End all engines; what is not finished `within` so many seconds, which all have together, is cut off."""
+    """End all engines; sequences that are not finished `within` this number of seconds in total are aborted."""
     end = time.monotonic() + within
     for served in tuple(runs.served.values()):
         served.engine.stop()

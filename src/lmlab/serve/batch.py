@@ -1,4 +1,4 @@
-"""Texts that are continued together and join and leave at every step, each to the same bits as without the others.
+"""Continuous batching: sequences join and leave the batch at every step, each with the same bits as without the others.
 
 Shapes: B rows, V vocabulary.
 """
@@ -12,56 +12,54 @@ from torch import Tensor
 
 from lmlab.models.abilities import PredictsNext, State
 from lmlab.models.states import join_states, make_batch_invariant, reorder_state
+from lmlab.serve.sequence import GeneratedSequence
 
 FEWEST = 2
-"""Rows, at least, of a step: one row alone is computed by other kernels, with other last bits."""
+"""Minimum number of rows of a step: a single row is computed by other kernels, with other last bits."""
 
 
-class Company:
-    """The joined state of B texts. Where there are fewer rows than `fewest`, shadows of the first fill them up."""
+class BatchState:
+    """The joined model state of B sequences, padded with copies of the first row to at least `fewest` rows."""
 
     def __init__(self, model: PredictsNext, *, fewest: int = FEWEST) -> None:
         self.model, self.fewest = model, fewest
         self.size = 0
         self._state: State = None
-        self._rows = 0  # with the shadows
+        self._rows = 0  # with the padding
 
     def leave(self, rows: Sequence[int]) -> list[int]:
-        """Let some texts leave; the last ones take their places. Gives the old row of each that stays."""
+        """Remove rows; the last ones take their places. Returns the old row of each remaining one."""
         gone = set(rows)
-        staying = [row for row in range(self.size) if row not in gone]
-        index = staying[:]
-        if gone:
-            count = len(staying)
-            movable = iter(row for row in range(count, self.size) if row not in gone)
-            index = [row if row not in gone else next(movable) for row in range(count)]
-        self._take(index)
+        count = self.size - len(gone)
+        movable = iter(row for row in range(count, self.size) if row not in gone)
+        index = [row if row not in gone else next(movable) for row in range(count)]
+        self._select(index)
         return index
 
     def join(self, states: Sequence[State]) -> None:
-        """Let texts join, after all that are there; each state has one row and is used up."""
+        """Append states of one row each; they must not be used afterwards."""
         if not states:
             return
-        self._take(list(range(self.size)))
+        self._select(list(range(self.size)))
         own = [self._state] if self.size else []
         self._state = join_states([*own, *(make_batch_invariant(state) for state in states)])
         self.size += len(states)
         self._rows = self.size
 
     def step(self, tokens: Sequence[int]) -> Tensor:
-        """Read the next token of each text; give the scores [B, V] of the one after it."""
-        shadows = max(0, self.fewest - self.size)
-        if self.size + shadows != self._rows:
-            self._take(list(range(self.size)))
-            first = [reorder_state(self._state, torch.tensor([0], device=self.model.device)) for _ in range(shadows)]
-            self._state = join_states([self._state, *map(make_batch_invariant, first)])
-            self._rows = self.size + shadows
-        ids = torch.tensor([[token] for token in [*tokens, *[tokens[0]] * shadows]], device=self.model.device)
+        """Read the next token of each row; return the logits [B, V] of the one after it."""
+        padding = max(0, self.fewest - self.size)
+        if self.size + padding != self._rows:
+            self._select(list(range(self.size)))
+            copies = [reorder_state(self._state, torch.tensor([0], device=self.model.device)) for _ in range(padding)]
+            self._state = join_states([self._state, *map(make_batch_invariant, copies)])
+            self._rows = self.size + padding
+        ids = torch.tensor([[token] for token in [*tokens, *[tokens[0]] * padding]], device=self.model.device)
         logits, self._state = self.model.step(ids, self._state)
         return logits[: self.size]
 
-    def _take(self, index: list[int]) -> None:
-        """Keep these rows, in this order, and no shadows."""
+    def _select(self, index: list[int]) -> None:
+        """Keep these rows, in this order, and no padding."""
         if not index:
             self._state = None
         elif index != list(range(self._rows)):
@@ -69,30 +67,63 @@ class Company:
         self.size = self._rows = len(index)
 
 
+class RunningBatch:
+    """The sequences that are decoded together, with their joined state."""
+
+    def __init__(self, state: BatchState) -> None:
+        self._state = state
+        self.sequences: list[GeneratedSequence] = []
+        self._next: list[int] = []  # the token that each sequence reads in the next step
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def join(self, joining: Sequence[tuple[GeneratedSequence, State]]) -> None:
+        """Add sequences whose prompts were read, with their states."""
+        self._state.join([state for _, state in joining])
+        self.sequences += [sequence for sequence, _ in joining]
+        self._next += [sequence.context[-1] for sequence, _ in joining]
+
+    def leave(self, rows: Sequence[int]) -> None:
+        """Remove sequences: those that have ended, were cancelled, or have a full window."""
+        if rows:
+            index = self._state.leave(rows)
+            self.sequences = [self.sequences[row] for row in index]
+            self._next = [self._next[row] for row in index]
+
+    def step(self) -> Tensor:
+        """Read the last token of each sequence; return the logits [B, V] of the next ones."""
+        return self._state.step(self._next)
+
+    def advance(self) -> None:
+        """Take over the tokens that the sequences got since the last step."""
+        self._next = [sequence.context[-1] for sequence in self.sequences]
+
+
 @torch.inference_mode()
 def fewest_rows(model: PredictsNext, *, most: int) -> int:
-    """How many rows a step must have, at least, so that a row's bits do not depend on how many others there are.
+    """The minimum number of rows of a step for which the bits of a row do not depend on the number of others.
 
-    It is tried: prepared products (layers/kernels/linear.py) and the LSTM's kernel need two rows. Others are computed
-    in another way for few rows than for many (MKL's, of a GRU), and always get all the rows that there may be.
+    It is found by trying: prepared products (layers/kernels/linear.py) and the LSTM's kernel need two rows. Other
+    kernels compute few rows in another way than many (MKL's for a GRU); they always get `most` rows.
     """
     probes = [_probe(model, length) for length in (3, 9)]
     first = None
     for size in sorted({FEWEST, min(3, most), min(5, most), min(9, most), most}):
-        company = Company(model)
-        company.join([_copy(model, probes[number % 2]) for number in range(size)])
+        batch = BatchState(model)
+        batch.join([_copy(model, probes[number % 2]) for number in range(size)])
         tokens = [(7 * number + 1) % model.vocabulary if number else 0 for number in range(size)]
-        scores = torch.stack([company.step(tokens)[0] for _ in range(2)])
-        if first is not None and not torch.equal(first, scores):
+        logits = torch.stack([batch.step(tokens)[0] for _ in range(2)])
+        if first is not None and not torch.equal(first, logits):
             return most
-        first = scores
+        first = logits
     return FEWEST
 
 
-def room_in_use(model: PredictsNext | None, lengths: Sequence[int], *, rows: int) -> float:
-    """How much of the room for states is in use, from 0 to 1, by texts of which so many tokens were read.
+def state_usage(model: PredictsNext | None, lengths: Sequence[int], *, rows: int) -> float:
+    """The fraction of the room for states in use, from 0 to 1, by sequences of these lengths.
 
-    Of a model with a window they are tokens, of rows times window. Where there is none, states do not grow: of rows.
+    For a model with a window it is tokens / (rows x window). States without a window do not grow: used rows / rows.
     """
     window = None if model is None else model.window
     used = len(lengths) if window is None else sum(min(length, window) for length in lengths) / window

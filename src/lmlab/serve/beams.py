@@ -8,11 +8,12 @@ from typing import Any, TypeVar
 
 import torch
 
-from lmlab.decoding.search import Hypothesis, beam_search
+from lmlab.decoding.beam_search import Hypothesis, beam_search
 from lmlab.decoding.streaming import TextStream
 from lmlab.serve.errors import NotANumberError
 from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.prefill import Prefixes, piece_of, score_prompt
+from lmlab.serve.prefill import piece_size, score_prompt
+from lmlab.serve.prefix_cache import PrefixCache
 from lmlab.serve.responses import Choice
 from lmlab.serve.sequence import Piece
 
@@ -50,24 +51,29 @@ def _choice(plan: Plan, prompt: PromptText, found: Hypothesis, pause: Callable[[
     if plan.logprobs is not None or plan.prompt_top is not None:
         every = [*framed, *found.tokens]
         top = max(plan.logprobs or 0, plan.prompt_top or 0)
-        nothing, unknown = Prefixes(piece_of(plan.writer.model), room=0), plan.writer.tokenizer.unknown
-        scored = _finish(score_prompt(plan.writer.model, every, top, nothing, unknown), pause)
-        if (opening := plan.opening(prompt)) is not None:
-            first = [opening, framed[0]]
-            scored = _finish(score_prompt(plan.writer.model, first, top, nothing, unknown), pause) + scored
-        choice.take(Piece(prompt=scored[: len(prompt.ids)]))
+        no_cache = PrefixCache(piece_size(plan.writer.model), capacity=0)
+        work = score_prompt(
+            plan.writer.model,
+            every,
+            no_cache,
+            top=top,
+            opening=plan.opening(prompt),
+            unknown=plan.writer.tokenizer.unknown,
+        )
+        scored = _finish(work, pause)
+        choice.add(Piece(prompt=scored[: len(prompt.ids)]))
     stream = TextStream(plan.writer.tokenizer, prompt=framed, stop=plan.stop)
     for number, token in enumerate(found.written):
         text = stream.add(token)
         own = None if scored is None else scored[len(prompt.ids) + number]
-        choice.take(Piece(token=token, text=text, scored=own, finish="stop" if stream.stopped else ""))
+        choice.add(Piece(token=token, text=text, scored=own, finish="stop" if stream.stopped else ""))
         if stream.stopped:
             return choice
     if found.finished:
         own = None if scored is None else scored[-1]
-        choice.take(Piece(token=found.tokens[-1], text=stream.finish(), scored=own, finish="stop"))
+        choice.add(Piece(token=found.tokens[-1], text=stream.finish(), scored=own, finish="stop"))
     else:
-        choice.take(Piece(text=stream.finish(), finish="length"))
+        choice.add(Piece(text=stream.finish(), finish="length"))
     return choice
 
 

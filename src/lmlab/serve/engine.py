@@ -1,7 +1,8 @@
-"""One engine for each run: a thread that owns the model and continues all texts together, step by step.
+"""One engine for each run: a thread that owns the model and generates all sequences together, step by step.
 
-Texts join and leave at every step. Prompts are read alone, a few pieces between two steps, and then join. The same
-request gives the same bytes whatever else is going on: see company.py and reading.py for why.
+Each iteration admits waiting sequences, reads some pieces of their prompts (prefill.py), and makes one step of the
+batch (batch.py). A request gives the same bytes whatever else is going on: prompts are read one by one, in pieces at
+fixed positions, and the rows of a batch do not influence each other.
 """
 
 from __future__ import annotations
@@ -12,29 +13,39 @@ from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
 
-from lmlab.decoding.sampling import draw_each
+from lmlab.decoding.chain_rule import score_next
+from lmlab.decoding.generate import length_after_reread
+from lmlab.decoding.sampling import sample_each
 from lmlab.layers.kernels.linear import prepare
 from lmlab.models.abilities import PredictsNext, State
-from lmlab.serve.batch import Company, fewest_rows, room_in_use
+from lmlab.serve.batch import BatchState, RunningBatch, fewest_rows, state_usage
 from lmlab.serve.errors import ClosedError, NotANumberError, OverloadedError, internal_error, log_error
 from lmlab.serve.metrics import Metrics
-from lmlab.serve.outbox import Post, patience_for
-from lmlab.serve.prefill import PREFIX_BYTES, Prefixes, Read, next_of, piece_of, read_prompt, score_prompt, surprisals
-from lmlab.serve.sequence import Continuation, Piece
+from lmlab.serve.outbox import Outbox, delay_for
+from lmlab.serve.prefill import piece_size, prefill, score_prompt
+from lmlab.serve.prefix_cache import PREFIX_BYTES, Prefilled, PrefixCache
+from lmlab.serve.sequence import Finish, GeneratedSequence, Piece
 
-READ = 256
-"""Tokens of prompts that are read between two steps of those that are being written."""
+PREFILL_TOKENS = 256
+"""Tokens of prompts that are read between two steps of the batch."""
 
 T = TypeVar("T")
 
 
+class Prefill(NamedTuple):
+    """A sequence whose prompt is being read: the generator yields after each piece."""
+
+    sequence: GeneratedSequence
+    work: Generator[int, None, Prefilled | None]
+
+
 class Engine:
-    """Continues texts with a model that predicts the next token, and does other work with it, all in one thread."""
+    """Generates sequences with a model that predicts the next token, and runs other jobs with it, all in one thread."""
 
     def __init__(
         self,
@@ -50,51 +61,50 @@ class Engine:
         self.model, self.writer, self.name = model, writer, name
         self.rows, self.queue = rows, queue
         self.threads = threads
-        """Of the computation; as many as PyTorch has by itself where it is None."""
-        self.metrics, self.post = Metrics(name), Post()
-        self.prefixes = Prefixes(1 if writer is None else piece_of(writer), room=prefix_bytes, metrics=self.metrics)
-        self._inbox: deque[Continuation] = deque()
+        """Threads of the computation; None for PyTorch's default."""
+        self.metrics, self.outbox = Metrics(name), Outbox()
+        piece = 1 if writer is None else piece_size(writer)
+        self.prefix_cache = PrefixCache(piece, capacity=prefix_bytes, metrics=self.metrics)
+        self._waiting: deque[GeneratedSequence] = deque()
         self._jobs: deque[tuple[Callable[[Callable[[], None]], Any], Future[Any]]] = deque()
-        self._reading: deque[tuple[Continuation, Generator[int, None, Read | None]]] = deque()
-        self._running: list[Continuation] = []
-        self._joining: list[tuple[Continuation, State]] = []
-        self._tokens: list[int] = []  # the next to be read, of each that is running
-        self._company: Company | None = None
-        self._promised = 0  # places in the queue for requests whose texts are not made yet
+        self._prefills: deque[Prefill] = deque()
+        self._joining: list[tuple[GeneratedSequence, State]] = []
+        self._batch: RunningBatch | None = None  # made in the engine's thread
+        self._reserved = 0  # places in the queue for requests whose sequences are not made yet
         self._wake = threading.Condition()
-        self._closing = self._cutting = False
-        self._why = ""
+        self._closing = self._aborting = False
+        self._closed_because = ""
         self.ready = threading.Event()
         self.failed: BaseException | None = None
-        self._broken: Exception | None = None  # what a step raised while a job let the texts go on
+        self._step_error: Exception | None = None  # raised by an iteration that ran during a job
         self.metrics.watch(
             num_requests_running=lambda: len(self._running),
-            num_requests_waiting=lambda: len(self._inbox),
-            kv_cache_usage_perc=lambda: room_in_use(writer, [len(text.held) - 1 for text in self._running], rows=rows),
-            prefix_cache_bytes=lambda: self.prefixes.bytes,
+            num_requests_waiting=lambda: len(self._waiting),
+            kv_cache_usage_perc=self._state_usage,
+            prefix_cache_bytes=lambda: self.prefix_cache.bytes,
         )
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._thread.start()
 
-    # What other threads call
+    # Methods for other threads
 
-    def submit(self, texts: Sequence[Continuation], *, kept: int = 0) -> None:
-        """Take texts to continue, all or none: an `OverloadedError` where the queue has no room for them.
+    def submit(self, sequences: Sequence[GeneratedSequence], *, reserved: int = 0) -> None:
+        """Queue sequences, all or none: an `OverloadedError` if the queue has no room for them.
 
-        `kept` says how many places were kept for them, by `place`.
+        `reserved` is the number of places that were reserved for them, by `reserve`.
         """
         with self._wake:
             self._check_open()
-            if self._taken - kept + len(texts) > self.queue:
+            if self._taken - reserved + len(sequences) > self.queue:
                 self._drop_cancelled()
-            if self._taken - kept + len(texts) > self.queue:
+            if self._taken - reserved + len(sequences) > self.queue:
                 raise OverloadedError
-            self._inbox.extend(texts)
+            self._waiting.extend(sequences)
             self._wake.notify()
 
     @property
     def is_full(self) -> bool:
-        """Whether a text that came now would be refused; told at once, whatever the engine is doing."""
+        """Whether a new sequence would be refused; answered immediately, whatever the engine is doing."""
         if self._taken < self.queue:
             return False
         with self._wake:
@@ -103,29 +113,31 @@ class Engine:
 
     @property
     def _taken(self) -> int:
-        """Places in the queue that are taken, or kept for requests that are being read."""
-        return len(self._inbox) + self._promised
+        """Places in the queue that are taken or reserved."""
+        return len(self._waiting) + self._reserved
 
     @contextmanager
-    def place(self) -> Iterator[None]:
-        """Keep a place in the queue while a request is read and its texts are made: an `OverloadedError` at once where
-        there is none, so that who is refused costs nearly nothing."""
+    def reserve(self) -> Iterator[None]:
+        """Reserve a place in the queue while a request is checked and its sequences are made.
+
+        An `OverloadedError` at once if there is none, so that a refusal costs almost nothing.
+        """
         with self._wake:
             self._check_open()
         if self.is_full:
             raise OverloadedError
         with self._wake:
-            self._promised += 1
+            self._reserved += 1
         try:
             yield
         finally:
             with self._wake:
-                self._promised -= 1
+                self._reserved -= 1
 
     def call(self, function: Callable[[Callable[[], None]], T]) -> Future[T]:
-        """Do something with the model in its thread; the function is given one to call now and then.
+        """Run a job with the model in the engine's thread; it gets a function `pause` to call now and then.
 
-        That lets the texts go on which are being written meanwhile.
+        Each call of `pause` lets the running sequences make a step.
         """
         future: Future[T] = Future()
         with self._wake:
@@ -137,41 +149,48 @@ class Engine:
         return future
 
     def _drop_cancelled(self) -> None:
-        """Give the places of those that were cancelled while they waited to others."""
-        gone = [text for text in self._inbox if text.cancelled]
-        self._inbox = deque(text for text in self._inbox if not text.cancelled)
-        for text in gone:
-            self._finish(text, "cancelled")
+        """Remove cancelled sequences from the queue."""
+        gone = [each for each in self._waiting if each.cancelled]
+        self._waiting = deque(each for each in self._waiting if not each.cancelled)
+        for each in gone:
+            self._finish(each, "cancelled")
+
+    @property
+    def _running(self) -> list[GeneratedSequence]:
+        return [] if self._batch is None else self._batch.sequences
+
+    def _state_usage(self) -> float:
+        return state_usage(self.writer, [len(each.context) - 1 for each in self._running], rows=self.rows)
 
     @property
     def load(self) -> int:
-        """How many texts are being written or wait."""
-        return len(self._inbox) + len(self._reading) + len(self._running) + len(self._joining)
+        """The number of sequences that are running or waiting."""
+        return len(self._waiting) + len(self._prefills) + len(self._running) + len(self._joining)
 
     def stop(self, why: str = "the server is shutting down") -> None:
-        """Take nothing more; what was taken goes on."""
+        """Accept nothing more; accepted sequences are finished."""
         with self._wake:
-            self._closing, self._why = True, why
+            self._closing, self._closed_because = True, why
             self._wake.notify()
 
     def close(self, *, within: float = 0.0) -> None:
-        """Take nothing more; what is not finished `within` so many seconds is cut off."""
+        """Accept nothing more, and abort what is not finished after `within` seconds."""
         self.stop()
         self._thread.join(within)
-        self.cut()
+        self.abort()
         self._thread.join(10.0)
 
-    def cut(self) -> None:
-        """Cut off what is not finished, at the next step."""
+    def abort(self) -> None:
+        """End all sequences at the next step."""
         with self._wake:
-            self._closing = self._cutting = True
+            self._closing = self._aborting = True
             self._wake.notify()
 
     def _check_open(self) -> None:
         if self.failed is not None:
             raise ClosedError(internal_error(self.failed).message)
         if self._closing:
-            raise ClosedError(self._why)
+            raise ClosedError(self._closed_because)
 
     # The engine's own thread
 
@@ -182,217 +201,211 @@ class Engine:
         try:
             if self.writer is not None:
                 prepare(self.writer)
-                self._company = Company(self.writer, fewest=fewest_rows(self.writer, most=self.rows))
+                state = BatchState(self.writer, fewest=fewest_rows(self.writer, most=self.rows))
+                self._batch = RunningBatch(state)
             self.ready.set()
             while self._wait():
-                self._work()
-                self._turn()
+                self._run_job()
+                self._iterate()
         except BaseException as error:
             self.failed = error
             self.ready.set()
             log_error(error, f"the engine of {self.name} has ended")
         finally:
             self._closing = True
-            self._cut("error" if self.failed else "cancelled")
+            self._end_all("error" if self.failed else "cancelled")
 
     def _wait(self) -> bool:
         """Sleep until there is something to do; False when it is time to end."""
         with self._wake:
-            while not (self._inbox or self._jobs or self._reading or self._running or self._joining):
+            while not (self._waiting or self._jobs or self._prefills or self._running or self._joining):
                 if self._closing:
                     return False
                 self._wake.wait()
-            return not self._cutting
+            return not self._aborting
 
-    def _work(self) -> None:
-        """Do one of the other jobs, if there is one."""
+    def _run_job(self) -> None:
+        """Run one of the other jobs, if there is one."""
         with self._wake:
             if not self._jobs:
                 return
             function, future = self._jobs.popleft()
         if not future.set_running_or_notify_cancel():
             return
-        self.post.deliver()  # it may take a while
+        self.outbox.deliver()  # the job may take a while
         try:
             future.set_result(function(self._pause))
         except Exception as error:
             future.set_exception(error)
-        if self._broken is not None:
-            raise self._broken
+        if self._step_error is not None:
+            raise self._step_error
 
     def _pause(self) -> None:
-        """Let the texts go on meanwhile; an error of theirs is none of the job's, and ends the engine after it."""
-        if self._broken is None:
+        """Let the sequences make a step; an error of theirs ends the engine after the job, which gets a ClosedError."""
+        if self._step_error is None:
             try:
-                self._turn()
+                self._iterate()
             except Exception as error:
-                self._broken = error
-        if self._broken is not None:
-            raise ClosedError(internal_error(self._broken).message)
+                self._step_error = error
+        if self._step_error is not None:
+            raise ClosedError(internal_error(self._step_error).message)
 
-    def _turn(self) -> None:
-        """One step: let cancelled texts leave, read some of the prompts, write one token of each text."""
-        if self.writer is None:
+    def _iterate(self) -> None:
+        """Remove cancelled sequences, admit waiting ones, read some of their prompts, make one step of the batch."""
+        batch = self._batch
+        if batch is None:
             return
-        cancelled = [number for number, text in enumerate(self._running) if text.cancelled]
-        for number in cancelled:
-            self._finish(self._running[number], "cancelled")
-        self._leave(cancelled)
+        cancelled = [row for row, each in enumerate(batch.sequences) if each.cancelled]
+        for row in cancelled:
+            self._finish(batch.sequences[row], "cancelled")
+        batch.leave(cancelled)
         self._admit()
-        self._read()
+        self._read_prompts()
         if self._joining:
-            assert self._company is not None
-            self._company.join([state for _, state in self._joining])
-            self._running += [text for text, _ in self._joining]
-            self._tokens += [text.held[-1] for text, _ in self._joining]
+            batch.join(self._joining)
             self._joining = []
-        if self._running:
-            self._step()
-        self.post.deliver(after=patience_for(len(self._running)))
+        if len(batch):
+            self._step(batch)
+        self.outbox.deliver(after=delay_for(len(batch)))
 
     def _admit(self) -> None:
-        """Begin to read the prompts of those that wait longest, as far as there are rows for them."""
-        while len(self._running) + len(self._reading) + len(self._joining) < self.rows:
+        """Begin to read the prompts of the sequences that wait longest, while there are free rows."""
+        while len(self._running) + len(self._prefills) + len(self._joining) < self.rows:
             with self._wake:
-                if not self._inbox:
+                if not self._waiting:
                     return
-                text = self._inbox.popleft()
-            text.began = time.monotonic()
-            self.metrics.queue_time.observe(text.began - text.arrived)
-            self.metrics.prompt_tokens.inc(len(text.prompt))
-            self._reading.append((text, self._begin(text)))
+                sequence = self._waiting.popleft()
+            self.metrics.queue_time.observe(time.monotonic() - sequence.arrived)
+            self.metrics.prompt_tokens.inc(len(sequence.prompt))
+            self._prefills.append(Prefill(sequence, self._prefill(sequence)))
 
-    def _begin(self, text: Continuation) -> Generator[int, None, Read | None]:
-        """Score the prompt where that is asked for, and read it where something is to be written."""
+    def _prefill(self, sequence: GeneratedSequence) -> Generator[int, None, Prefilled | None]:
+        """Score the prompt if asked for, and read it if tokens are to be generated."""
         assert self.writer is not None
-        if text.prompt_top is not None:
-            asked = text.prompt_top, self.prefixes, text.unknown
-            scored = yield from score_prompt(self.writer, text.prompt, *asked)
-            if text.opening is not None:
-                scored = (yield from score_prompt(self.writer, [text.opening, text.prompt[0]], *asked)) + scored
-            text.tell(Piece(prompt=scored))
-        if text.tokens == 0:
+        if sequence.prompt_top is not None:
+            scores = yield from score_prompt(
+                self.writer,
+                sequence.prompt,
+                self.prefix_cache,
+                top=sequence.prompt_top,
+                opening=sequence.opening,
+                unknown=sequence.unknown,
+            )
+            sequence.send(Piece(prompt=scores))
+        if sequence.tokens == 0:
             return None
-        return (yield from read_prompt(self.writer, text.prompt, self.prefixes))
+        return (yield from prefill(self.writer, sequence.prompt, self.prefix_cache))
 
-    def _read(self) -> None:
-        """Read some pieces of prompts; those that are through get their first token."""
+    def _read_prompts(self) -> None:
+        """Read some pieces of prompts; sequences whose prompt is finished get their first token."""
         done = 0
-        while self._reading and done < READ:
-            text, reading = self._reading[0]
-            if text.cancelled:
-                self._reading.popleft()
-                self._finish(text, "cancelled")
-                continue
+        while self._prefills and done < PREFILL_TOKENS:
+            current = self._prefills[0]
+            sequence = current.sequence
             try:
-                count, read = next_of(reading)
-                if count is not None:
-                    done += count
+                if sequence.cancelled:
+                    self._prefills.popleft()
+                    self._finish(sequence, "cancelled")
                     continue
-                self._reading.popleft()
-                if read is None:
-                    self._finish(text, "length")
-                else:
-                    self._write([text], read.logits)
-                    self._go_on(text, read.state)
+                try:
+                    done += next(current.work)
+                except StopIteration as end:
+                    self._prefills.popleft()
+                    self._begin_writing(sequence, end.value)
             except Exception as error:  # of this one request, such as a token that the model does not have
-                if self._reading and self._reading[0][0] is text:
-                    self._reading.popleft()
-                if not text.finish:
-                    self._fail(text, error)
+                if self._prefills and self._prefills[0] is current:
+                    self._prefills.popleft()
+                if not sequence.finish:
+                    self._fail(sequence, error)
 
-    def _go_on(self, text: Continuation, state: State) -> None:
-        """Let a text join the others, unless it has ended or its window is full."""
-        if text.finish:
+    def _begin_writing(self, sequence: GeneratedSequence, prefilled: Prefilled | None) -> None:
+        """Choose the first token after a prompt; then the sequence joins the batch, unless its window is full."""
+        assert self.writer is not None
+        if prefilled is None:
+            self._finish(sequence, "length")
             return
-        assert self.writer is not None
+        self._add_tokens([sequence], prefilled.logits)
+        if sequence.finish:
+            return
         window = self.writer.window
-        if window is not None and min(len(text.held) - 1, window) == window:
-            self._reread(text, window)
+        if window is not None and len(sequence.context) - 1 >= window:
+            self._reread(sequence, window)
         else:
-            self._joining.append((text, state))
+            self._joining.append((sequence, prefilled.state))
 
-    def _reread(self, text: Continuation, window: int) -> None:
-        """A full window is forgotten and its last half read again, as `decoding.generate.Reader` does it."""
+    def _reread(self, sequence: GeneratedSequence, window: int) -> None:
+        """Drop a full window and read its last half again, like `decoding.generate.Reader`."""
         assert self.writer is not None
-        text.held = text.held[-max(window // 2, 1) :]
-        self._reading.append((text, read_prompt(self.writer, text.held, Prefixes(self.prefixes.piece, room=0))))
+        sequence.context = sequence.context[-length_after_reread(window) :]
+        no_cache = PrefixCache(self.prefix_cache.piece, capacity=0)
+        self._prefills.append(Prefill(sequence, prefill(self.writer, sequence.context, no_cache)))
 
-    def _step(self) -> None:
-        assert self._company is not None
+    def _step(self, batch: RunningBatch) -> None:
+        """Generate the next token of each sequence of the batch; those that have ended leave it."""
         assert self.writer is not None
-        logits = self._company.step(self._tokens)
-        self._write(self._running, logits)
-        self._tokens = [text.held[-1] for text in self._running]
+        self._add_tokens(batch.sequences, batch.step())
+        batch.advance()
         gone, window = [], self.writer.window
-        for number, text in enumerate(self._running):
-            if text.finish:
-                gone.append(number)
-            elif window is not None and len(text.held) > window:
-                self._reread(text, window)
-                gone.append(number)
-        self._leave(gone)
+        for row, sequence in enumerate(batch.sequences):
+            if sequence.finish:
+                gone.append(row)
+            elif window is not None and len(sequence.context) > window:
+                self._reread(sequence, window)
+                gone.append(row)
+        batch.leave(gone)
 
-    def _write(self, texts: Sequence[Continuation], logits: Tensor) -> None:
-        """Choose the next token of each text by its scores [B, V], and tell it; broken scores end a text."""
-        numbers = logits.amax(-1).isfinite()  # NaN where one of them is
-        if not numbers.all():
-            for row in (~numbers).nonzero().flatten().tolist():
-                self._fail(texts[row], NotANumberError(self.name))
-            texts, logits = [text for text in texts if not text.finish], logits[numbers]
-            if not texts:
+    def _add_tokens(self, sequences: Sequence[GeneratedSequence], logits: Tensor) -> None:
+        """Choose the next token of each sequence by its logits [B, V] and send it; NaN or infinity end a sequence."""
+        finite = logits.amax(-1).isfinite()  # NaN if one of them is
+        if not finite.all():
+            for row in (~finite).nonzero().flatten().tolist():
+                self._fail(sequences[row], NotANumberError(self.name))
+            sequences, logits = [each for each in sequences if not each.finish], logits[finite]
+            if not sequences:
                 return
-        chosen = draw_each(logits, [text.sampler for text in texts])
+        chosen = sample_each(logits, [each.sampler for each in sequences])
         now = time.monotonic()
-        for number, (text, token) in enumerate(zip(texts, chosen, strict=True)):
-            row = logits[number : number + 1]
-            scored = None if text.top is None else surprisals(row, [token], text.top)[0]
-            first = text.written == 0
-            text.add(token, scored)
+        for row, (sequence, token) in enumerate(zip(sequences, chosen, strict=True)):
+            scored = None
+            if sequence.top is not None:
+                (scored,) = score_next(logits[row : row + 1], [token], top=sequence.top)
+            first = sequence.written == 0
+            sequence.add(token, scored)
             self.metrics.generation_tokens.inc()
             if first:
-                self.metrics.first_token.observe(now - text.arrived)
+                self.metrics.first_token.observe(now - sequence.arrived)
             else:
-                self.metrics.between_tokens.observe(now - text.latest)
-            text.latest = now
-            if text.finish:
-                self._count(text)
-        self.post.deliver(after=patience_for(len(texts)))
+                self.metrics.between_tokens.observe(now - sequence.last_token_at)
+            sequence.last_token_at = now
+            if sequence.finish:
+                self._count(sequence)
+        self.outbox.deliver(after=delay_for(len(sequences)))
 
-    def _leave(self, gone: Sequence[int]) -> None:
-        """Let some of those that are running leave: the ended, the cancelled, and those that read again."""
-        if not gone:
-            return
-        assert self._company is not None
-        index = self._company.leave(gone)
-        self._running = [self._running[number] for number in index]
-        self._tokens = [self._tokens[number] for number in index]
-
-    def _fail(self, text: Continuation, error: Exception) -> None:
-        """End a text by an error of ours."""
+    def _fail(self, sequence: GeneratedSequence, error: Exception) -> None:
+        """End a sequence with an internal error."""
         log_error(error, self.name)
-        self._finish(text, "error", internal_error(error).message)
+        self._finish(sequence, "error", internal_error(error).message)
 
-    def _finish(self, text: Continuation, finish: Any, error: str = "") -> None:
-        text.end(finish, error)
-        self._count(text)
+    def _finish(self, sequence: GeneratedSequence, finish: Finish, error: str = "") -> None:
+        sequence.end(finish, error)
+        self._count(sequence)
 
-    def _count(self, text: Continuation) -> None:
-        seconds = time.monotonic() - text.arrived
-        self.metrics.finished(text.finish, seconds=seconds, prompt=len(text.prompt), written=text.written)
+    def _count(self, sequence: GeneratedSequence) -> None:
+        seconds = time.monotonic() - sequence.arrived
+        self.metrics.finished(sequence.finish, seconds=seconds, prompt=len(sequence.prompt), written=sequence.written)
 
-    def _cut(self, finish: Any) -> None:
-        """End all that is not finished."""
+    def _end_all(self, finish: Finish) -> None:
+        """End all sequences and jobs that are not finished."""
         with self._wake:
-            waiting, self._inbox = self._inbox, deque()
+            waiting, self._waiting = self._waiting, deque()
             jobs, self._jobs = self._jobs, deque()
-        others = [text for text, _ in (*self._reading, *self._joining)]
+        others = [each.sequence for each in self._prefills] + [each for each, _ in self._joining]
         why = "the server is shutting down" if self.failed is None else internal_error(self.failed).message
         try:
-            for text in {*waiting, *others, *self._running}:
-                if not text.finish:
-                    text.end(finish, why)
+            for sequence in {*waiting, *others, *self._running}:
+                if not sequence.finish:
+                    sequence.end(finish, why)
         finally:
-            self.post.deliver()
+            self.outbox.deliver()
             for _, future in jobs:
                 future.cancel()

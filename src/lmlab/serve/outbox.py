@@ -1,4 +1,4 @@
-"""How an engine's thread tells something to those who wait in another one."""
+"""The outbox: how the engine's thread sends output to the event loops that wait for it."""
 
 from __future__ import annotations
 
@@ -8,46 +8,46 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-TELL = 0.002
-"""Seconds for each text that is being written, at least, between two times that their tokens are told …"""
-TELL_WITHIN = 0.064
-"""… and seconds within which they are told, however many there are."""
+DELAY_PER_SEQUENCE = 0.002
+"""Seconds for each running sequence, at least, between two deliveries …"""
+LONGEST_DELAY = 0.064
+"""… and the most seconds, for any number of sequences."""
 
 
-class Post:
-    """What is told in a step is brought to the loops of events together, and that of quick steps a few at a time.
+class Outbox:
+    """Collects calls for event loops and delivers those of a step together, and those of quick steps in bundles.
 
-    To wake another thread costs each of the two a turn of the interpreter, and every message to a client a call of the
-    system: once for each token of each text would take longer than to compute them.
+    Waking another thread costs each of the two a turn of the interpreter, and every message to a client is a system
+    call: for each token of each sequence, that would take longer than to compute the tokens.
     """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
+        self._calls: dict[asyncio.AbstractEventLoop, list[Callable[[], None]]] = {}
         self._urgent = False
-        self._latest = 0.0
+        self._delivered_at = 0.0
 
     def put(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None], *, urgent: bool) -> None:
-        """Keep something that is to be called in a loop; from any thread."""
+        """Add a call for a loop; from any thread."""
         with self._lock:
-            self._kept.setdefault(loop, []).append(call)
+            self._calls.setdefault(loop, []).append(call)
             self._urgent |= urgent
 
     def deliver(self, *, after: float = 0.0) -> None:
-        """Let all that is kept be called, if it is so many seconds since the last time, or something is urgent."""
-        if not self._kept or not (self._urgent or time.monotonic() - self._latest >= after):
+        """Make all calls in their loops, if `after` seconds have passed since the last time or one is urgent."""
+        if not self._calls or not (self._urgent or time.monotonic() - self._delivered_at >= after):
             return
         with self._lock:
-            kept, self._kept, self._urgent = self._kept, {}, False
-        for loop, calls in kept.items():
-            with suppress(RuntimeError):  # the loop has ended, and with it all who waited
+            calls_of, self._calls, self._urgent = self._calls, {}, False
+        for loop, calls in calls_of.items():
+            with suppress(RuntimeError):  # the loop has ended, and with it all that waited
                 loop.call_soon_threadsafe(_call_all, calls)
-        self._latest = time.monotonic()
+        self._delivered_at = time.monotonic()
 
 
-def patience_for(texts: int) -> float:
-    """How long what so many texts have to tell may wait."""
-    return min(TELL * texts, TELL_WITHIN)
+def delay_for(sequences: int) -> float:
+    """The seconds that output may wait while this number of sequences is running."""
+    return min(DELAY_PER_SEQUENCE * sequences, LONGEST_DELAY)
 
 
 def _call_all(calls: list[Callable[[], None]]) -> None:

@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 
 from lmlab.decoding.sampling import Sampling
 from lmlab.decoding.streaming import REPLACEMENT, split_unfinished
-from lmlab.decoding.writing import Writer
+from lmlab.decoding.writer import Writer
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.schemas import ChatCompletion, Completion, Prompt
-from lmlab.serve.sequence import Continuation, Piece
+from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.served import Served
 from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
-from lmlab.tokenizers.chat_template import ChatTemplateError
+from lmlab.tokenizers.chat_template import BrokenTemplateError, ChatTemplateError
 
 MOST_TOLD = 2**20
 """Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
@@ -88,21 +88,21 @@ class Plan:
         asked = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return max((each for each in asked if each is not None), default=None)
 
-    def continuations(self, tell: Callable[[int, Piece], None]) -> list[Continuation]:
-        """The texts to be written, `best_of` for each prompt; `tell` is given the number of the text and its pieces."""
+    def sequences(self, send: Callable[[int, Piece], None]) -> list[GeneratedSequence]:
+        """The sequences to generate, `best_of` for each prompt; `send` gets the number of a sequence and its pieces."""
         found = []
         for place, prompt in enumerate(self.prompts):
             framed = self.framed(prompt)
             for sample in range(self.best_of):
                 number = place * self.best_of + sample
                 found.append(
-                    Continuation(
+                    GeneratedSequence(
                         prompt=framed,
                         tokens=self.tokens,
                         sampling=self.sampling,
                         decoder=self.writer.tokenizer,
-                        tell=lambda piece, number=number: tell(number, piece),  # type: ignore[misc]
-                        number=sample,
+                        send=lambda piece, number=number: send(number, piece),  # type: ignore[misc]
+                        sample=sample,
                         boundary=self.writer.end,
                         ends=self.writer.ends,
                         stop=self.stop,
@@ -185,6 +185,8 @@ def plan_chat(body: ChatCompletion, served: Served) -> Plan:
     chat = served.chat_writer()
     try:
         ids = chat.encode([message.plain() for message in body.messages])
+    except BrokenTemplateError as error:
+        raise APIError(f"{served.name}: {error}", status=500) from None
     except ChatTemplateError as error:
         raise APIError(f"messages: {error}", param="messages") from None
     except ValueError as error:
@@ -233,7 +235,7 @@ def read_prompts(given: Prompt | None, served: Served, param: str) -> list[Promp
             ids = [] if empty else encode(each, served, param)
             found.append(PromptText(ids=ids, text=each))
         else:
-            ids = served.take(each, param)
+            ids = served.token_ids(each, param)
             found.append(PromptText(ids=ids, text=decode_whole(ids, served, param)))
         if len(found[-1].ids) > served.limits.prompt:
             raise APIError(

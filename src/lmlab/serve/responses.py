@@ -1,75 +1,75 @@
-"""The choices of an answer, put together from the pieces that the engine tells, whole or as they come."""
+"""The choices of a response, built from the pieces that the engine sends: whole, or one chunk at a time."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from lmlab.serve.naming import Offsets
+from lmlab.decoding.chain_rule import TokenScore
 from lmlab.serve.planning import Plan, PromptText
-from lmlab.serve.prefill import Scored
 from lmlab.serve.sequence import Piece
+from lmlab.serve.token_ids import Offsets
 
 LEAST = -9999.0
-"""In place of minus infinity, which JSON does not have."""
+"""In offset of minus infinity, which JSON does not have."""
 
 
 def logprob(nats: float) -> float:
     return max(-nats, LEAST)
 
 
-class Given(NamedTuple):
-    """What is told of a prompt that was scored, made once for all of its texts."""
+class PromptScores(NamedTuple):
+    """The log-probabilities of a prompt as they are sent, made once for all of its texts."""
 
     fields: dict[str, list[Any]]
     logprobs: list[dict[str, Any]]
 
 
-def tell_prompt(plan: Plan, prompt: PromptText, scored: Sequence[Scored]) -> Given:
-    """How probable the tokens of a prompt were, as far as that was asked for."""
-    fields, names, told = _empty(), plan.served.names, []
+def format_prompt_scores(plan: Plan, prompt: PromptText, scored: Sequence[TokenScore]) -> PromptScores:
+    """The log-probabilities of the tokens of a prompt, as far as the request asks for them."""
+    fields, names, logprobs = _empty(), plan.served.names, []
     if plan.echo and plan.logprobs is not None:
-        places = _places(plan, prompt)
-        for token, each, place in zip(prompt.ids, scored, places, strict=True):
-            _tell(fields, plan, token, each, place)
+        offsets = _prompt_offsets(plan, prompt)
+        for token, each, offset in zip(prompt.ids, scored, offsets, strict=True):
+            _add_logprobs(fields, plan, token, each, offset)
     if plan.prompt_logprobs is not None:
         for token, each in zip(prompt.ids, scored, strict=False):
             every = {**dict(each.top[: plan.prompt_logprobs]), token: each.nats}
-            numbers = plan.served.tell(list(every))
-            told.append(
+            numbers = plan.served.client_ids(list(every))
+            logprobs.append(
                 {
                     str(number): {"logprob": logprob(nats), "decoded_token": names[one]}
                     for number, (one, nats) in zip(numbers, every.items(), strict=True)
                 }
             )
-    return Given(fields, told)
+    return PromptScores(fields, logprobs)
 
 
-def _places(plan: Plan, prompt: PromptText) -> list[int]:
-    """Where each token of a prompt begins in its text as it was given, which a tokenizer may have changed."""
+def _prompt_offsets(plan: Plan, prompt: PromptText) -> list[int]:
+    """The offset of each token of a prompt in the text of the request, which a tokenizer may have changed."""
     tokenizer = plan.writer.tokenizer
     if tokenizer.decode(prompt.ids) != prompt.text:
-        ids, places = tokenizer.encode_places(prompt.text)
+        ids, spans = tokenizer.encode_places(prompt.text)
         if ids == prompt.ids:
-            return [start for start, _ in places]
+            return [start for start, _ in spans]
     offsets = Offsets(tokenizer)
     return [offsets.add(token) for token in prompt.ids]
 
 
-def _tell(fields: dict[str, list[Any]], plan: Plan, token: int, scored: Scored, place: int) -> None:
+def _add_logprobs(fields: dict[str, list[Any]], plan: Plan, token: int, scored: TokenScore, offset: int) -> None:
     names = plan.served.names
     fields["tokens"].append(names[token])
     fields["token_logprobs"].append(logprob(scored.nats))
     every = {names[each]: logprob(nats) for each, nats in scored.top[: plan.logprobs or 0]}
     fields["top_logprobs"].append({**every, names[token]: logprob(scored.nats)})
-    fields["text_offset"].append(place)
+    fields["text_offset"].append(offset)
 
 
 class Choice:
-    """One text of an answer.
+    """One text of a response.
 
-    The boundary that ends a text is among its tokens, with its log-probability and no text: evaluation harnesses count
-    on one entry for each token that was written.
+    The boundary that ends a text is among its tokens, with its log-probability and no text: evaluation harnesses expect
+    one entry for each generated token.
     """
 
     def __init__(self, plan: Plan, prompt: PromptText) -> None:
@@ -77,7 +77,7 @@ class Choice:
         self.text, self.finish = "", ""
         self.ids: list[int] = []
         self.total = 0.0
-        self.given: Given | None = None
+        self.prompt_scores: PromptScores | None = None
         self._echoed = not plan.echo
         self._fields: dict[str, list[Any]] = _empty()
         self._offsets = Offsets(
@@ -86,22 +86,22 @@ class Choice:
             prompt=plan.framed(prompt),
         )
 
-    def take(self, piece: Piece) -> dict[str, Any]:
-        """Add a piece; give what is new, as a choice of a chunk."""
+    def add(self, piece: Piece) -> dict[str, Any]:
+        """Add a piece; return the new part, as a choice of a chunk."""
         text, fields = "", _empty()
-        if piece.prompt is not None and self.given is None:
-            self.given = tell_prompt(self.plan, self.prompt, piece.prompt)
+        if piece.prompt is not None and self.prompt_scores is None:
+            self.prompt_scores = format_prompt_scores(self.plan, self.prompt, piece.prompt)
         if not self._echoed and (piece.token is not None or piece.finish or piece.prompt is not None):
             self._echoed = True
             text += self.prompt.text
-            if self.plan.logprobs is not None and self.given is not None:
-                fields = {name: list(values) for name, values in self.given.fields.items()}
+            if self.plan.logprobs is not None and self.prompt_scores is not None:
+                fields = {name: list(values) for name, values in self.prompt_scores.fields.items()}
         if piece.token is not None:
             self.ids.append(piece.token)
             if piece.scored is not None:
                 self.total += piece.scored.nats
                 if self.plan.logprobs is not None:
-                    _tell(fields, self.plan, piece.token, piece.scored, self._offsets.add(piece.token))
+                    _add_logprobs(fields, self.plan, piece.token, piece.scored, self._offsets.add(piece.token))
         text += piece.text
         self.text += text
         self.finish = piece.finish
@@ -117,7 +117,7 @@ class Choice:
         return delta
 
     def whole(self, index: int) -> dict[str, Any]:
-        """The choice of an answer that is given at once; tokens from a stop string on are left out."""
+        """The choice of a response without streaming; tokens from a stop string on are left out."""
         fields = self._fields
         if self.finish == "stop" and not any(map(self.plan.writer.is_end, self.ids[-1:])):
             count = sum(offset < len(self.text) for offset in fields["text_offset"])
@@ -132,16 +132,16 @@ class Choice:
         if self.plan.prompt_logprobs is not None:
             choice["prompt_logprobs"] = self.prompt_logprobs()
         if self.plan.return_ids:
-            choice["prompt_token_ids"], choice["token_ids"] = self.plan.served.tell(self.prompt.ids), self.ids
+            choice["prompt_token_ids"], choice["token_ids"] = self.plan.served.client_ids(self.prompt.ids), self.ids
         return choice
 
     def prompt_logprobs(self) -> list[dict[str, Any]]:
-        """For each token of the prompt its alternatives by id, as vLLM tells them; the first one too."""
-        return [] if self.given is None else self.given.logprobs
+        """For each token of the prompt its alternatives by id, in the format of vLLM; the first one too."""
+        return [] if self.prompt_scores is None else self.prompt_scores.logprobs
 
 
 def best(choices: Sequence[Choice], count: int) -> list[Choice]:
-    """Those with the greatest mean log-probability per token, best first; all in order where there are no more."""
+    """The `count` choices with the greatest mean log-probability per token, best first; all in order if no more."""
     if count == len(choices):
         return list(choices)
     return sorted(choices, key=lambda choice: choice.total / max(1, len(choice.ids)))[:count]

@@ -1,23 +1,25 @@
-"""Runs that are served: each with its engine, found by the name of its folder and by nothing else."""
+"""The runs behind the API: each with its engine, found only by the name of its folder."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
-from lmlab.decoding.chatting import ChatWriter
-from lmlab.decoding.writing import Writer
+from fastapi import Request
+
+from lmlab.decoding.chat_writer import ChatWriter
+from lmlab.decoding.writer import Writer
 from lmlab.language_model import LanguageModel
 from lmlab.models import name_of
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.serve.engine import Engine
 from lmlab.serve.errors import APIError, checking
-from lmlab.serve.naming import TokenNames
-from lmlab.serve.prefill import PREFIX_BYTES
-from lmlab.serve.token_ids import HiddenNumbers
+from lmlab.serve.prefix_cache import PREFIX_BYTES
+from lmlab.serve.token_ids import ClientIds, TokenNames
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.boundary import opening_token
 from lmlab.tokenizers.spellings import NEW_WORDS
@@ -25,20 +27,20 @@ from lmlab.tokenizers.spellings import NEW_WORDS
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """How much one request, and all together, may ask for."""
+    """Limits of one request, and of all together."""
 
     rows: int = 32
     queue: int = 1024
     tokens: int = 4096
-    """Tokens to write for one text."""
+    """Most tokens generated for one text."""
     prompt: int = 65536
-    """Tokens of one prompt."""
+    """Most tokens of one prompt."""
     texts: int = 128
-    """Texts of one request: prompts times best_of."""
+    """Most texts of one request: prompts times best_of."""
     prefix_bytes: int = PREFIX_BYTES
-    """Memory for the beginnings of prompts that were read before, of each run."""
+    """Size of the prefix cache of each run."""
     lenient: bool = False
-    """Unknown models, fields and odd values are passed over, as conformance tests need it."""
+    """Ignore unknown models, fields and invalid values, as conformance tests need it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +52,7 @@ class Served:
     engine: Engine
     limits: Limits
     writing: Writer | None = None
-    """The run as one that continues texts, if it does."""
+    """The writer of the run, if it continues texts."""
     created: int = field(default_factory=lambda: int(time.time()))
 
     @cached_property
@@ -61,40 +63,45 @@ class Served:
 
     @property
     def tokenizer(self) -> Tokenizer:
-        """The tokenizer of the run; an error about the field `model` where it reads no text."""
+        """The tokenizer of the run; an error about the field `model` if it does not read text."""
         with checking("model"):
             return self.lm.text_tokenizer
+
+    @cached_property
+    def template_thread(self) -> Executor:
+        """The one thread that renders the chat template of this run: a slow template holds up no other run."""
+        return ThreadPoolExecutor(1, thread_name_prefix="lmlab-chat-template")
 
     @cached_property
     def names(self) -> TokenNames:
         return TokenNames(self.tokenizer)
 
     def get_ready(self) -> None:
-        """Wait until the engine takes texts, and make what the first request would wait for."""
+        """Wait until the engine accepts requests, and compute what the first request would wait for."""
         self.engine.ready.wait()
         if self.lm.tokenizer is not None:
             self.names[0]
 
     @property
     def vocabulary(self) -> int:
-        """How many tokens the model reads; an imported one may have more than its tokenizer, an open one new words."""
+        """The number of tokens the model reads: an imported one may have more than its tokenizer, or new words."""
         tokenizer = self.tokenizer
         if tokenizer.is_open:
             return tokenizer.vocabulary + NEW_WORDS.count
         return int(getattr(self.lm.model, "vocabulary", tokenizer.vocabulary))
 
     @cached_property
-    def _numbers(self) -> HiddenNumbers:
-        return HiddenNumbers(self.tokenizer.vocabulary)
+    def _ids(self) -> ClientIds:
+        return ClientIds(self.tokenizer.vocabulary)
 
-    def tell(self, ids: Sequence[int]) -> list[int]:
-        """Tokens by the numbers that clients know them by."""
-        return [self._numbers.tell(token) for token in ids] if self.tokenizer.is_open else list(ids)
+    def client_ids(self, tokens: Sequence[int]) -> list[int]:
+        """The ids of tokens for clients."""
+        return [self._ids.encode(token) for token in tokens] if self.tokenizer.is_open else list(tokens)
 
-    def take(self, ids: Sequence[int], param: str) -> list[int]:
-        """The tokens of a client's numbers; a 400 that names the field where one is none."""
+    def token_ids(self, ids: Sequence[int], param: str) -> list[int]:
+        """The tokens of a client's ids; a 400 that names the field if one is not in the vocabulary."""
         tokenizer, most = self.tokenizer, self.vocabulary
-        found = [self._numbers.take(number) for number in ids] if tokenizer.is_open else list(ids)
+        found = [self._ids.decode(number) for number in ids] if tokenizer.is_open else list(ids)
         for number, token in zip(ids, found, strict=True):
             if token >= most:
                 known = tokenizer.vocabulary if tokenizer.is_open else most
@@ -109,7 +116,7 @@ class Served:
 
     @cached_property
     def opening(self) -> int:
-        """The token with which texts begin: the boundary, or another that an imported model has for it."""
+        """The token that starts a text: the boundary, or the one that an imported model uses instead."""
         try:
             return self.tokenizer.boundary if self.writing is None else opening_token(self.writing.frame)
         except ValueError:  # an imported model whose tokenizer names none
@@ -117,13 +124,13 @@ class Served:
 
     @property
     def fingerprint(self) -> str:
-        """What the same seed gives the same text for: the version and the tokenizer."""
+        """The version and the tokenizer: for the same fingerprint, the same seed gives the same text."""
         from lmlab import __version__
 
         return f"lmlab-{__version__}-{self.tokenizer.fingerprint[:12]}"
 
     def writer(self) -> Writer:
-        """The role that continues texts; an error that names what the run can do, where it cannot."""
+        """The writer of the run; an error that names its abilities if it has none."""
         if self.writing is None:
             raise APIError(
                 f"{self.name} does not continue texts; what it does: {', '.join(self.abilities) or 'nothing'}",
@@ -133,7 +140,7 @@ class Served:
         return self.writing
 
     def chat_writer(self) -> ChatWriter:
-        """The role that answers messages; an error that names the route for texts, where there is no template."""
+        """The chat writer of the run; an error that names the route for texts if it has no chat template."""
         if self.lm.chat_template is None:
             raise APIError(
                 f"{self.name} has no chat template, so it answers no messages: send it a text to /v1/completions",
@@ -144,7 +151,7 @@ class Served:
         return self.lm.chat_writer
 
     def card(self) -> dict[str, Any]:
-        """What /v1/models says of it."""
+        """The entry of the run in /v1/models."""
         return {
             "id": self.name,
             "object": "model",
@@ -157,7 +164,7 @@ class Served:
 
 
 def serve_run(name: str, lm: LanguageModel, *, limits: Limits, threads: int | None = None) -> Served:
-    """A run with an engine of its own, which has begun to get ready."""
+    """A run with its own engine, which is starting."""
     writer = _writer_of(lm)
     model = None if writer is None else writer.model
     engine = Engine(
@@ -173,7 +180,7 @@ def serve_run(name: str, lm: LanguageModel, *, limits: Limits, threads: int | No
 
 
 def _writer_of(lm: LanguageModel) -> Writer | None:
-    """The run as one that continues texts; None where the library refuses that, whatever its reason."""
+    """The writer of a run; None if it does not continue texts."""
     try:
         return lm.writer
     except ValueError:
@@ -188,7 +195,7 @@ class Runs:
     limits: Limits
 
     def find(self, name: str | None) -> Served:
-        """The run of that name, the first where none is given; names never reach the file system."""
+        """The run of that name, or the first if none is given; names never reach the file system."""
         if name is not None and name in self.served:
             return self.served[name]
         if name is None or self.limits.lenient:
@@ -201,14 +208,14 @@ class Runs:
             code="model_not_found",
         )
 
-    async def open(self, name: str | None) -> Served:
-        """The same for a route that others wait for: where a run is loaded only then, a thread does it."""
+    async def open(self, name: str | None, request: Request) -> Served:
+        """The same without blocking the event loop, for runs that are loaded on demand while the client waits."""
         return self.find(name)
 
     def cards(self) -> list[dict[str, Any]]:
-        """What /v1/models says of all."""
+        """The entries of all runs in /v1/models."""
         return [served.card() for served in self.served.values()]
 
     def card(self, name: str) -> dict[str, Any]:
-        """What it says of one."""
+        """The entry of one run in /v1/models."""
         return self.find(name).card()

@@ -10,7 +10,7 @@ from typing import Any
 
 import uvicorn
 
-from lmlab.serve.app import close_runs, cut_runs
+from lmlab.serve.app import abort_runs, close_runs
 from lmlab.serve.guard import Guard
 from lmlab.serve.http_protocol import QuietServer, make_config
 from lmlab.serve.served import Runs
@@ -50,7 +50,7 @@ class Server(QuietServer):
         while not closing.done():
             await asyncio.wait((closing,), timeout=0.1)
             if self.hurried:  # a second Ctrl-C: nothing is waited for
-                cut_runs(self.runs)
+                abort_runs(self.runs)
         await super().shutdown(sockets)
         gc.unfreeze()
 

@@ -68,7 +68,7 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
     @router.post("/bias/set")
     def ready(asked: Ready) -> Response:
         from lmlab.analysis.bias_sets import judge_crows, judge_winogender
-        from lmlab.data.readers.bias_sets import read_crows_pairs, read_winogender
+        from lmlab.analysis.readers import read_crows_pairs, read_winogender
 
         with sets.reading(asked.set) as path:
             if path.is_dir():

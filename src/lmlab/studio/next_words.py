@@ -14,7 +14,7 @@ from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.decoding.writing import Writer
+    from lmlab.decoding.writer import Writer
 
 CONTEXT = 48
 """Tokens before the next one that are decoded with it, to see what text it adds."""
@@ -53,7 +53,7 @@ def expect(writer: Writer, asked: Asked) -> dict[str, Any]:
     row = torch.tensor([prompt_tokens(writer.frame, ids)], device=writer.model.device)
     with torch.inference_mode():
         logits = Reader(writer.model, batch=1).read(row)
-        shape = Sampler(Sampling(temperature=asked.temperature, top_p=asked.top_p)).shape
+        shape = Sampler(Sampling(temperature=asked.temperature, top_p=asked.top_p)).apply_filters
         drawn = shape(logits)[0].double().softmax(-1)
         probabilities = logits[0].double().softmax(-1)
         best = probabilities.topk(min(asked.top, len(probabilities)))

@@ -18,7 +18,7 @@ from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.data.readers.minimal_pairs import Pair, PairSet
+    from lmlab.analysis.pair_sets import Pair, PairSet
 
 MOST, MOST_READY = 500, 5000
 """Pairs at once, of a user and of a ready set."""
@@ -42,7 +42,7 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
     @router.post("/pairs")
     def judge_pairs(asked: Asked) -> Response:
         from lmlab.analysis.minimal_pairs import judge
-        from lmlab.data.readers.minimal_pairs import PairSet
+        from lmlab.analysis.pair_sets import PairSet
 
         if asked.set:
             with sets.reading(asked.set) as path:
@@ -66,14 +66,14 @@ def make_router(run_store: RunStore, sets: Sets) -> APIRouter:
 @lru_cache(maxsize=2)
 def _read(path: Path, changed: int) -> PairSet:
     """The pairs of a file as it was when it was last changed: BLiMP takes a second to read."""
-    from lmlab.data.readers.minimal_pairs import read_pairs
+    from lmlab.analysis.pair_sets import read_pairs
 
     return read_pairs(path)
 
 
 def parse_pairs(text: str) -> list[Pair]:
     """The pairs of a text that was typed."""
-    from lmlab.data.readers.minimal_pairs import Pair
+    from lmlab.analysis.pair_sets import Pair
 
     found: list[Pair] = []
     for number, line in enumerate(text.splitlines(), 1):

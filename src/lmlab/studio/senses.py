@@ -16,7 +16,7 @@ from lmlab.studio.shown import show
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.data.readers.senses import Occurrence
+    from lmlab.analysis.readers import Occurrence
 
 MOST = 400
 """Occurrences that are shown."""
@@ -53,7 +53,7 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
 
 def parse_lines(text: str, word: str) -> list[Occurrence]:
     """The occurrences of a word in lines, with their senses where every line names one."""
-    from lmlab.data.readers.senses import find_occurrences
+    from lmlab.analysis.readers import find_occurrences
 
     lines = [line for line in text.splitlines() if line.strip()]
     named = [line.partition("|") for line in lines]

@@ -19,7 +19,7 @@ from lmlab.progress import check_cancelled
 from lmlab.studio.responses import answer
 
 if TYPE_CHECKING:
-    from lmlab.data.readers.unpacking import Readable
+    from lmlab.data.readers.files import Readable
 
 FOLDER = "sets"
 MOST_BYTES, MOST_LINES, BLOCK = 64 << 20, 1_000_000, 1 << 20
@@ -91,7 +91,7 @@ def check_size(path: Path) -> None:
 
 def _parts(file: Path) -> Iterator[Readable]:
     """The content of a file; of a zip file, of each file in it."""
-    from lmlab.data.readers.unpacking import open_unpacked, open_zip
+    from lmlab.data.readers.files import open_unpacked, open_zip
 
     if file.suffix == ".zip":
         with open_zip(file) as inner:

@@ -14,7 +14,7 @@ from lmlab.studio.run_store import RunStore
 from lmlab.studio.workers import HeavyRoute
 
 if TYPE_CHECKING:
-    from lmlab.decoding.writing import Writer
+    from lmlab.decoding.writer import Writer
 
 
 class Search(Config):
@@ -62,9 +62,9 @@ def search_from(writer: Writer, asked: Search, pin: list[int]) -> dict[str, Any]
     import numpy as np
     import torch
 
+    from lmlab.decoding.beam_search import beam_search
     from lmlab.decoding.scorer import ChainRule
-    from lmlab.decoding.search import beam_search
-    from lmlab.decoding.tracing import Recorder
+    from lmlab.decoding.search_tree import Recorder
     from lmlab.tokenizers.boundary import prompt_tokens
 
     tokenizer, model = writer.tokenizer, writer.model

@@ -100,7 +100,7 @@ def to_json_with_truth(example: Example, prediction: Prediction) -> str:
 
 
 def truth_of(example: Example) -> Any:
-    """What is true of an example, as measures compare it: of answers their texts; None where it has no label."""
+    """What is true of an example, as metrics compare it: of answers their texts; None where it has no label."""
     label = example.label
     if isinstance(label, tuple) and all(isinstance(each, Answer) for each in label):
         return [each.text for each in label]

@@ -143,7 +143,7 @@ def describe_left_out(task: Task, predictions: Sequence[Prediction]) -> str | No
 
 
 class TaskValidator:
-    """Evaluates a learner on all held-out examples each time: the loss, and the measures of the task."""
+    """Evaluates a learner on all held-out examples each time: the loss, and the metrics of the task."""
 
     def __init__(self, learner: Learner, task: Task, examples: Sequence[Example], items: Sequence[Item]) -> None:
         self.learner, self.task, self.examples, self.items = learner, task, examples, items
@@ -155,19 +155,19 @@ class TaskValidator:
         predictor = Predictor(task=self.task, model=self.learner.model, heads=heads)
         with evaluating(self.learner):
             predictions, total, count = predictor._run(self.examples, self.items, loss=True)
-        values = measure(self.task, predictions, self.examples)
-        better = {name: each.better for name, each in self.task.measures.items()}
+        values = compute_metrics(self.task, predictions, self.examples)
+        better = {name: each.better for name, each in self.task.metrics.items()}
         return Evaluation(total / max(1, count), values, better, {"": 1})
 
 
-def measure(task: Task, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
-    """The measures of a task, by name, the main one first."""
+def compute_metrics(task: Task, predictions: Sequence[Prediction], examples: Sequence[Example]) -> dict[str, float]:
+    """The metrics of a task, by name, the main one first."""
     predicted, true = answers(predictions, examples)
-    return {name: measure.score(predicted, true) for name, measure in task.measures.items()}
+    return {name: metric.score(predicted, true) for name, metric in task.metrics.items()}
 
 
 def answers(predictions: Sequence[Prediction], examples: Sequence[Example]) -> tuple[list[Any], list[Any]]:
-    """What was predicted and what is true, as measures compare them; examples without a label are left out."""
+    """What was predicted and what is true, as metrics compare them; examples without a label are left out."""
     known = [(prediction, example) for prediction, example in zip(predictions, examples, strict=True)]
     known = [pair for pair in known if pair[1].label is not None]
     return [prediction.value for prediction, _ in known], [truth_of(example) for _, example in known]

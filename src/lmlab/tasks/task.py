@@ -25,9 +25,8 @@ from lmlab.data.readers.examples import Example
 from lmlab.layers.mix import Mix, side_by_side
 from lmlab.layers.padding import choose
 from lmlab.layers.selection import select_layers
-from lmlab.metrics.measure import Measure
-from lmlab.metrics.measures import measures_for
-from lmlab.metrics.metric import Metric
+from lmlab.metrics.metric import Metric, StreamingMetric
+from lmlab.metrics.task_metrics import metrics_for
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, PredictsNext, State
 from lmlab.models.model import Model
@@ -138,8 +137,9 @@ class Task:
     default_for: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
+    additive: ClassVar[bool] = True
     separates: bool = False
-    metrics: ClassVar[Mapping[str, Callable[[], Metric]]] = {}
+    watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
     def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         self.config, self.tokenizer = config, tokenizer
@@ -165,7 +165,7 @@ class Task:
         return {}
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
         mix = {"mix": self.config.mix_decay} if self._penalises_mix else {}
         return {"label": 1.0, **language, **mix}
@@ -175,14 +175,14 @@ class Task:
         return self.config.how == "mix" and self.config.mix_decay > 0
 
     @classmethod
-    def measures_of(cls, config: TaskConfig) -> dict[str, Measure]:
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
         """What is measured, by name, the main one first."""
-        return measures_for(cls.name, metric=config.metric, labels=config.labels, scheme=config.scheme)
+        return metrics_for(cls.name, metric=config.metric, labels=config.labels, scheme=config.scheme)
 
     @property
-    def measures(self) -> dict[str, Measure]:
+    def metrics(self) -> dict[str, Metric]:
         """What is measured of this very task."""
-        return self.measures_of(self.config)
+        return self.metrics_of(self.config)
 
     def open(self, run: Path) -> None:
         """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""

@@ -164,7 +164,7 @@ class Frame:
             if slot.name == special:
                 return place
             place += lengths[slot.name] if slot.is_part else 1
-        raise ValueError(f"no {special} stands in {self.templates[name]!r}")
+        raise ValueError(f"there is no {special} in {self.templates[name]!r}")
 
     def rows(self, items: Sequence[Item]) -> list[Row]:
         """The rows of items, each with the number of its item: one for each order and each window of its last part."""
@@ -286,15 +286,6 @@ class Frame:
                 f"the tokenizer has no token for {special}, which stands around what the model reads "
                 f"({self.templates[name]}); a model that was trained so brings one"
             ) from None
-
-
-def frame_of(
-    model: object, tokenizer: Tokenizer, source_tokenizer: Tokenizer | None = None, *, backwards: bool = False
-) -> Frame:
-    """The frame that a model was made for: its class says it (FRAME), its config may have a `start` of its own."""
-    templates: Mapping[str, str] = getattr(type(model), "FRAME", NEXT_TOKEN)
-    start: int | None = getattr(getattr(model, "config", None), "start", None)
-    return make_frame(templates, tokenizer, source_tokenizer, start=start, backwards=backwards)
 
 
 def make_frame(

@@ -14,11 +14,11 @@ from lmlab.costs.design import Design
 from lmlab.costs.estimate import Speed, needed_memory
 from lmlab.data.corpora.synthetic import made_up_pairs, made_up_text, made_up_tokenizer
 from lmlab.data.loaders.loader import Loader
+from lmlab.models import find, frame_of
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective
-from lmlab.tokenizers.frames import frame_of
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from lmlab.training.energy_meter import Cost
 from lmlab.training.evaluation import Validator
 from lmlab.training.learner import Learner
@@ -76,7 +76,7 @@ def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> t
     """The objective of a system, and made-up material for it: documents, or pairs for a translator."""
     if not design.vocabulary:
         raise ValueError(f"{design.name} reads no text, and a trial is made on made-up text; compute its cost instead")
-    settings = type(model).OBJECTIVE
+    settings = find(design.name).objective
     roles = load_objective(settings["kind"]).roles
     tokenizer = made_up_tokenizer(design.vocabulary, roles=roles)
     objective = create_objective(settings, tokenizer, frame_of(model, tokenizer))

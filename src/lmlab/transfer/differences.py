@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from lmlab.config import Config
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.metrics.statistics import Scores
 from lmlab.transfer.results import Interval, Result, Row, group_results, make_row, over_seeds, to_interval
 
@@ -75,9 +75,9 @@ def read_predictions(path: Path) -> Kept | None:
 
 
 def compare_results(
-    kind: str, results: Sequence[tuple[Result, Path]], measures: Mapping[str, Measure], *, task: str
+    kind: str, results: Sequence[tuple[Result, Path]], metrics: Mapping[str, Metric], *, task: str
 ) -> Compared:
-    """The rows of a study over their seeds, and the tested differences of the main measure."""
+    """The rows of a study over their seeds, and the tested differences of the main metric."""
     groups = group_results([result for result, _ in results])
     paths = {id(result): path for result, path in results}
     read = {label: [read_predictions(paths[id(each)]) for each in group] for label, group in groups.items()}
@@ -89,13 +89,13 @@ def compare_results(
     }
     contexts = first.contexts if first is not None and task == "spans" else None
     rows = [
-        make_row(label, group, _values(group, known.get(label), first, measures, contexts))
+        make_row(label, group, _values(group, known.get(label), first, metrics, contexts))
         for label, group in groups.items()
     ]
     differences: list[Difference] = []
     if first is not None:
-        main = next(iter(measures))
-        differences = _test(kind, rows, Scores(measures[main], known, first.true, groups=contexts))
+        main = next(iter(metrics))
+        differences = _test(kind, rows, Scores(metrics[main], known, first.true, groups=contexts))
     return Compared(rows, differences, [label for label in groups if label not in known])
 
 
@@ -103,24 +103,24 @@ def _values(
     group: Sequence[Result],
     predicted: Sequence[Sequence[Any]] | None,
     first: Kept | None,
-    measures: Mapping[str, Measure],
+    metrics: Mapping[str, Metric],
     contexts: Sequence[Hashable] | None,
 ) -> dict[str, Interval]:
-    """The measures of a way of learning over its seeds; of one seed, as it was scored."""
+    """The metrics of a way of learning over its seeds; of one seed, as it was scored."""
     if len(group) == 1:
         return group[0].values
     if predicted is None or first is None:
         return {name: over_seeds([each.values[name] for each in group]) for name in group[0].values}
     return {
-        name: to_interval(Scores(measure, {"": predicted}, first.true, groups=contexts).estimate(""), measure)
-        for name, measure in measures.items()
+        name: to_interval(Scores(metric, {"": predicted}, first.true, groups=contexts).estimate(""), metric)
+        for name, metric in metrics.items()
     }
 
 
 def _test(kind: str, rows: Sequence[Row], scores: Scores) -> list[Difference]:
     finite = {label for label, value in scores.values.items() if math.isfinite(value)}
     pairs = [pair for pair in choose_pairs(kind, rows) if set(pair) <= finite]
-    lowest, highest = scores.measure.bounds
+    lowest, highest = scores.metric.bounds
     span = highest - lowest  # no two scores are farther apart
     return [
         Difference(

@@ -52,7 +52,7 @@ def evaluate_file(
     columns: Mapping[str, str] | None = None,
     drop_bad_labels: bool = False,
 ) -> Evaluated:
-    """The measures of a run's task on a file, or on the held-out part of a folder, by name, the main one first.
+    """The metrics of a run's task on a file, or on the held-out part of a folder, by name, the main one first.
 
     `run` is the folder of the predictor: the file is read as the examples were that the run has learnt from, so that
     the scores of its own test file are those of its report. Where `columns` are given, these are read.
@@ -69,7 +69,7 @@ def evaluate_file(
     if task.config.labels:
         check_names(examples, task.config.labels, path=path)
     predictions = predictor.predict(examples)
-    values = score_predictions(task.measures, predictions, examples)
+    values = score_predictions(task.metrics, predictions, examples)
     return Evaluated(values, predictions, examples, chosen.split, notes)
 
 

@@ -21,7 +21,7 @@ from lmlab.runs.run_files import BESIDE, check_not_read, check_place, is_run
 from lmlab.runs.storage import read_json
 from lmlab.training.budget import check_epochs
 from lmlab.transfer.from_scratch import is_body
-from lmlab.transfer.planning import WAYS, measures_of, read_origin, usual_epochs
+from lmlab.transfer.planning import WAYS, metrics_of, read_origin, usual_epochs
 from lmlab.transfer.results import Result
 from lmlab.transfer.study import DECK_LAYERS, SCORES, Study, describe, keep_baselines, measure_baselines
 from lmlab.transfer.study_settings import SavesCommand, make_command
@@ -252,8 +252,8 @@ def finetune_trial(
     others += [] if alone else beside(trial, data, seeds=seeds)
     for each in others:
         plan(each, data)
-    measures, baselines = measures_of(first.objective), []
-    for baseline in () if alone else measure_baselines(data, measures, seeds=(trial.seed,)):
+    metrics, baselines = metrics_of(first.objective), []
+    for baseline in () if alone else measure_baselines(data, metrics, seeds=(trial.seed,)):
         baselines.append(baseline)
         told(baseline.result)
         if interrupted():
@@ -270,7 +270,7 @@ def finetune_trial(
         told(result)
         kept.append((result, path / BESIDE / other.name / PREDICTIONS))
         done += 1
-    study = describe("run", data, kept, measures, check=check)
+    study = describe("run", data, kept, metrics, check=check)
     study.write(path)
     return Finetuned(path, study, data.labelled.train[0].b is not None) if done == len(others) else None
 

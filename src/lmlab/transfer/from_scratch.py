@@ -21,7 +21,7 @@ from tokenizers import normalizers
 from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
-from lmlab.models import ARCHITECTURES, load_class
+from lmlab.models import ARCHITECTURES, find
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.storage import read_json
 from lmlab.tasks.lm_embeddings import LanguageStates
@@ -60,7 +60,7 @@ def plan_body(
     model: Mapping[str, Any] | None = None,
 ) -> Recipe:
     """A recipe for learning what `labelled` shows with a body of its own; the rest are the user's settings."""
-    kind, cls = str(origin), load_class(str(origin))
+    kind, system = str(origin), find(str(origin))
     if labelled.task != "tagging":
         raise ValueError(f"{kind} gives each word a tag, and these examples are for {labelled.task}: give CoNLL files")
     if how not in ("full", "scratch"):
@@ -74,15 +74,15 @@ def plan_body(
     if given.get("vectors") is not None:
         given["vectors"] = str(Path(given["vectors"]).expanduser().resolve())
         vectors = vectors_for(labelled, given["vectors"])
-    examples, batch = len(labelled.train), int((train or {}).get("batch", cls.TRAINING["batch"]))
+    examples, batch = len(labelled.train), int((train or {}).get("batch", system.training["batch"]))
     steps_per_epoch = math.ceil(examples / min(batch, examples))
     epochs = epochs or float(max(EPOCHS, min(100, math.ceil(LEAST_STEPS / steps_per_epoch))))
     objective = {
         "kind": "tagging",
-        "frame": dict(cls.TASK_FRAME),
+        "frame": dict(system.task.frame),
         "spelling": LONGEST_WORD,
         "dropout": 0.5,
-        **describe_task(labelled, cls, how="full"),
+        **describe_task(labelled, system.task, how="full"),
         **given,
     }
     settings = {

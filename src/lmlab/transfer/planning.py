@@ -9,14 +9,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from torch import nn
-
 from lmlab.config import build, suggest_near
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
 from lmlab.data.readers.labelled import find_labels
-from lmlab.metrics.measure import Measure
-from lmlab.models import ARCHITECTURES, load_class, outline
+from lmlab.metrics.metric import Metric
+from lmlab.models import ARCHITECTURES, System, find, outline
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives import load_objective
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.storage import TASK, read_json
@@ -60,25 +59,25 @@ def plan_finetuning(
     check_epochs(epochs)
     how = "gradual" if how == "ulmfit" else how
     description = read_origin(origin)
-    cls = load_class(description["kind"])
+    system = find(description["kind"])
     examples = len(labelled.train)
     batch = int((train or {}).get("batch", min(32, max(1, examples))))
     steps_per_epoch = math.ceil(examples / batch)
     epochs = epochs or usual_epochs(how, steps_per_epoch)
     window = (train or {}).get("window") or description["model"].get("window")
     objective = {
-        "frame": dict(cls.TASK_FRAME),
+        "frame": dict(system.task.frame),
         "backwards": reads_backwards(origin),
         "window": window,
-        "segment": cls.SEGMENT,
-        **describe_task(labelled, cls, how=how),
+        "segment": system.task.segment,
+        **describe_task(labelled, system.task, how=how),
         **(task or {}),
     }
     settings = {
         "batch": batch,
         "seed": seed,
         "budget": f"{max(epochs, 1 / steps_per_epoch)!r}epochs",
-        "rate": usual_rate(cls, description["model"], how),
+        "rate": usual_rate(system, description["model"], how),
         "optimizer": "adamw",
         "beta2": 0.999,
         "decay": 0.01,
@@ -89,13 +88,13 @@ def plan_finetuning(
         "evaluations": max(1, min(10, round(epochs))),
         **watch_setting(labelled, {"kind": labelled.task, **objective}),
         "log_every": max(1, min(10, steps_per_epoch)),
-        **(cls.TASK_TUNING if how in ("full", "gradual") else {}),
+        **(system.task.training if how in ("full", "gradual") else {}),
         **_gradual(description, how, epochs * steps_per_epoch),
         **(train or {}),
     }
     values = {
         "data": data.model_dump(exclude_none=True, exclude={"given"}),
-        "model": {"kind": description["kind"], **({"restart": 0.0} if cls.SEGMENT is not None else {})},
+        "model": {"kind": description["kind"], **({"restart": 0.0} if system.task.segment is not None else {})},
         "objective": {"kind": labelled.task, **objective},
         "train": settings,
         "origin": str(origin),
@@ -109,8 +108,7 @@ def read_origin(origin: Path) -> dict[str, Any]:
         near = "" if origin.exists() else suggest_near(str(origin), ARCHITECTURES)
         raise ValueError(f"{origin} is not a run directory: it has no config.json (make one with: lmlab train){near}")
     description: dict[str, Any] = read_json(origin / "config.json")
-    cls = load_class(description["kind"])
-    if not issubclass(cls, nn.Module):
+    if find(description["kind"]).trained_by == "counting":
         raise ValueError(
             f"{origin} is an {description['kind']}: it counts words and has no vectors to learn a task from; "
             "fine-tune a network, such as an lstm, a gpt2 or a bert"
@@ -129,20 +127,20 @@ def reads_backwards(origin: Path) -> bool:
     return bool(frame.get("backwards") or task.get("backwards"))
 
 
-def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
+def describe_task(labelled: Labelled, usual: TaskDefaults, *, how: str) -> dict[str, Any]:
     """The settings of a task that follow from its data and from the system that learns it."""
     frozen = how in ("frozen", "mix")
     pooled = labelled.task in ("classification", "regression", "choice")
     found: dict[str, Any] = {"how": how, "metric": labelled.metric}
     if pooled:
-        found |= {"pool": "mean" if frozen else cls.POOL, "activation": None if frozen else cls.HEAD}
-        found["hidden"] = None if frozen else cls.HEAD_WIDTH
-        found["bias"] = frozen or cls.HEAD_BIAS
+        found |= {"pool": "mean" if frozen else usual.pool, "activation": None if frozen else usual.activation}
+        found["hidden"] = None if frozen else usual.hidden
+        found["bias"] = frozen or usual.bias
     if labelled.task in ("classification", "regression"):
         found["pair"] = labelled.train[0].b is not None
     similar = labelled.task == "regression" or labelled.format in PARAPHRASES
     if pooled and similar and labelled.train[0].b is not None:
-        found["both_orders"] = cls.POOL == "last"
+        found["both_orders"] = usual.pool == "last"
     if labelled.task == "classification":
         found["labels"] = list(labels_of(labelled))
     elif labelled.task == "tagging":
@@ -151,22 +149,22 @@ def describe_task(labelled: Labelled, cls: Any, *, how: str) -> dict[str, Any]:
         scores = [float(example.label) for example in labelled.train]
         found |= {"centre": statistics.fmean(scores), "spread": statistics.pstdev(scores) or 1.0}
     elif labelled.task == "spans":
-        found["pool"] = "cls" if cls.POOL == "cls" else "last"  # whose vector says that there is no answer
+        found["pool"] = "cls" if usual.pool == "cls" else "last"  # whose vector says that there is no answer
         found["unanswerable"] = any(example.label == () for example in labelled.train)
     return found
 
 
-def measures_of(objective: Mapping[str, Any]) -> dict[str, Measure]:
-    """What a task with these settings, of which `kind` is one, is measured by: the main measure first."""
+def metrics_of(objective: Mapping[str, Any]) -> dict[str, Metric]:
+    """What a task with these settings, of which `kind` is one, is measured by: the main metric first."""
     settings = dict(objective)
     cls = load_objective(str(settings.pop("kind")))
-    found: dict[str, Measure] = cls.measures_of(build(cls.Config, settings, where="objective"))
+    found: dict[str, Metric] = cls.metrics_of(build(cls.Config, settings, where="objective"))
     return found
 
 
 def watch_setting(labelled: Labelled, objective: Mapping[str, Any]) -> dict[str, str]:
-    """The setting that chooses the checkpoint by the main measure, where there are examples to choose by."""
-    return {"watch": next(iter(measures_of(objective)))} if parts_of(labelled)[1] else {}
+    """The setting that chooses the checkpoint by the main metric, where there are examples to choose by."""
+    return {"watch": next(iter(metrics_of(objective)))} if parts_of(labelled)[1] else {}
 
 
 def labels_of(labelled: Labelled) -> tuple[str, ...]:
@@ -191,13 +189,13 @@ def usual_epochs(how: str, steps_per_epoch: int) -> float:
     return float(max(usual, min(most, math.ceil(LEAST_STEPS / steps_per_epoch))))
 
 
-def usual_rate(cls: Any, model: Mapping[str, Any], how: str) -> float:
+def usual_rate(system: System, model: Mapping[str, Any], how: str) -> float:
     """The peak learning rate: of a head alone, of a net from scratch, or of one that knows something already."""
     if how in ("frozen", "mix"):
         return 3e-3
     width = int(model.get("width", 256))
     if how == "scratch":
-        return float(min(1e-3, cls.TRAINING.get("rate", 1e-3) * min(1.0, (cls.TUNED_WIDTH or width) / width)))
+        return float(min(1e-3, system.training.get("rate", 1e-3) * min(1.0, (system.tuned_width or width) / width)))
     return float(min(1e-3, RATE * RATE_WIDTH / width))
 
 
@@ -207,5 +205,5 @@ def _gradual(description: Mapping[str, Any], how: str, steps: float) -> dict[str
         return {}
     *body, _ = outline(description["kind"], description["model"]).task_depths()
     layers = len(body) + 1  # with the head
-    decay = load_class(description["kind"]).TASK_TUNING.get("layer_decay", LAYER_DECAY)
+    decay = find(description["kind"]).task.training.get("layer_decay", LAYER_DECAY)
     return {"layer_decay": decay, "unfreeze": max(1, round(UNFROZEN_AFTER * steps / layers))}

@@ -1,4 +1,4 @@
-"""What a way of learning a task came to: its measures with intervals, over one seed or several."""
+"""What a way of learning a task came to: its metrics with intervals, over one seed or several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import Field
 
 from lmlab.config import Config
 from lmlab.data.readers.examples import Answer, Example
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.metrics.statistics import Estimate, estimate, mean_interval
 from lmlab.tasks.predicting import answers
 from lmlab.tasks.task import Prediction
@@ -50,7 +50,7 @@ class Result(Config):
 
     @property
     def main(self) -> str:
-        """The measure that counts most."""
+        """The metric that counts most."""
         return next(iter(self.values))
 
 
@@ -62,7 +62,7 @@ class Row(Config):
     how: str
     examples: int
     layers: str
-    seeds: list[float | None] = Field(description="the main measure of each seed, in their order")
+    seeds: list[float | None] = Field(description="the main metric of each seed, in their order")
     values: dict[str, Interval]
     seconds: float
     steps: int = Field(0, description="training steps, the mean over seeds")
@@ -81,14 +81,13 @@ def label_of(rows: Iterable[Row], result: Result | None) -> str:
 
 
 def score_predictions(
-    measures: Mapping[str, Measure], predictions: Sequence[Prediction], examples: Sequence[Example]
+    metrics: Mapping[str, Metric], predictions: Sequence[Prediction], examples: Sequence[Example]
 ) -> dict[str, Interval]:
-    """The measures of predictions, by name, each with its interval over test examples (of questions, over contexts)."""
+    """The metrics of predictions, by name, each with its interval over test examples (of questions, over contexts)."""
     predicted, true = answers(predictions, examples)
     groups = contexts_of([example for example in examples if example.label is not None])
     return {
-        name: to_interval(estimate(measure, predicted, true, groups=groups), measure)
-        for name, measure in measures.items()
+        name: to_interval(estimate(metric, predicted, true, groups=groups), metric) for name, metric in metrics.items()
     }
 
 
@@ -103,11 +102,11 @@ def contexts_of(examples: Sequence[Example]) -> list[Hashable] | None:
     return [example.b for example in examples] if examples and all(questions) else None
 
 
-def to_interval(found: Estimate, measure: Measure) -> Interval:
+def to_interval(found: Estimate, metric: Metric) -> Interval:
     """An estimate as it is written: None for what is no number, and for an interval of no width, which says nothing."""
     value = found.value if math.isfinite(found.value) else None
     low, high = (None, None) if found.low == found.high else (found.low, found.high)
-    return Interval(value=value, low=low, high=high, better=measure.better)
+    return Interval(value=value, low=low, high=high, better=metric.better)
 
 
 def group_results(results: Iterable[Result]) -> dict[str, list[Result]]:
@@ -161,7 +160,8 @@ def over_seeds(values: Sequence[Interval]) -> Interval:
         return values[0]
     mean, low, high = mean_interval([math.nan if each.value is None else each.value for each in values])
     halves = [(each.high - each.low) / 2 for each in values if each.low is not None and each.high is not None]
-    if low is None or high is None or len(halves) < len(values):
+    if not math.isfinite(mean) or len(halves) < len(values):
         return Interval(value=mean if math.isfinite(mean) else None, better=values[0].better)
-    half = math.hypot((high - low) / 2, math.fsum(halves) / len(halves))
+    seeds = (high - low) / 2 if low is not None and high is not None else 0.0
+    half = math.hypot(seeds, math.fsum(halves) / len(halves))
     return Interval(value=mean, low=mean - half, high=mean + half, better=values[0].better)

@@ -16,7 +16,7 @@ from lmlab.baselines.baseline import make_baseline
 from lmlab.config import Config
 from lmlab.data.corpora.examples import draw
 from lmlab.data.readers.examples import Example
-from lmlab.metrics.measure import Measure
+from lmlab.metrics.metric import Metric
 from lmlab.runs.jobs import Reporter
 from lmlab.runs.run_files import BASELINES as OWN_BASELINES
 from lmlab.runs.run_files import TRIALS
@@ -24,7 +24,7 @@ from lmlab.runs.storage import write_json
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.commands import format_command
 from lmlab.transfer.differences import Difference, compare_results
-from lmlab.transfer.planning import labels_of, measures_of
+from lmlab.transfer.planning import labels_of, metrics_of
 from lmlab.transfer.results import Result, Row, rows_of, score_predictions
 from lmlab.transfer.study_settings import check_same_study, keeping_settings
 from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan, write_predictions
@@ -61,7 +61,7 @@ class Study(Config):
     format: str = Field(description="how they were understood")
     labels: list[str]
     counts: dict[str, int] = Field(description="examples for training, selection, validation and test")
-    metric: str = Field(description="the measure that counts most")
+    metric: str = Field(description="the metric that counts most")
     check: list[str] = Field([], description="what the data look like, line by line")
     results: list[Result]
     rows: list[Row] = Field([], description="each way of learning over its seeds; none in folders before 0.6.0")
@@ -82,13 +82,13 @@ class Study(Config):
     def _repr_html_(self) -> str:
         """In a notebook: the scores, with the baselines beside them."""
         from lmlab.pages.inspection import Table, to_html_table
-        from lmlab.pages.scores import tell_measure, tell_range, tell_score, tell_way
+        from lmlab.pages.scores import format_metric, tell_range, tell_score, tell_way
 
         told = []
         for row in (each.model_dump() for each in self.table):
             score = row["values"][self.metric]
             told.append((tell_way(row), row["examples"], tell_score(score["value"]), tell_range(score) or "–"))
-        columns = ("way", "examples", f"{tell_measure(self.metric)} (times 100)", "95% interval")
+        columns = ("way", "examples", f"{format_metric(self.metric)} (times 100)", "95% interval")
         table = to_html_table(Table(columns, told, ("", ",d", "", "")))
         title = f"{self.task}: {self.data}, {self.counts.get('train', 0):,} examples for training"
         return f"<div class='lmlab-view'><b>{escape(title)}</b>{table}</div>"
@@ -104,12 +104,12 @@ class BaselineResult(NamedTuple):
 
 def measure_baselines(
     data: TaskData,
-    measures: Mapping[str, Measure],
+    metrics: Mapping[str, Metric],
     *,
     sizes: Sequence[int | None] = (None,),
     seeds: Sequence[int] = (0,),
 ) -> Iterator[BaselineResult]:
-    """The baselines of a task, learnt from the same examples as the models, by the measures of the task."""
+    """The baselines of a task, learnt from the same examples as the models, by the metrics of the task."""
     labelled = data.labelled
     names = {name: key for name, key in BASELINES.items() if labelled.task in ALL_BASELINES[key]}
     for size in sizes:
@@ -117,11 +117,11 @@ def measure_baselines(
             train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
             for name, key in names.items():
                 file = f"{key}-{'all' if size is None else size}-seed-{seed}.jsonl"
-                yield measure_baseline(name, data, train, measures, seed=seed)._replace(file=file)
+                yield measure_baseline(name, data, train, metrics, seed=seed)._replace(file=file)
 
 
 def measure_baseline(
-    name: str, data: TaskData, train: Sequence[Example], measures: Mapping[str, Measure], *, seed: int = 0
+    name: str, data: TaskData, train: Sequence[Example], metrics: Mapping[str, Metric], *, seed: int = 0
 ) -> BaselineResult:
     """One baseline, learnt from training examples and scored on those that are held out."""
     split, held_out = data.held_out
@@ -129,7 +129,7 @@ def measure_baseline(
     baseline = make_baseline(BASELINES[name], task=data.labelled.task)
     baseline.fit(train, valid=data.selecting or None)  # what is scored chooses nothing
     predictions = [Prediction(label) for label in baseline.predict(held_out).labels]
-    values = score_predictions(measures, predictions, held_out)
+    values = score_predictions(metrics, predictions, held_out)
     if name == "chance":  # it is known, not estimated
         values = {key: found.model_copy(update={"low": None, "high": None}) for key, found in values.items()}
     result = Result(
@@ -172,10 +172,10 @@ def carry_out_study(
     sizes = list(dict.fromkeys(trial.take for trial in trials))
     seeds = sorted({trial.seed for trial in trials})
     planned = [plan(trial, data) for trial in trials]
-    measures = measures_of(planned[0].objective)
+    metrics = metrics_of(planned[0].objective)
     check_same_study(kind, trials, data, folder)
     baselines = []
-    for each in measure_baselines(data, measures, sizes=sizes, seeds=seeds):
+    for each in measure_baselines(data, metrics, sizes=sizes, seeds=seeds):
         baselines.append(each)
         told(each.result)
         if interrupted():
@@ -189,7 +189,7 @@ def carry_out_study(
     if len(learnt) < len(trials):
         return None
     kept = [*keep_baselines(baselines, data, folder / TRIALS), *learnt]
-    study = describe(kind, data, kept, measures, check=check)
+    study = describe(kind, data, kept, metrics, check=check)
     study.write(folder)
     return study
 
@@ -198,14 +198,14 @@ def describe(
     kind: Kind,
     data: TaskData,
     kept: Sequence[tuple[Result, Path]],
-    measures: Mapping[str, Measure],
+    metrics: Mapping[str, Metric],
     *,
     check: Sequence[str] = (),
 ) -> Study:
     """A study from its results and the files of their predictions."""
     labelled = data.labelled
     results = [result for result, _ in kept]
-    compared = compare_results(kind, kept, measures, task=labelled.task)
+    compared = compare_results(kind, kept, metrics, task=labelled.task)
     parts = {
         "train": labelled.train,
         "selection": labelled.selection,
@@ -220,7 +220,7 @@ def describe(
         format=labelled.format,
         labels=list(labels_of(labelled)),
         counts={name: len(part or ()) for name, part in parts.items() if name != "selection" or part is not None},
-        metric=next(iter(measures)),
+        metric=next(iter(metrics)),
         check=list(check),
         results=results,
         rows=compared.rows,

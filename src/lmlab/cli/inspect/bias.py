@@ -42,10 +42,10 @@ def bias(
     """
     from lmlab.analysis.bias import measure_bias, read_templates, weigh_translations
     from lmlab.analysis.bias_sets import judge_crows, judge_winogender
+    from lmlab.analysis.readers import read_crows_pairs, read_winogender
     from lmlab.analysis.view import Viewed
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
-    from lmlab.data.readers.bias_sets import read_crows_pairs, read_winogender
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if (text is None) != (translation is None):

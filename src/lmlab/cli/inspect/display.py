@@ -36,7 +36,7 @@ def check_output(output: Path | None, *, inputs: Sequence[str | Path | None], ov
 def open_run(run: Path, device: str) -> LanguageModel:
     """The model of a run, on the device that is asked for."""
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     return load(run, device=choose_device(device))
 

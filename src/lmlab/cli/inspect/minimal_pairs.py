@@ -44,9 +44,9 @@ def minimal_pairs(
     pseudo-log-likelihood. In agreement sets only the verb is scored, as their authors do.
     """
     from lmlab.analysis.minimal_pairs import choose_region, judge, judge_scores
+    from lmlab.analysis.pair_sets import PairSet, read_pairs, read_scored
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
-    from lmlab.data.readers.minimal_pairs import PairSet, read_pairs, read_scored
 
     check_output(output, inputs=[run, pairs], overwrite=overwrite)
     if run == "-":

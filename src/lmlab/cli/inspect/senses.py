@@ -33,11 +33,11 @@ def senses(
     With senses given (CoarseWSD-20), the sense of each test sentence is predicted by its nearest training sentence,
     layer by layer.
     """
+    from lmlab.analysis.readers import find_occurrences, read_senses
     from lmlab.analysis.senses import read_senses_of
     from lmlab.cli.console import progress_bar
     from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.cli.texts import read_lines
-    from lmlab.data.readers.senses import find_occurrences, read_senses
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
     if data.is_dir():

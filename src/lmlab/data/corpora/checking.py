@@ -190,11 +190,17 @@ def remove_leaks(labelled: Labelled) -> tuple[Labelled, dict[str, int]]:
     return (replace(labelled, **kept) if kept else labelled), counts  # type: ignore[arg-type]
 
 
-def remove_trained(labelled: Labelled) -> tuple[Labelled, int]:
-    """The examples without those of train that occur in valid or test, too, which stay as they are; and how many."""
-    held_out = {name_text(example) for part in (labelled.valid, labelled.test) for example in part or ()}
-    kept = [example for example in labelled.train if name_text(example) not in held_out]
-    return replace(labelled, train=kept), len(labelled.train) - len(kept)
+def remove_trained(labelled: Labelled) -> tuple[Labelled, dict[str, int]]:
+    """The examples without those of train that occur in valid or test, and those of valid that occur in test.
+
+    The test examples stay as they are. The second value is the number of removed examples by split.
+    """
+    held_out = {name_text(example) for example in labelled.test or ()}
+    valid = None if labelled.valid is None else [each for each in labelled.valid if name_text(each) not in held_out]
+    held_out |= {name_text(example) for example in valid or ()}
+    train = [example for example in labelled.train if name_text(example) not in held_out]
+    counts = {"train": len(labelled.train) - len(train), "valid": len(labelled.valid or ()) - len(valid or ())}
+    return replace(labelled, train=train, valid=valid), counts
 
 
 def _seen_in(split: str) -> str:

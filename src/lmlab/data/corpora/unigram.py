@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from lmlab.data.loaders.loader import Tokens
+from lmlab.data.loaders.streams import Tokens
 from lmlab.tokenizers.pieces import Flags
 
 

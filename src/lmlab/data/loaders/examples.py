@@ -1,18 +1,21 @@
-"""Batches of labelled examples: every epoch visits each once, in a new order, rows of like length together."""
+"""Batches of labelled examples: every epoch visits each once, in a new order, items of similar length together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lmlab.data.loaders.loader import Loader
+
 POOLED = 16
-"""Batches whose examples are sorted by length before they are cut: rows of like length waste little on padding."""
+"""Batches whose items are sorted by length together, before they are cut: similar lengths need little padding."""
 
 
-class ExampleLoader:
+class ExampleLoader(Loader):
     """Numbered batches of items, whose `length` is in tokens; batch k is a pure function of them, the seed and k."""
 
     def __init__(
@@ -25,11 +28,11 @@ class ExampleLoader:
         self.count = -(-len(items) // self.batch_size)
         self.steps_per_epoch = float(self.count)
         self.lengths = np.array([length(item) for item in items])
-        self._epoch: tuple[int, list[NDArray[np.int64]]] | None = None
+        self._batches = lru_cache(1)(self._make_batches)
 
     @property
     def mean_length(self) -> float:
-        """Tokens of an item, on average."""
+        """The mean number of tokens of an item."""
         return float(self.lengths.mean())
 
     @property
@@ -37,27 +40,16 @@ class ExampleLoader:
         return {"examples": len(self.items) / self.count, "tokens": float(self.lengths.sum()) / self.count}
 
     def batch(self, step: int) -> list[Any]:
-        epoch, place = divmod(step, self.count)
-        return [self.items[number] for number in self._batches(epoch)[place]]
+        epoch, position = divmod(step, self.count)
+        return [self.items[number] for number in self._batches(epoch)[position]]
 
-    def restarts(self, step: int) -> bool:
-        return True
-
-    def plan(self, total_steps: int | None) -> None: ...
-
-    def _batches(self, epoch: int) -> list[NDArray[np.int64]]:
-        """The batches of an epoch; kept as one value, so that threads may share a loader."""
-        kept = self._epoch
-        if kept is None or kept[0] != epoch:
-            generator = np.random.default_rng([self.seed, epoch])
-            order = generator.permutation(len(self.items))
-            pools = [
-                order[first : first + POOLED * self.batch_size]
-                for first in range(0, len(order), POOLED * self.batch_size)
-            ]
-            ordered = np.concatenate([each[np.argsort(self.lengths[each], kind="stable")] for each in pools])
-            cuts = range(0, len(ordered), self.batch_size)
-            batches = [ordered[first : first + self.batch_size] for first in cuts]
-            kept = (epoch, [batches[number] for number in generator.permutation(len(batches))])
-            self._epoch = kept
-        return kept[1]
+    def _make_batches(self, epoch: int) -> list[NDArray[np.int64]]:
+        """Return the batches of an epoch, as numbers of items."""
+        generator = np.random.default_rng([self.seed, epoch])
+        order = generator.permutation(len(self.items))
+        size = POOLED * self.batch_size
+        pools = [order[first : first + size] for first in range(0, len(order), size)]
+        ordered = np.concatenate([each[np.argsort(self.lengths[each], kind="stable")] for each in pools])
+        cuts = range(0, len(ordered), self.batch_size)
+        batches = [ordered[first : first + self.batch_size] for first in cuts]
+        return [batches[number] for number in generator.permutation(len(batches))]

@@ -1,4 +1,4 @@
-"""The rows of a whole batch at once, by the template of a frame: what `Frame.rows` does for one item after another."""
+"""Frame the rows of a whole batch at once; `Frame.rows` does the same for one item after another."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ class Part(NamedTuple):
 
 
 class FramedRows(NamedTuple):
-    """Rows of a batch, filled up at their ends."""
+    """Rows of a batch, padded at their ends."""
 
     tokens: Integers  # [B, T]
     lengths: Integers  # [B]
     segments: Integers | None  # [B, T], 0 at padding; None where all would be 0
-    begins: list[tuple[Slot, Integers]]  # where each slot of the template stands in its row [B]
+    begins: list[tuple[Slot, Integers]]  # the position of each slot of the template in its row [B]
 
-    def place_of(self, special: str) -> Integers:
-        """Where a special token stands in each row [B], the first of its name."""
+    def position_of(self, special: str) -> Integers:
+        """Return the position of a special token in each row [B], the first of its name."""
         for slot, begin in self.begins:
             if slot.name == special:
                 return begin
-        raise ValueError(f"no {special} stands in the rows: the frame's template has none")
+        raise ValueError(f"there is no {special} in the rows: the frame's template has none")
 
     def begin_of(self, part: str) -> Integers:
-        """Where a part begins in each row [B], with what belongs to it."""
+        """Return where a part begins in each row [B], with its special tokens."""
         return next(begin for slot, begin in self.begins if slot.owner == part)
 
 
 def frame_rows(
     frame: Frame, name: str, parts: Mapping[str, Part], *, pad: int = 0, width: int | None = None
 ) -> FramedRows:
-    """The rows of an input [B, T], T being `width`, or the length of the longest."""
+    """Return the rows of an input [B, T], where T is `width`, or the length of the longest row."""
     layout = frame.layout(name, "".join(parts))
     count = len(next(iter(parts.values())).lengths)
     sizes = [parts[slot.name].lengths if slot.is_part else np.ones(count, np.int64) for slot, _ in layout]
     ends = np.cumsum(sizes, axis=0)
     lengths = ends[-1]
-    places = np.arange(int(lengths.max()) if width is None else width)
-    tokens = np.full((count, len(places)), pad, np.int64)
+    positions = np.arange(int(lengths.max()) if width is None else width)
+    tokens = np.full((count, len(positions)), pad, np.int64)
     segments = np.zeros_like(tokens) if any(slot.segment for slot, _ in layout) else None
     begins = []
     for (slot, piece), end, size in zip(layout, ends, sizes, strict=True):
@@ -62,9 +62,9 @@ def frame_rows(
             if segments is not None and slot.segment:
                 segments[np.arange(count), begin] = slot.segment
             continue
-        inside = (places >= begin[:, None]) & (places < end[:, None])
+        inside = (positions >= begin[:, None]) & (positions < end[:, None])
         source = parts[slot.name]
-        steps = (end[:, None] - 1 - places) if name in frame.backwards else places - begin[:, None]
+        steps = (end[:, None] - 1 - positions) if name in frame.backwards else positions - begin[:, None]
         tokens[inside] = source.tokens[(source.starts[:, None] + steps)[inside]]
         if segments is not None and slot.segment:
             segments[inside] = slot.segment

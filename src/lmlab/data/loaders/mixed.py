@@ -1,96 +1,88 @@
-"""Batches of several languages by turns."""
+"""Batches of several languages in turn."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.loaders.loader import Loader, mean_units, rate_share
+from lmlab.data.loaders.loader import Loader, Mixture
 
 ROUND = 256
-"""Batches after which every language has had its share, to within one batch; a multiple of it with more languages."""
+"""Batches after which every language has had its fraction, within one batch; a multiple of it for many languages."""
 TURNS = 4
-"""Batches that a language of average share has in such a longer round, at least."""
+"""The least number of batches that a language of average fraction has in such a longer round."""
 
 
-class Mixed:
-    """Batches of several languages by turns, each batch in one language, as often as its share says.
+class Mixed(Mixture):
+    """Batches of several languages in turn, each batch in one language, as often as the language's fraction says.
 
-    A round of batches has each language its number of times, in an order drawn from the seed; so batch k and its
-    number within its own language are known from k alone.
+    A round of batches has each language a fixed number of times, in an order sampled with the seed. So the language of
+    batch k, and its number within that language, follow from k alone.
     """
 
-    def __init__(self, loaders: Mapping[str, Loader], shares: Mapping[str, float], *, seed: int) -> None:
+    def __init__(self, loaders: Mapping[str, Loader], fractions: Mapping[str, float], *, seed: int) -> None:
         self.names, self.loaders, self.seed = list(loaders), list(loaders.values()), seed
         self.round = ROUND if len(loaders) <= ROUND else ROUND * math.ceil(TURNS * len(loaders) / ROUND)
-        self.counts = apportion([shares[name] for name in self.names], self.round)
+        self.counts = apportion([fractions[name] for name in self.names], self.round)
         first = self.loaders[0]
         self.batch_size, self.window = first.batch_size, first.window
         self.steps_per_epoch = float(sum(loader.steps_per_epoch for loader in self.loaders))
-        self._order: tuple[int, NDArray[np.int64]] | None = None
+        self._order = lru_cache(1)(self._make_order)
 
     @property
-    def mixture(self) -> list[tuple[float, Loader]]:
-        """The loaders that this one is made of, and how much of the run each gives."""
+    def parts(self) -> list[tuple[float, Loader]]:
         return list(zip((self.counts / self.round).tolist(), self.loaders, strict=True))
 
-    @property
-    def units_per_step(self) -> dict[str, float]:
-        return mean_units(self.mixture)
-
     def plan(self, total_steps: int | None) -> None:
-        """Each language is told how many of the batches are its own."""
+        """Pass on to each language how many of the batches are its own."""
         for language, loader in enumerate(self.loaders):
             loader.plan(None if total_steps is None else self._before(language, total_steps))
 
     def batch(self, step: int) -> Any:
-        language, number = self._place(step)
+        language, number = self._find(step)
         return self.loaders[language].batch(number)
 
     def restarts(self, step: int) -> bool:
-        """True also where the language changes: a state that was carried is of another language."""
-        language, number = self._place(step)
-        return step == 0 or self._place(step - 1)[0] != language or self.loaders[language].restarts(number)
+        """True also where the language changes: the carried state is of another language."""
+        language, number = self._find(step)
+        return step == 0 or self._find(step - 1)[0] != language or self.loaders[language].restarts(number)
 
-    def rate_share(self, step: int) -> float:
-        language, number = self._place(step)
-        return rate_share(self.loaders[language], number)
+    def rate_factor(self, step: int) -> float:
+        language, number = self._find(step)
+        return self.loaders[language].rate_factor(number)
 
     def language(self, step: int) -> str:
-        """The language of batch `step`."""
-        return self.names[self._place(step)[0]]
+        """Return the language of batch `step`."""
+        return self.names[self._find(step)[0]]
 
-    def _place(self, step: int) -> tuple[int, int]:
-        """The number of the language of a batch, and the number of the batch within that language."""
-        turn, place = divmod(step, self.round)
-        language = int(self._order_of(turn)[place])
+    def _find(self, step: int) -> tuple[int, int]:
+        """Return the number of the language of a batch, and the batch's number within that language."""
+        turn, position = divmod(step, self.round)
+        language = int(self._order(turn)[position])
         return language, self._before(language, step)
 
     def _before(self, language: int, step: int) -> int:
-        """How many of the batches before `step` are in a language."""
-        turn, place = divmod(step, self.round)
-        in_this_round = np.count_nonzero(self._order_of(turn)[:place] == language)
+        """Return how many of the batches before `step` are in a language."""
+        turn, position = divmod(step, self.round)
+        in_this_round = np.count_nonzero(self._order(turn)[:position] == language)
         return turn * int(self.counts[language]) + int(in_this_round)
 
-    def _order_of(self, turn: int) -> NDArray[np.int64]:
-        """The languages of a round; kept as one value, since training and the making of batches are two threads."""
-        kept = self._order
-        if kept is None or kept[0] != turn:
-            slots = np.repeat(np.arange(len(self.counts)), self.counts)
-            kept = (turn, np.random.default_rng([self.seed, turn]).permutation(slots))
-            self._order = kept
-        return kept[1]
+    def _make_order(self, turn: int) -> NDArray[np.int64]:
+        """Return the languages of a round, in order."""
+        slots = np.repeat(np.arange(len(self.counts)), self.counts)
+        return np.random.default_rng([self.seed, turn]).permutation(slots)
 
 
-def apportion(shares: Sequence[float], slots: int) -> NDArray[np.int64]:
-    """Whole numbers that sum to `slots` and are as close to the shares as can be, none of them zero."""
-    if slots < len(shares):
-        raise ValueError(f"{slots} slots are too few for {len(shares)} shares of at least one each")
-    exact = np.array(shares) * slots
+def apportion(fractions: Sequence[float], slots: int) -> NDArray[np.int64]:
+    """Return whole numbers that sum to `slots` and are as close to the fractions as possible, none of them zero."""
+    if slots < len(fractions):
+        raise ValueError(f"{slots} slots are too few for {len(fractions)} fractions of at least one each")
+    exact = np.array(fractions) * slots
     counts: NDArray[np.int64] = np.maximum(1, np.floor(exact)).astype(np.int64)
     while counts.sum() < slots:
         counts[np.argmax(exact - counts)] += 1

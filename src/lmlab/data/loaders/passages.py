@@ -1,4 +1,4 @@
-"""Batches of passages of plain text, by token count: documents, or pieces of long ones."""
+"""Batches of passages of plain text, by token count: whole documents, or pieces of long ones."""
 
 from __future__ import annotations
 
@@ -7,29 +7,30 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.bucketing import Buckets
+from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.sentences import find_sentences
 from lmlab.tokenizers.pieces import Pieces
 
 
 class PassageRows(NamedTuple):
-    """The raw material of a batch of passages."""
+    """A batch of passages as flat arrays."""
 
     tokens: NDArray[np.int64]  # [N], row after row, without boundaries
     lengths: NDArray[np.int64]  # [B], which sum to N
-    begins: NDArray[np.bool_] | None  # [N], true where a sentence begins; None where nobody asked
+    begins: NDArray[np.bool_] | None  # [N], true where a sentence begins; None if not asked for
 
 
-class Passages:
+class Passages(Loader):
     """Shuffled passages of plain text: whole documents, long ones cut into pieces; never two documents in one.
 
-    With the special tokens that will stand `around` it, a passage has at most `longest` tokens, and a batch at most
-    `tokens` places. Where the `pieces` of the vocabulary are given, sentences are found.
+    With the `around` special tokens of its frame, a passage has at most `longest` tokens, and a batch at most `tokens`
+    positions. If the `pieces` of the vocabulary are given, sentences are found.
     """
 
     def __init__(
-        self, data: Split, *, around: int, tokens: int, longest: int, seed: int, pieces: Pieces | None = None
+        self, data: TextSplit, *, around: int, tokens: int, longest: int, seed: int, pieces: Pieces | None = None
     ) -> None:
         size = min(tokens, longest) - around
         if size < 1:
@@ -61,11 +62,6 @@ class Passages:
         rows = self._buckets.rows(step)
         lengths = self._lengths[rows]
         ends = np.cumsum(lengths)
-        places = np.repeat(self._starts[rows] - ends + lengths, lengths) + np.arange(ends[-1])
-        begins = None if self._begins is None else self._begins[places]
-        return PassageRows(self._tokens[places].astype(np.int64), lengths, begins)
-
-    def restarts(self, step: int) -> bool:
-        return True
-
-    def plan(self, total_steps: int | None) -> None: ...
+        positions = np.repeat(self._starts[rows] - ends + lengths, lengths) + np.arange(ends[-1])
+        begins = None if self._begins is None else self._begins[positions]
+        return PassageRows(self._tokens[positions].astype(np.int64), lengths, begins)

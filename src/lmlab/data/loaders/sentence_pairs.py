@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import warnings
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Integers, Part, frame_rows
-from lmlab.data.loaders.rows import Rows
+from lmlab.data.loaders.rows import RowLoader, Rows
 from lmlab.data.loaders.sentences import Sentences, find_sentences
 from lmlab.data.readers.text import TextWarning
 from lmlab.tokenizers.frames import Frame
@@ -34,7 +35,7 @@ class _Plan(NamedTuple):
     chunk: Integers  # where the run of sentences starts from which the pair was made
 
 
-class SentencePairs:
+class SentencePairs(RowLoader):
     """Two texts A and B in their frame, `[CLS] A [SEP] B [SEP]`, in rows of the window: runs of sentences.
 
     Devlin et al. 2019, appendix A.2; Lan et al. 2020, section 3.1. A document is cut into runs of sentences that fill
@@ -52,7 +53,7 @@ class SentencePairs:
 
     def __init__(
         self,
-        data: Split,
+        data: TextSplit,
         *,
         pieces: Pieces,
         kind: Kind,
@@ -84,7 +85,7 @@ class SentencePairs:
         self.count = len(starts)
         self.steps_per_epoch = self.count / batch
         self.row_tokens = float(np.minimum(ends - starts, self.text).mean()) + around
-        self._epochs: dict[int, tuple[Integers, _Plan]] = {}
+        self._epoch = lru_cache(2)(self._make_epoch)  # a batch may have rows of two epochs
 
     @property
     def units_per_step(self) -> dict[str, float]:
@@ -92,18 +93,13 @@ class SentencePairs:
 
     def batch(self, step: int) -> Rows:
         numbers = step * self.batch_size + np.arange(self.batch_size)
-        epochs, places = divmod(numbers, self.count)
+        epochs, positions = divmod(numbers, self.count)
         parts = []
         for epoch in np.unique(epochs):
             order, plan = self._epoch(int(epoch))
-            chosen = order[places[epochs == epoch]]
+            chosen = order[positions[epochs == epoch]]
             parts.append([column[chosen] for column in plan])
         return self._fill(_Plan(*(np.concatenate(columns) for columns in zip(*parts, strict=True))))
-
-    def restarts(self, step: int) -> bool:
-        return True
-
-    def plan(self, total_steps: int | None) -> None: ...
 
     def _fill(self, plan: _Plan) -> Rows:
         """The rows of pairs."""
@@ -116,24 +112,18 @@ class SentencePairs:
             segments=rows.segments,
             pair=plan.label,
             lengths=rows.lengths if (rows.lengths < self.window).any() else None,
-            cls=rows.place_of("cls"),
+            cls=rows.position_of("cls"),
         )
 
-    def _epoch(self, epoch: int) -> tuple[Integers, _Plan]:
-        """The order and the rows of an epoch; those of two epochs are kept."""
-        kept = self._epochs  # read once and written once: threads may share a loader
-        if epoch not in kept:
-            generator = np.random.default_rng([self.seed, epoch])
-            order = generator.permutation(self.count)
-            if self.fixed:
-                plan = self._plan(*self._chunks(None), np.random.default_rng(self.seed))
-            else:
-                starts, ends = self._chunks(generator)
-                taken = generator.permutation(len(starts))[np.arange(self.count) % len(starts)]
-                plan = self._plan(starts[taken], ends[taken], generator)
-            self._epochs = dict([*kept.items()][-1:]) | {epoch: (order, plan)}
-            return order, plan
-        return kept[epoch]
+    def _make_epoch(self, epoch: int) -> tuple[Integers, _Plan]:
+        """Return the order and the rows of an epoch."""
+        generator = np.random.default_rng([self.seed, epoch])
+        order = generator.permutation(self.count)
+        if self.fixed:
+            return order, self._plan(*self._chunks(None), np.random.default_rng(self.seed))
+        starts, ends = self._chunks(generator)
+        taken = generator.permutation(len(starts))[np.arange(self.count) % len(starts)]
+        return order, self._plan(starts[taken], ends[taken], generator)
 
     def _chunks(self, generator: np.random.Generator | None) -> tuple[Integers, Integers]:
         """Where runs of whole sentences start and end that fill a row, or are all of a short document.

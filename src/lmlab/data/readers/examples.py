@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
+
+from lmlab.data.readers.media import Media
 
 TaskName = Literal["classification", "regression", "choice", "tagging", "spans"]
 TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "tagging", "spans")
@@ -18,9 +22,9 @@ class Answer(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One labelled example of any task."""
+    """One labelled example of any task: a text, a pair of texts, a question, or a picture, a sound …"""
 
-    a: str | tuple[str, ...]  # a text; of a tagged sentence its words; a question, of choices or a context
+    a: str | tuple[str, ...] = ""  # a text; the words of a tagged sentence; a question with choices or a context
     b: str | None = None  # the second text of a pair; the context of a question
     choices: tuple[str, ...] = ()  # of a multiple-choice question
     label: Any = None
@@ -29,10 +33,11 @@ class Example(NamedTuple):
     name: str = ""  # the id of a question
     source: str = ""  # the file it came from
     line: int = 0  # and the line there, from 1
+    media: Media | None = None  # a picture, a sound, notes or an episode, with or without texts
 
     @property
     def where(self) -> str:
-        """The place of the example, as errors name it."""
+        """The file and the line of the example, for error messages."""
         return f"{self.source}, line {self.line}" if self.line else self.source
 
 
@@ -61,3 +66,30 @@ class Labelled:
     """How many lines were left out, by reason."""
     notes: Sequence[str] = ()
     """What was decided where it could have been otherwise, and how to say so: one short sentence each."""
+
+
+class NoLabelsError(ValueError):
+    """A file has texts, but no labels: the test file of a track."""
+
+
+class Reader(ABC):
+    """Reads files of one format as the first of them was understood, and keeps count of what it left out."""
+
+    task: TaskName
+    format: str
+    metric: str | None = None
+    scheme: str | None = None
+
+    def __init__(self) -> None:
+        self.columns: dict[str, str] = {}
+        self.skipped: Counter[str] = Counter()
+        self.notes: list[str] = []
+
+    @abstractmethod
+    def read(self, source: str, text: str) -> list[Example]:
+        """The examples of a file, given its name and its text."""
+
+    def note(self, message: str) -> None:
+        """Keep what a user should know of how a file was understood; once."""
+        if message not in self.notes:
+            self.notes.append(message)

@@ -6,8 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-from lmlab.data.readers.examples import Answer, Example
-from lmlab.data.readers.reader import NoLabelsError, Reader
+from lmlab.data.readers.examples import Answer, Example, NoLabelsError, Reader
 from lmlab.data.readers.strict_text import shorten
 from lmlab.data.readers.tables import Table, parse_json
 

@@ -11,8 +11,7 @@ import difflib
 import os
 from pathlib import Path
 
-from lmlab.data.readers.binaries import find_binary_kind
-from lmlab.data.readers.unpacking import open_unpacked
+from lmlab.data.readers.files import find_binary_kind, open_unpacked
 
 SHOWN = 60
 """Characters of a text that a message shows."""
@@ -74,11 +73,8 @@ def check_exists(path: Path) -> None:
 
 def _unpack(path: Path) -> bytes:
     check_exists(path)
-    try:
-        with open_unpacked(path) as file:
-            return file.read()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with open_unpacked(path) as file:
+        return file.read()
 
 
 def _line(data: bytes, place: int) -> int:

@@ -12,8 +12,7 @@ from typing import Any, NamedTuple, cast
 
 from lmlab.config import suggest
 from lmlab.data.readers.columns import Columns, normalize
-from lmlab.data.readers.examples import Example
-from lmlab.data.readers.reader import NoLabelsError, Reader
+from lmlab.data.readers.examples import Example, NoLabelsError, Reader
 from lmlab.data.readers.schemes import (
     OUTSIDE,
     SCHEMES,

@@ -1,0 +1,148 @@
+"""Opening files: gzip and zip are unpacked with a limit, and binary formats are recognized.
+
+Text compresses to a tenth or a thirtieth of its size, but a small file can unpack to more than memory or disk can hold.
+So a file that unpacks to more than 100 times its size, and to more than 64 MiB, is an error. The unpacked bytes are
+counted, because the size in a file's header may be wrong.
+"""
+
+from __future__ import annotations
+
+import gzip
+import zipfile
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+MOST_TIMES = 100
+ALWAYS_ALLOWED = 64 << 20
+"""Bytes to which any file may be unpacked."""
+BLOCK = 1 << 20
+GZIP = b"\x1f\x8b"
+
+
+class Readable(Protocol):
+    """A stream of bytes."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return up to `size` bytes, or all; b"" at the end."""
+
+
+class Unpacked:
+    """A stream of unpacked bytes; a ValueError names the file when the limit is reached.
+
+    All members of an archive share one `UnpackLimit`.
+    """
+
+    def __init__(self, inner: Readable, limit: UnpackLimit) -> None:
+        self.inner, self.limit = inner, limit
+
+    def read(self, size: int = -1, /) -> bytes:
+        if size >= 0:
+            return self.limit.count(self.inner.read(size))
+        return b"".join(iter(lambda: self.limit.count(self.inner.read(BLOCK)), b""))
+
+
+class UnpackLimit:
+    """The number of bytes that a packed file may unpack to."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.limit = max(ALWAYS_ALLOWED, MOST_TIMES * path.stat().st_size)
+        self.done = 0
+
+    def count(self, data: bytes) -> bytes:
+        self.done += len(data)
+        if self.done > self.limit:
+            raise ValueError(
+                f"{self.path} unpacks to more than {self.limit:,} bytes, the limit for a file of its size; if that is "
+                "right, unpack it yourself and give the unpacked file"
+            )
+        return data
+
+
+@contextmanager
+def open_unpacked(path: Path) -> Iterator[Readable]:
+    """Open a file as bytes, unpacked if it is gzip.
+
+    A ValueError names the file if it cannot be read, is damaged, or unpacks to too much.
+    """
+    try:
+        with path.open("rb") as file:
+            if file.peek(2)[:2] == GZIP:
+                with gzip.open(file) as unpacked:
+                    yield Unpacked(unpacked, UnpackLimit(path))
+            else:
+                yield file
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise ValueError(f"{path} is a damaged gzip file ({error}); pack it again") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def read_lines(file: Readable) -> Iterator[bytes]:
+    """Yield the lines of a stream without their newlines."""
+    held = b""
+    while block := file.read(BLOCK):
+        *lines, held = (held + block).split(b"\n")
+        yield from lines
+    if held:
+        yield held
+
+
+@contextmanager
+def open_zip(path: Path) -> Iterator[Iterator[tuple[str, Readable]]]:
+    """Open the files in a zip file, ordered by name; read each before the next."""
+    limit = UnpackLimit(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            names = sorted(name for name in archive.namelist() if not name.endswith("/"))
+            yield ((name, Unpacked(archive.open(name), limit)) for name in names)
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError) as error:
+        raise ValueError(f"{path} is a damaged zip file, or needs a password ({error}); fetch it again") from None
+
+
+UNPACK = "; unpack it and give the folder"
+SIGNATURES: tuple[tuple[int, bytes, str], ...] = (
+    (257, b"ustar", f"a tar archive{UNPACK}"),
+    (0, b"PK\x03\x04", f"a zip archive (or an office document, an e-book …){UNPACK}, or save it as plain text"),
+    (0, b"PK\x05\x06", "an empty zip archive"),
+    (0, b"7z\xbc\xaf\x27\x1c", f"a 7z archive{UNPACK}"),
+    (0, b"Rar!\x1a\x07", f"a rar archive{UNPACK}"),
+    (0, b"\xfd7zXZ\x00", "packed with xz; unpack it, or pack it with gzip"),
+    (0, b"BZh", "packed with bzip2; unpack it, or pack it with gzip"),
+    (0, b"\x28\xb5\x2f\xfd", "packed with zstd; unpack it, or pack it with gzip"),
+    (0, b"\x89PNG\r\n\x1a\n", "a PNG image"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"GIF87a", "a GIF image"),
+    (0, b"GIF89a", "a GIF image"),
+    (8, b"WEBP", "a WebP image"),
+    (0, b"II*\x00", "a TIFF image"),
+    (0, b"MM\x00*", "a TIFF image"),
+    (0, b"%PDF-", "a PDF document; save it as plain text"),
+    (0, b"{\\rtf", "an RTF document; save it as plain text"),
+    (0, b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "an office document; save it as plain text"),
+    (0, b"\x7fELF", "a program"),
+    (0, b"SQLite format 3\x00", "a SQLite database"),
+    (0, b"PAR1", "a Parquet file; write its texts to a plain one"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"OggS", "an Ogg recording"),
+    (0, b"ID3", "an MP3 recording"),
+    (8, b"WAVE", "a WAV recording"),
+    (4, b"ftyp", "a video or a recording"),
+)
+"""Formats by their signature: its offset, its bytes, and what such a file is."""
+PRINTABLE = (b"BZh", b"ID3", b"PAR1", b"OggS", b"WEBP", b"WAVE", b"ftyp", b"GIF87a", b"GIF89a")
+"""Signatures that a text may begin with by chance: they count only in a file with control bytes."""
+CONTROL = bytes(range(9)) + bytes(range(14, 27))
+
+
+def find_binary_kind(head: bytes) -> str | None:
+    """Return what a file is, by its first bytes; None unless it has a known binary format."""
+    for place, signature, kind in SIGNATURES:
+        if head[place : place + len(signature)] != signature:
+            continue
+        if signature not in PRINTABLE or any(byte in head[:512] for byte in CONTROL):
+            return kind
+    return None
