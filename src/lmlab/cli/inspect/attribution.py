@@ -1,4 +1,4 @@
-"""lmlab inspect gradients: what speaks for a prediction, and how far back gradients reach."""
+"""lmlab inspect attribution: what speaks for a prediction, and how far back gradients reach."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""lmlab inspect layers: which layers a fine-tuned run reads."""
+"""lmlab inspect layer-mix: which layers a fine-tuned run reads."""
 
 from __future__ import annotations
 
