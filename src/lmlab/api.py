@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmlab.names import suggest_keywords
+from lmlab.messages import suggest_keywords
 
 if TYPE_CHECKING:
     from lmlab.compare.comparison import Published

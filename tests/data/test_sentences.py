@@ -13,7 +13,6 @@ import pytest
 
 from framed import encoder_frame
 from lmlab.data.corpora.corpus import TextSplit
-from lmlab.data.corpora.unigram import unigram_nats
 from lmlab.data.loaders import sentences as module
 from lmlab.data.loaders.rows import Rows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
@@ -328,12 +327,3 @@ def test_too_little_text_or_window_is_told() -> None:
         single.loader("sentence-order", window=4)
     with pytest.raises(ValueError, match="no document of the text has two tokens"):
         Marked([[1], [1]]).loader("sentence-order")
-
-
-def test_unigram_nats_by_hand() -> None:
-    special = np.array([True, False, False, False])
-    seen, scored = np.array([0, 1, 1, 2, 0]), np.array([1, 3, 0, 1])
-    by_hand = -(2 * np.log(3 / 6) + np.log(1 / 6)) / 3
-    assert unigram_nats(seen, scored, special=special) == pytest.approx(by_hand)
-    with pytest.raises(ValueError, match="nothing to score"):
-        unigram_nats(seen, np.array([0, 0]), special=special)

@@ -12,7 +12,7 @@ import tokenizers as hf
 from lmlab.data.corpora.text import prepare_text
 from lmlab.runs.checkpoint import load_tokenizer
 from lmlab.tokenizers import Tokenizer, load, train
-from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
+from lmlab.tokenizers.engines import CHARACTER_OF
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
 
 TEXT = "the planet Mars goes round the sun, and so does Venus. "

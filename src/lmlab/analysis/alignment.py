@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
-from lmlab.names import ArgumentError
 from lmlab.pages.figures import Heatmap
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 from lmlab.analysis.alignment import attention_places
 from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
-from lmlab.names import ArgumentError
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
 from lmlab.pages.inspection import Table
 from lmlab.tokenizers.frames import collate, pad_rows

@@ -22,10 +22,10 @@ from torch import Tensor
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.masked_text import encode_masked_text
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
-from lmlab.names import ArgumentError
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure, Lines
 from lmlab.pages.inspection import Table
 from lmlab.tokenizers.boundary import prompt_tokens

@@ -22,10 +22,10 @@ from lmlab.layers.feedforward import HasUnits
 from lmlab.layers.recurrent import Layer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability
 from lmlab.models.model import EncoderDecoder
-from lmlab.names import ArgumentError
 from lmlab.pages.figures import ColouredText, Figure
 from lmlab.pages.inspection import Table
 from lmlab.progress import check_cancelled

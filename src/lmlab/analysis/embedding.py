@@ -17,10 +17,10 @@ from torch import Tensor
 from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
 from lmlab.decoding.checks import TooLongError
 from lmlab.layers.selection import Selection, select_layers
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
-from lmlab.names import ArgumentError
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Framed, pad_rows

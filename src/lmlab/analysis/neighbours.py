@@ -19,9 +19,9 @@ from torch import Tensor
 
 from lmlab.analysis.view import Viewed
 from lmlab.config import suggest_near
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.model import ReadsLetters
-from lmlab.names import ArgumentError
 from lmlab.pages.figures import Bar, Bars, Figure
 from lmlab.pages.inspection import Table
 from lmlab.tokenizers.pieces import spell_pieces

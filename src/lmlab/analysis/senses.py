@@ -19,8 +19,8 @@ from torch import Tensor
 from lmlab.analysis.layer_vectors import AT_ONCE, layer_widths, read_sentences
 from lmlab.analysis.readers import Occurrence
 from lmlab.analysis.view import Viewed
+from lmlab.messages import ArgumentError
 from lmlab.metrics.statistics import wilson
-from lmlab.names import ArgumentError
 from lmlab.pages.figures import Dot, Figure, Lines, Scatter
 from lmlab.pages.inspection import Table
 from lmlab.progress import ReportProgress

@@ -50,7 +50,7 @@ NoRepeat = Annotated[int, typer.Option(min=0, metavar="N", help="Never repeat an
 Trace = Annotated[str | None, typer.Option(metavar="OUT", help="Write the search tree: .html, .json, or - for screen.")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut lines that are too long.")]
 
-Size = Annotated[str | None, typer.Option(help="Preset of the model: tiny, small … (see: lmlab list MODEL).")]
+Size = Annotated[str | None, typer.Option(help="Preset: tiny, small … (see: lmlab list MODEL).")]
 Country = Annotated[str | None, typer.Option(help="Country of the electricity: SE, DE … (default: world)")]
 Split = Annotated[str | None, typer.Option(help="Fractions of train, valid and test. (default: 0.9,0.05,0.05)")]
 Documents = Annotated[

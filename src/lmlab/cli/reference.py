@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 from lmlab.cli.commands import COMMANDS, RENAMED_COMMANDS, RENAMED_OPTIONS, Row, load_command
@@ -54,10 +54,10 @@ def list_parameters(row: Row, command: Any) -> list[Parameter]:
 
 def make_reference() -> str:
     """The whole page."""
-    commands = [(row, command, list_parameters(row, command)) for row, command in list_commands()]
-    parts = [INTRODUCTION, "## Options\n", _options([each for *_, found in commands for each in found])]
+    commands = [(row, list_parameters(row, command)) for row, command in list_commands()]
+    parts = [INTRODUCTION, "## Options\n", _options([each for _, found in commands for each in found])]
     parts += ["## Commands\n"]
-    for row, command, parameters in commands:
+    for row, parameters in commands:
         parts.append(f"### lmlab {row.path}\n\n{row.help}\n")
         parts.append(_table(("argument or option", "meaning"), [(f"`{p.name}`", p.help) for p in parameters]))
     parts += ["## Renamed in 0.6\n", "The old spellings work until 0.7, and print a note.\n", _renamed()]
@@ -82,7 +82,7 @@ def _renamed() -> str:
     )
 
 
-def _table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
+def _table(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     cells = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(each.replace('|', chr(92) + '|') for each in row)} |\n" for row in cells)
 

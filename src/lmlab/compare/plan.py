@@ -19,7 +19,7 @@ from lmlab.models import LINEAGE, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
-from lmlab.tokenizers.fingerprints import text_fingerprint
+from lmlab.tokenizers.inspecting import text_fingerprint
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.generate import Reader
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import State, Steps
 from lmlab.models.states import Decoding
-from lmlab.names import ArgumentError
 
 Penalty = Literal["wu", "power"]
 MOST_PENALTY = 10

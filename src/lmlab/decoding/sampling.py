@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmlab.names import ArgumentError
+from lmlab.messages import ArgumentError
 
 INFINITY = float("inf")
 COLDEST = 1e-6

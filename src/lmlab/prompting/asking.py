@@ -13,11 +13,11 @@ import numpy as np
 
 from lmlab.decoding.scorer import ChainRule
 from lmlab.language_model import LanguageModel
+from lmlab.messages import ArgumentError
 from lmlab.metrics.answers import AnswerF1, ExactMatch, normal_words
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Estimate, estimate, shared_groups
-from lmlab.names import ArgumentError
 from lmlab.progress import ReportProgress
 from lmlab.prompting.fitting import Fitting, fit_prompts
 from lmlab.prompting.items import Item, Items

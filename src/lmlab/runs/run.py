@@ -34,7 +34,7 @@ from lmlab.runs.storage import (
     write_manifest,
 )
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.extending import without_last
+from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.runs.card import LOSSY, describe_quality, model_card

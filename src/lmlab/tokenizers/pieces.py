@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.byte_alphabet import BYTE_OF
+from lmlab.tokenizers.engines import BYTE_OF
 from lmlab.tokenizers.tokenizer import ROLES, Tokenizer
 
 Flags = NDArray[np.bool_]

@@ -15,9 +15,11 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import models
 
-from lmlab.tokenizers.byte_alphabet import BYTE_OF, BYTE_PIECES, CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BOUNDARY,
+    BYTE_OF,
+    BYTE_PIECES,
+    CHARACTER_OF,
     END_OF_LINE,
     LETTERS,
     START,
