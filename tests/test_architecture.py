@@ -16,7 +16,7 @@ from lmlab.models import LINEAGE
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
     # a folder, or a module of runs/ or of the top level, may import those of the lines above its own
-    {"names", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files"},
+    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files"},
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},

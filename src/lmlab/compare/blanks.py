@@ -111,7 +111,7 @@ def choose_places(length: int, number: int) -> NDArray[np.int64]:
 
 def _batches(texts: list[str], model: LanguageModel, filler: FillsBlanks) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """What the model reads, rows of about equal length side by side; and the targets [B, T], -1 where none."""
-    mask = model.text_tokenizer.role("mask")
+    mask = model.text_tokenizer.special("mask")
     content = (filler.window or LONGEST) - model.frame.overhead("tokens", "a")
     items: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for number, ids in enumerate(model.text_tokenizer.encode_batch(texts)):

@@ -145,7 +145,7 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
     corpora = {}
     for spec in dict.fromkeys(conditions.tokenizers.values()):
-        corpora[spec] = prepare(conditions.data, tokenizer=spec, progress=watcher.stage)
+        corpora[spec] = prepare(conditions.data, processor=spec, progress=watcher.stage)
     return corpora
 
 

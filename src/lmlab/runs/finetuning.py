@@ -12,7 +12,7 @@ from torch import nn
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.examples import ExampleSet
+from lmlab.data.corpora.examples import ExampleSplit
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
@@ -70,7 +70,7 @@ class FineTuning(Training):
     def _open_data(self, recipe: Recipe, window: int) -> None:
         """Create the loader of the training examples, and the evaluation on those of validation."""
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
-        self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
+        self.items = [task.items(cast(ExampleSplit, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
         names = ["loss", *task.metrics]
         if self.settings.watch not in names:
@@ -88,7 +88,7 @@ class FineTuning(Training):
         )
         self.evaluate = None
         if valid:
-            examples = cast(ExampleSet, self.corpus.valid).examples
+            examples = cast(ExampleSplit, self.corpus.valid).examples
             self.evaluate = TaskValidator(self.learner, self.task, examples, valid)
 
     def run(

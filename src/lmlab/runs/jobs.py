@@ -155,7 +155,7 @@ class Training:
     def _check_watch(self, split: Dataset) -> None:
         """Raise a ValueError if `train.watch` is not the name of a metric of validation."""
         objective, watch = self.learner.objective, self.settings.watch
-        terms = [term_name(name, objective.weights) for name in list(objective.weights)[1:]]
+        terms = [term_name(name, objective.loss_weights) for name in list(objective.loss_weights)[1:]]
         names = ["loss", *terms, *objective.watched_metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
         if watch not in names:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, names)}")
@@ -274,7 +274,8 @@ def likelihood_bytes(learner: Learner, corpus: Corpus) -> tuple[float, float] | 
     if not objective.likelihood or getattr(ability(learner.model, PredictsNext), "sees_ahead", False):
         return None
     valid = corpus.valid or corpus.train
-    return corpus.train.bytes_per_token(), valid.bytes_per_token(text_alone=objective.separates)
+    text = valid.as_text().bytes_per_token(text_alone=objective.separates)
+    return corpus.train.as_text().bytes_per_token(), text
 
 
 @contextmanager

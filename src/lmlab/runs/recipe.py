@@ -12,7 +12,7 @@ from lmlab.config import Config, build, suggest, with_article
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
-from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
+from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
@@ -53,8 +53,8 @@ class Recipe(Config):
 
     def special_tokens(self) -> tuple[str, ...]:
         """The special tokens that the objective needs: of `pad`, `cls`, `sep`, `mask`."""
-        roles: tuple[str, ...] = load_objective(self.objective["kind"]).roles
-        return roles
+        specials: tuple[str, ...] = load_objective(self.objective["kind"]).specials
+        return specials
 
     def inputs(self) -> list[str]:
         """All files and folders that are read: texts, the run that it starts from, tokenizers, states and vectors."""
@@ -337,7 +337,8 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
     cls = load_objective(objective)
     does = {ABILITIES[name].kind for name in find(system).does}
     listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
-    return {need for need in cls.needs(config or cls.Config()) if need in listed} <= does
+    needs = map(listed_ability, cls.needs(config or cls.Config()))
+    return {need for need in needs if need in listed} <= does
 
 
 def _unread(kind: str, reads: Sequence[str], data: str) -> str:
@@ -370,4 +371,5 @@ def check_abilities(recipe: Recipe) -> None:
                 f"--from {recipe.origin}: the output layer (softmax) was not published with these weights, so they "
                 "cannot be trained on; use them with lmlab embed or lmlab finetune, or train without --from"
             )
-        require(model, need)
+        counted = find(recipe.kind).trained_by == "counting"  # no loss is computed then
+        require(model, (counted and listed_ability(need)) or need)

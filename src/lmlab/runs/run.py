@@ -8,8 +8,6 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from torch import nn
-
 from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
@@ -91,9 +89,9 @@ def start(
     corpus = world.first(
         lambda: prepare(
             recipe.data,
-            tokenizer=recipe.tokenizer.spec,
+            processor=recipe.tokenizer.spec,
             source=recipe.tokenizer.source,
-            roles=recipe.special_tokens(),
+            specials=recipe.special_tokens(),
             progress=reporter.stage,
         )
     )
@@ -179,7 +177,7 @@ def create_job(
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     choose_device(recipe.train.device)
-    if not issubclass(cls, nn.Module):
+    if find(recipe.kind).trained_by == "counting":
         if recipe.objective.get("backwards"):
             raise ValueError(f"objective.backwards: {recipe.kind} counts from left to right; train a network instead")
         if world.size > 1:
