@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from lmlab.analysis.layer_mix import describe_mix
 from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
-from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
+from lmlab.layers.characters import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
 from lmlab.runs.averaging import average
 from lmlab.runs.checkpoint import load_model, read_mix

@@ -54,7 +54,7 @@ def attribution(
     from lmlab.analysis.attribution import attribute, read_gradients
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.display import check_output, open_run, show
-    from lmlab.runs.run import held_out
+    from lmlab.runs.held_out import held_out
 
     check_output(output, inputs=[run, *(versus or [])], overwrite=overwrite)
     given = None if text is None else text_of(text).strip("\n") if is_stream(text) else text_of(text)
