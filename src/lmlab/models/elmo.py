@@ -189,7 +189,7 @@ class Direction:
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return self.both.nll(hidden, targets)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
         h, state = self(tokens, state=state)
         return self.both.output.logits(h[:, -1]), state
 
