@@ -25,9 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmlab import load, run
+from lmlab import load
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, ability, require
+from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
+from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 from study import clock
 
@@ -58,7 +61,7 @@ def trained(kind: str, arguments: argparse.Namespace) -> tuple[LanguageModel, An
             }
         )
         run.start(recipe, path, overwrite=path.exists())
-    return load(path), run.reopen_corpus(read_record(path), path, run.Silent())
+    return load(path), reopen_corpus(read_record(path), path, Silent())
 
 
 def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> Rows:
@@ -84,7 +87,7 @@ def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> R
 @torch.inference_mode()
 def alone(model: LanguageModel, rows: Rows) -> Tensor:
     """Σ log P(token | all but the blanks) of each passage [N]."""
-    filler, mask = require(model.model, FillsBlanks), model.text_tokenizer.role("mask")
+    filler, mask = require(model.model, FillsBlanks), model.text_tokenizer.special("mask")
     targets = rows.tokens.gather(1, rows.at)
     scores = filler.fill(tokens=rows.tokens.scatter(1, rows.at, mask), at=rows.at).double().log_softmax(-1)
     return scores.gather(2, targets[..., None])[..., 0].sum(1)
@@ -93,7 +96,7 @@ def alone(model: LanguageModel, rows: Rows) -> Tensor:
 @torch.inference_mode()
 def one_after_another(model: LanguageModel, rows: Rows) -> Tensor:
     """Σ log P(token | the rest, and the blanks before it) [N], by filling in what stood there."""
-    filler, mask = require(model.model, FillsBlanks), model.text_tokenizer.role("mask")
+    filler, mask = require(model.model, FillsBlanks), model.text_tokenizer.special("mask")
     tokens, total = rows.tokens.scatter(1, rows.at, mask), torch.zeros(len(rows.tokens), dtype=torch.float64)
     for number in range(rows.at.shape[1]):
         here = rows.at[:, number:]

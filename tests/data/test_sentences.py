@@ -28,7 +28,7 @@ SPACED = ["characters", "bytes", "bpe:330", "unigram:330", "words"]
 def tokenizer_of(spec: str, texts: list[str]) -> Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(spec, texts * 3).with_roles(NAMES)
+        return train(spec, texts * 3).with_specials(NAMES)
 
 
 def split_of(tokenizer: Tokenizer, texts: list[str]) -> TextSplit:
@@ -142,7 +142,7 @@ class Marked:
         texts = marked(sizes)
         self.tokenizer = tokenizer_of("words", texts)
         self.data = split_of(self.tokenizer, texts)
-        self.cls, self.sep, self.pad = (self.tokenizer.role(name) for name in ("cls", "sep", "pad"))
+        self.cls, self.sep, self.pad = (self.tokenizer.special(name) for name in ("cls", "sep", "pad"))
         self.frame = encoder_frame(self.tokenizer)
         self.pieces: Pieces = describe_pieces(self.tokenizer)
         flat = [(d, s, w) for d, doc in enumerate(sizes) for s, size in enumerate(doc) for w in range(size)]

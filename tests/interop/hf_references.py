@@ -306,7 +306,7 @@ def make_run(
     path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any
 ) -> tuple[Model, Tokenizer]:
     """A run of ours with random weights, as training leaves it."""
-    tokenizer = train(spec, TEXT).with_roles(roles)
+    tokenizer = train(spec, TEXT).with_specials(roles)
     torch.manual_seed(1)
     model = create(kind, {"vocabulary": tokenizer.vocabulary, **values}, size="tiny").eval()
     for parameter in model.parameters():

@@ -252,7 +252,7 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
     from lmlab.objectives import create_objective
     from lmlab.tokenizers import train
 
-    tokenizer = train("words", ["the planet Mars"]).with_roles(("pad", "cls", "sep", "mask"))
+    tokenizer = train("words", ["the planet Mars"]).with_specials(("pad", "cls", "sep", "mask"))
     frame = dict(LINEAGE["xlnet"].task.frame)
     settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": frame}
     with pytest.raises(ValueError, match="those of xlnet know what follows"):

@@ -24,7 +24,7 @@ from lmlab.models import name_of
 from lmlab.models.abilities import learns_by_gradient
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.tokenizers.frames import collate, pad_rows
 
 Weights = NDArray[np.float32]
@@ -236,7 +236,7 @@ def hide(pieces: Sequence[int], places: Sequence[int], tokenizer: Any) -> list[i
     if not 0 <= min(places) <= max(places) < len(pieces):
         raise ValueError(f"masked = {list(places)}: there are {len(pieces)} tokens, from 0 on")
     unknown = tokenizer.unknown if tokenizer.unknown is not None else tokenizer.boundary
-    hidden = tokenizer.role("mask") if tokenizer.has_role("mask") else unknown
+    hidden = tokenizer.special("mask") if tokenizer.has_special("mask") else unknown
     return [hidden if place in places else piece for place, piece in enumerate(pieces)]
 
 

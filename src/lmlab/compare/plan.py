@@ -276,11 +276,11 @@ def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> di
 
 
 def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
-    return corpus.text_tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+    return corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials)
 
 
 def _told(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """Settings of a model that only the text knows."""
-    roles = load_objective(recipe.objective["kind"]).roles
-    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_roles(roles))
+    specials = load_objective(recipe.objective["kind"]).specials
+    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_specials(specials))
     return known

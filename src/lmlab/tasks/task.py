@@ -134,7 +134,7 @@ class Task:
     name: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("examples",)
     default_for: ClassVar[tuple[str, ...]] = ()
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     additive: ClassVar[bool] = True
     separates: bool = False

@@ -157,7 +157,7 @@ def with_words(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
 
 
 def without_last(tokenizer: Tokenizer, count: int) -> Tokenizer:
-    """A tokenizer without the last special tokens that were added to it, as `with_roles` adds them."""
+    """A tokenizer without the last special tokens that were added to it, as `with_specials` adds them."""
     settings = json.loads(tokenizer.engine.to_str())
     last = sorted(settings["added_tokens"], key=lambda token: token["id"])[-count:] if count else []
     if not last or any(token["content"] in settings["model"]["vocab"] for token in last):

@@ -112,9 +112,9 @@ def _texts(tokenizer: Tokenizer) -> list[bytes | int]:
     from lmlab.tokenizers.pieces import spell_pieces
 
     marks: dict[int, int] = {tokenizer.start: BEGIN_TEXT, tokenizer.boundary: END_TEXT}
-    for role, mark in (("cls", BEGIN_TEXT), ("sep", END_TEXT)):
-        if tokenizer.has_role(role):
-            marks[tokenizer.role(role)] = mark
+    for name, mark in (("cls", BEGIN_TEXT), ("sep", END_TEXT)):
+        if tokenizer.has_special(name):
+            marks[tokenizer.special(name)] = mark
     plain = tokenizer.of_words
     texts: list[bytes | int] = []
     for token, text in enumerate(spell_pieces(tokenizer)):
