@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import note_layer
-from lmlab.models.abilities import LearnsNext, LearnsTarget, State, WritesTarget, ability, require
+from lmlab.models.abilities import LearnsNext, LearnsTarget, State, WritesTarget, ability
 from lmlab.models.model import EncoderDecoder, NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import Decoding
 
@@ -94,7 +94,7 @@ class Speech(EncoderDecoder):
         return by_depth(self, (self.embedding,), (self.encoder,))
 
     def writing_flops(self, inputs: Any) -> float:
-        return 2.0 * self.encoder.weight.numel() * inputs["frames"].shape[1]
+        return 2.0 * self.encoder.weight.numel() * float(inputs["frames"].shape[1])
 
 
 def test_steps_of_an_episode_take_returns_and_observations_by_name() -> None:
@@ -117,8 +117,8 @@ def test_steps_of_an_episode_take_returns_and_observations_by_name() -> None:
 def test_sources_may_be_sound_with_a_limit_of_their_own() -> None:
     torch.manual_seed(0)
     model = Speech(TokenModelConfig(vocabulary=7)).eval()
-    assert require(model, WritesTarget) is model
-    assert require(model, LearnsTarget) is model
+    assert ability(model, WritesTarget) is not None
+    assert ability(model, LearnsTarget) is not None
     assert (model.window, model.source_window) == (8, 3000)
     frames, tokens = torch.randn(2, 100, 4), torch.randint(0, 7, (2, 5))
     with torch.no_grad():
