@@ -66,7 +66,7 @@ class StacksConfig(TokenModelConfig):
 class TransformerConfig(StacksConfig):
     """The size of a Transformer."""
 
-    waves: Order = Field(
+    position_order: Order = Field(
         "pairs", description="order of sine and cosine in the positional encoding; halves: as in Marian"
     )
 
@@ -181,8 +181,8 @@ class Transformer(EncoderDecoder):
 
     def stack(self, blocks: list[nn.Module]) -> Stack:
         """One side of the model."""
-        waves = cast(TransformerConfig, self.config).waves
-        return Stack(blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=waves), config=self.config)
+        order = cast(TransformerConfig, self.config).position_order
+        return Stack(blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=order), config=self.config)
 
     def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""
