@@ -10,6 +10,7 @@ import pytest
 
 from lmlab.models import LINEAGE, load_class
 from lmlab.messages import with_article
+from lmlab.runs.upgrade import upgrade_saved
 from lmlab.runs.recipe import Record, make_recipe, read_groups, write_recipe
 
 TUNED = [name for name in LINEAGE if LINEAGE[name].tuned_width is not None]
@@ -110,3 +111,14 @@ def test_a_run_that_began_with_another_is_made_again(
     write_recipe(made, Record(recipe, None, None))
     assert read_groups(made / "recipe.json")["model"] == {"kind": kind, **changed}
     assert make_recipe(read_groups(made / "recipe.json")) == recipe
+
+
+def test_settings_of_models_by_their_old_names_are_upgraded() -> None:
+    with pytest.warns(FutureWarning, match=r"model\.restart is now model\.reset_probability"):
+        recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "lstm", "size": "tiny", "restart": 0.25}})
+    assert recipe.model["reset_probability"] == 0.25
+    assert "restart" not in recipe.model
+    config = load_class("lstm").Config.model_validate({"vocabulary": 9, "restart": 0.25})  # a config.json of 0.5
+    assert config.reset_probability == 0.25
+    assert upgrade_saved({"model": {"waves": "halves"}})["model"] == {"position_order": "halves"}
+    assert upgrade_saved({"objective": {"kind": "neighbours"}})["objective"]["kind"] == "negative_sampling"
