@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from lmlab.models import LINEAGE, load_class
 from lmlab.messages import with_article
-from lmlab.runs.upgrade import upgrade_saved
+from lmlab.models import LINEAGE, load_class
 from lmlab.runs.recipe import Record, make_recipe, read_groups, write_recipe
+from lmlab.runs.upgrade import upgrade_saved
 
 TUNED = [name for name in LINEAGE if LINEAGE[name].tuned_width is not None]
 
