@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from lmlab.models import LINEAGE, load_class
 from lmlab.messages import with_article
+from lmlab.models import LINEAGE, load_class
 from lmlab.runs.recipe import Record, find_changes, make_recipe, read_groups, write_recipe
 from lmlab.runs.upgrade import upgrade_saved
 

@@ -75,9 +75,7 @@ def measure_speed(model: Model, design: Design, config: TrainConfig, *, moments:
 def synthetic_task(model: Model, design: Design, *, tokens: int, seed: int) -> tuple[Objective, Any]:
     """The objective of a system, and synthetic data for it: documents, or pairs for a translator."""
     if not design.vocabulary:
-        raise ValueError(
-            f"{design.name} reads no text, and the benchmark has only synthetic text; compute its cost instead"
-        )
+        raise ValueError(f"{design.name} reads no text, and the benchmark needs text; compute its cost instead")
     settings = find(design.name).objective
     specials = load_objective(settings["kind"]).specials
     tokenizer = synthetic_tokenizer(design.vocabulary, specials=specials)
