@@ -17,7 +17,7 @@ from lmlab.compare.plan import Entrant, Refusal
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
 from lmlab.compare.tracks import track_of
-from lmlab.pages.charts import short
+from lmlab.pages.formats import short
 from lmlab.training.progress import TrainingProgress
 
 BAR = 18
