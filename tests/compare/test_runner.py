@@ -52,8 +52,9 @@ def test_the_folder_holds_what_is_promised(done: Published, book: Path) -> None:
 
 
 def test_the_ranking_is_by_the_exact_score(done: Published) -> None:
-    import lmlab
     from lmlab.runs.held_out import held_out
+
+    import lmlab
 
     folder = done.report.parent
     for name, entry in entries(done).items():
