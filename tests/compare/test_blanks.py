@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from lmlab.runs.held_out import held_out
 
 import lmlab
 from compare_texts import SETTINGS, small
@@ -25,6 +24,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import create
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 from lmlab.runs.recipe import make_recipe
 from lmlab.tokenizers import train
 

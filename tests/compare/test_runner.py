@@ -52,9 +52,8 @@ def test_the_folder_holds_what_is_promised(done: Published, book: Path) -> None:
 
 
 def test_the_ranking_is_by_the_exact_score(done: Published) -> None:
-    from lmlab.runs.held_out import held_out
-
     import lmlab
+    from lmlab.runs.held_out import held_out
 
     folder = done.report.parent
     for name, entry in entries(done).items():

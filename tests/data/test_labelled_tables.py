@@ -315,7 +315,7 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: 
         ("x.tsv", "text\nsome text\n", r"one column only"),
         ("x.txt", "just a text\nand more of it\n", r"x.txt: its format is not known"),
         ("x.jsonl", '{"text": "a", "label": "b"}\n{"text": \n', r"x.jsonl, line 2: not JSON"),
-        ("x.jsonl", '{"text": "a", "label": "b"}\n["x"]\n', r"x.jsonl, line 2: .* is no object"),
+        ("x.jsonl", '{"text": "a", "label": "b"}\n["x"]\n', r"x.jsonl, line 2: .* is not an object"),
         ("x.json", '[{"text": "a", "label": "b"},\n', r"x.json, line 2: not JSON"),
         ("x.json", "[]", r"its list holds nothing"),
         ("x.jsonl", '{"text": "a", "label": ["b", "c"]}\n{"text": "a", "label": ["b"]}', r"line 1: 2 labels"),
