@@ -183,7 +183,7 @@ def test_curves_are_in_nats_per_blank(masked: Published) -> None:
     for entry in masked.board["blanks"]:
         assert len(entry["curve"]) >= 3
         assert all(point["valid_loss"] > 0 and "valid_bits_per_byte" not in point for point in entry["curve"])
-        assert entry["curve"] == read_curve(folder / entry["name"], measure="valid_loss")
+        assert entry["curve"] == read_curve(folder / entry["name"], metric="valid_loss")
     best = [
         line
         for line in map(json.loads, (folder / "bert" / "metrics.jsonl").read_text().splitlines())

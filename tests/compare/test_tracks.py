@@ -15,12 +15,12 @@ from lmlab.compare import held_out
 from lmlab.compare.comparison import Published
 from lmlab.compare.held_out import make_test_text
 from lmlab.compare.leaderboard import headline, make_board, read_entries, read_rankings, to_csv, verdict
-from lmlab.compare.plan import Refusal, choose_systems
+from lmlab.compare.plan import Skipped, choose_systems
 from lmlab.compare.ranking import rank
 from lmlab.compare.records import COSTS
 from lmlab.compare.report import make_report
 from lmlab.compare.runner import Results, measure
-from lmlab.compare.tracks import NEXT_TOKEN, TRACKS, Track, contests_of, systems_of, track_of
+from lmlab.compare.tracks import NEXT_TOKEN, TRACKS, Track, systems_of, track_of, tracks_of
 from lmlab.models import LINEAGE, System
 
 TEXTS = make_test_text([f"Line {i} of a text about nothing at all.\n" for i in range(40)], prompt="Line")
@@ -74,7 +74,7 @@ def record(system: str, right: list[float], **more: Any) -> dict[str, Any]:
 
 def results(conditions: dict[str, Any], *records: dict[str, Any]) -> Results:
     described = {**conditions, "fingerprints": {each["system"]: "one" for each in records}}
-    failures = [Refusal("monet", "monet", "no light")] if all(each["system"] != "monet" for each in records) else []
+    failures = [Skipped("monet", "monet", "no light")] if all(each["system"] != "monet" for each in records) else []
     return Results(described, held_out.Tests(TEXTS, TEXTS), [], {each["name"]: each for each in records}, failures)
 
 
@@ -116,7 +116,7 @@ def test_a_made_up_contest_is_written_read_and_shown(done: Published) -> None:
 
 @pytest.mark.usefixtures("painters")
 def test_a_system_with_several_abilities_enters_several_contests(done: Published, tmp_path: Path) -> None:
-    assert [track.name for track in contests_of("turner")] == ["next token", "colours"]
+    assert [track.name for track in tracks_of("turner")] == ["next token", "colours"]
     assert track_of("turner").name == "next token"
     assert {"turner", "gpt2"} <= set(choose_systems("all"))
     assert choose_systems("painters") == ["vermeer", "monet", "turner"]

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from lmlab.cli.console import Console
-from lmlab.compare.leaderboard import Board, headline, read_rankings, tell_groups, verdict
-from lmlab.compare.notes import ADDED, tell_basis, write_caveats
-from lmlab.compare.plan import Entrant, Refusal
+from lmlab.compare.leaderboard import Board, describe_groups, headline, read_rankings, verdict
+from lmlab.compare.notes import ADDED, describe_basis, write_caveats
+from lmlab.compare.plan import PlannedRun, Skipped
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
 from lmlab.compare.tracks import track_of
@@ -48,30 +48,28 @@ class LiveTable:
         self.preparing = f"{name} {done / max(1, total):.0%}"
         self._draw()
 
-    def ready(self, entrants: list[Entrant], refusals: list[Refusal]) -> None:
-        self.rows = {entrant.name: {"status": "waiting"} for entrant in entrants}
-        self.rows |= {
-            refusal.name: {"status": f"[red]cannot take part[/red]: {escape(refusal.reason)}"} for refusal in refusals
-        }
+    def ready(self, planned_runs: list[PlannedRun], skipped: list[Skipped]) -> None:
+        self.rows = {planned.name: {"status": "waiting"} for planned in planned_runs}
+        self.rows |= {each.name: {"status": f"[red]cannot take part[/red]: {escape(each.reason)}"} for each in skipped}
         self._draw()
 
-    def begin(self, entrant: Entrant, doing: str) -> None:
+    def begin(self, planned: PlannedRun, doing: str) -> None:
         self.idle = False
-        self.rows[entrant.name]["status"] = doing
+        self.rows[planned.name]["status"] = doing
         self._draw()
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None:
-        row = self.rows[entrant.name]
+    def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None:
+        row = self.rows[planned.name]
         done = BAR if progress.ended else round(progress.share * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        track = track_of(entrant.system)
+        track = track_of(planned.system)
         if line.get(track.curve) is not None:
             row["valid"] = f"{line[track.curve]:.3f} {track.words.curve}"
         self._draw()
 
-    def scored(self, entrant: Entrant, record: Record, score: float) -> None:
-        row, words = self.rows[entrant.name], track_of(entrant.system).words
+    def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
+        row, words = self.rows[planned.name], track_of(planned.system).words
         row |= {
             "status": "[green]done[/green]",
             "test": f"[bold]{score:.3f}[/bold] {words.column}",
@@ -79,12 +77,12 @@ class LiveTable:
         }
         self._draw()
         tokens = f"{record['training']['tokens']:,} tokens"
-        self._line(f"{entrant.name}: {score:.3f} {words.score}, {tokens}")
+        self._line(f"{planned.name}: {score:.3f} {words.score}, {tokens}")
 
-    def failed(self, entrant: Entrant, error: str) -> None:
-        self.rows[entrant.name]["status"] = f"[red]failed[/red]: {escape(error.splitlines()[0])}"
+    def failed(self, planned: PlannedRun, error: str) -> None:
+        self.rows[planned.name]["status"] = f"[red]failed[/red]: {escape(error.splitlines()[0])}"
         self._draw()
-        self._line(f"{entrant.name} failed: {escape(error)}")
+        self._line(f"{planned.name} failed: {escape(error)}")
 
     def _line(self, text: str) -> None:
         if not self.console.is_terminal:
@@ -126,7 +124,7 @@ def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
     for entry in ranking.apart:
         console.print(f"{escape(entry['name'])} is ranked separately: {escape(entry['reason'])}", soft_wrap=True)
     console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(verdict(ranking))}")
-    for line in tell_groups(ranking):
+    for line in describe_groups(ranking):
         console.print(escape(line))
     for caveat in caveats:
         console.print(f"[yellow]{escape(caveat)}[/yellow]")
@@ -143,7 +141,7 @@ def _below(ranking: Ranking) -> list[str]:
              if (more := validation_seconds(entry["training"]))}  # fmt: skip
     if apart:
         times = "; ".join(f"{name} {short(own)} s + {short(more)} s" for name, (own, more) in apart.items())
-        said.append(f"{tell_basis(ranking.ranked)} Training + validation: {times}.")
+        said.append(f"{describe_basis(ranking.ranked)} Training + validation: {times}.")
     return said
 
 

@@ -105,7 +105,7 @@ def verdict(ranking: Ranking) -> str:
     return " ".join(said)
 
 
-def tell_groups(ranking: Ranking) -> list[str]:
+def describe_groups(ranking: Ranking) -> list[str]:
     """What the letters of a ranking mean, and which differences are significant although the intervals overlap."""
     if not ranking.tested:
         return []

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lmlab.compare.plan import SWEEP_SHARE, trains
+from lmlab.compare.plan import SWEEP_FRACTION, trains
 from lmlab.compare.ranking import Ranking, tokenizers_of
 from lmlab.compare.records import Entry, Record, choose_basis
 from lmlab.compare.runner import Results
@@ -32,7 +32,7 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
     return [
         *(note for ranking in rankings for note in write_caveats(ranking, conditions)),
         *_of_budget(conditions),
-        *(note for ranking in rankings for note in _of_heading(ranking)),
+        *(note for ranking in rankings for note in _of_extrapolation(ranking)),
         *(note for ranking in rankings for note in ranking.track.notes(results.tests, ranking.units, ranking.ranked)),
         *_of_intervals(results, rankings),
         *_of_costs(conditions, entries),
@@ -73,7 +73,7 @@ def _of_budget(conditions: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _of_heading(ranking: Ranking) -> Iterator[str]:
+def _of_extrapolation(ranking: Ranking) -> Iterator[str]:
     gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"]]
     falling = sorted((each for each in gains if each[0] > FALLING), reverse=True)
     if falling:
@@ -143,12 +143,12 @@ def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[
     )
     methods = sorted({entry["energy_method"] for entry in entries if entry["energy_method"]})
     yield (
-        f"Energy: {', '.join(methods) or 'not measured'}. {tell_basis(entries)} CO2e at {conditions['grid']}. FLOPs: "
-        "matrix products of forward and backward passes, counted for each architecture."
+        f"Energy: {', '.join(methods) or 'not measured'}. {describe_basis(entries)} CO2e at {conditions['grid']}. "
+        "FLOPs: matrix products of forward and backward passes, counted for each architecture."
     )
 
 
-def tell_basis(entries: Sequence[Entry]) -> str:
+def describe_basis(entries: Sequence[Entry]) -> str:
     """What the seconds and joules of a table are of."""
     if choose_basis(entry["training"] for entry in entries).alone:
         return "Seconds and joules are of training only, without validation and checkpoints."
@@ -160,8 +160,8 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
     conditions = results.description
     if conditions["sweep"]:
         yield (
-            f"Learning-rate sweep: {SWEEP_SHARE:.0%} of each budget went to three short runs with 1/3, 1 and 3 times "
-            "the default learning rate, the rest to the best of these rates. Costs are the sum of all four runs; "
+            f"Learning-rate sweep: {SWEEP_FRACTION:.0%} of each budget went to three short runs with 1/3, 1 and 3 "
+            "times the default learning rate, the rest to the best of these rates. Costs are the sum of all four runs; "
             "curves show the last one."
         )
     else:

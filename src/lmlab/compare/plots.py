@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lmlab.compare.ranking import Ranking
-from lmlab.compare.records import Entry, choose_basis, heading
+from lmlab.compare.records import Entry, choose_basis, extrapolate
 from lmlab.compare.tracks import systems_of
 from lmlab.pages.charts import PALETTE, Chart, Series, pareto_front
 
@@ -26,16 +26,16 @@ def choose_colours(ranking: Ranking) -> dict[str, str]:
 
 def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Learning curves against each thing that is spent."""
-    measure, shown = ranking.track.curve, f"{ranking.track.words.curve} (validation)"
+    metric, shown = ranking.track.curve, f"{ranking.track.words.curve} (validation)"
     charts = []
     for axis, label in AXES.items():
         series = [
             Series(
                 entry["name"],
                 colours[entry["name"]],
-                [(point[axis], point[measure]) for point in entry["curve"]],
+                [(point[axis], point[metric]) for point in entry["curve"]],
                 level=len(entry["curve"]) == 1 or not all(point[axis] > 0 for point in entry["curve"]),
-                guess=heading(entry["curve"], axis, measure=measure),
+                guess=extrapolate(entry["curve"], axis, metric=metric),
             )
             for entry in ranking.ranked
             if entry["curve"]

@@ -77,7 +77,7 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
     runs = {
         name: [answers(record, track) for record in records]
         for name, records in every.items()
-        if entered(records[0], track)
+        if takes_part(records[0], track)
     }
     test = track.test(results.tests)
     sizes = track.sizes(test).tolist()
@@ -105,7 +105,7 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
     )
 
 
-def entered(record: Record, track: Track) -> bool:
+def takes_part(record: Record, track: Track) -> bool:
     """Whether a run was measured in a track."""
     return track is track_of(record["system"]) or track.name in record.get("also", {})
 
@@ -150,7 +150,7 @@ def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, s
         "unknown": first["unknown"],
         "sample": first["sample"],
         "curve": curve,
-        "last_doubling": last_doubling(curve, measure=track.curve),
+        "last_doubling": last_doubling(curve, metric=track.curve),
         "status": "ok",
     }
     if len(records) > 1:

@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from lmlab.compare.leaderboard import Board, headline, join, read_rankings, tell_groups, verdict
+from lmlab.compare.leaderboard import Board, describe_groups, headline, join, read_rankings, verdict
 from lmlab.compare.notes import write_caveats
 from lmlab.compare.plots import choose_colours, cost_charts, curve_charts
 from lmlab.compare.ranking import Ranking
-from lmlab.compare.records import AHEAD, Basis, Entry, choose_basis, validation_seconds
+from lmlab.compare.records import EXTRAPOLATED, Basis, Entry, choose_basis, validation_seconds
 from lmlab.models import LINEAGE
 from lmlab.pages import parts, surprisal
 from lmlab.pages.charts import Chart, short
@@ -110,13 +110,13 @@ def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, s
         direction=track.better.capitalize(),
         about_leaderboard=words.leaderboard,
         leaderboard=_leaderboard(ranking, colours),
-        groups="".join(f"<p class=after>{escape(line)}</p>" for line in tell_groups(ranking)),
+        groups="".join(f"<p class=after>{escape(line)}</p>" for line in describe_groups(ranking)),
         caveats="".join(f"<p class=caveat>{escape(each)}</p>" for each in write_caveats(ranking, board["conditions"])),
         about_curves=words.curves,
         curves=_tabs(f"{track.name} curves", curves)
         if curves
         else "<p>There is no validation text, so there are no learning curves.</p>",
-        heading=_heading(ranking),
+        heading=_extrapolation(ranking),
         about_costs=words.costs,
         costs=_tabs(f"{track.name} costs", costs),
         shown=words.shown,
@@ -231,7 +231,7 @@ def _energy(training: Mapping[str, float], basis: Basis) -> str:
     return f"{short(joules)} J<small>{short(1000 * grams)} mg</small>"
 
 
-def _heading(ranking: Ranking) -> str:
+def _extrapolation(ranking: Ranking) -> str:
     gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
     if not gains:
         return ""
@@ -242,7 +242,7 @@ def _heading(ranking: Ranking) -> str:
     return (
         f"<p><b>Still improving?</b> Improvement in {ranking.track.words.curve} over the second half of the "
         f"training. A large number suggests that a larger budget would help.</p>{parts.chips(items)}"
-        f"<p class=after>The dotted ends extrapolate to {AHEAD} times the budget, assuming that every doubling "
+        f"<p class=after>The dotted ends extrapolate to {EXTRAPOLATED} times the budget, assuming that every doubling "
         "improves as much as the last two did. This is not a measurement.</p>"
     )
 

@@ -228,7 +228,7 @@ BOTH_WAYS = Track(
 TRACKS: dict[str, Track] = {each.name: each for each in (NEXT_TOKEN, BOTH_WAYS, BLANKS)}
 
 
-def contests_of(system: str) -> list[Track]:
+def tracks_of(system: str) -> list[Track]:
     """The tracks that a system enters, the one that it is known for first; a ValueError where there is none."""
     does = find(system).does
     if found := [TRACKS[name] for name in does if name in TRACKS]:
@@ -242,7 +242,7 @@ def contests_of(system: str) -> list[Track]:
 
 def track_of(system: str) -> Track:
     """The track of what a system is known for."""
-    return contests_of(system)[0]
+    return tracks_of(system)[0]
 
 
 def systems_of(track: Track) -> list[str]:
