@@ -35,6 +35,7 @@ from lmlab.compare.records import (
 )
 from lmlab.compare.report import make_report
 from lmlab.compare.tracks import TRACKS
+from lmlab.compare.tracks.track import Units
 from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages import parts, surprisal
 from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
@@ -188,7 +189,7 @@ def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: 
         Difference(one, two, values[two] - values[one], 0.0, 1.0, 0.01, one + two in significant)
         for one, two in itertools.combinations(values, 2)
     ]
-    return Ranking(TRACKS[predicts], entries, differences, [], {"count": 40, "kind": "documents"})
+    return Ranking(TRACKS[predicts], entries, differences, [], Units("documents", 40))
 
 
 def test_headline_and_verdict_follow_from_the_pairs() -> None:
@@ -235,7 +236,7 @@ def test_without_a_test_nothing_is_called_significant_or_tied() -> None:
     few = ranked([])
     few = few._replace(
         differences=[each._replace(low=None, high=None, p=1.0) for each in few.differences],
-        units={"count": 3, "kind": "blocks of lines"},
+        units=Units("blocks of lines", 3),
     )
     assert (few.letters, few.ties, describe_groups(few)) == ({}, [], [])
     assert headline(few) == "a predicts the test text best: 2.000 bits per byte."
@@ -273,7 +274,10 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", (
         "alone, it is not best"
     )
-    assert headline(Ranking(TRACKS["blanks"], [], [], [], {})) == "No model could be trained and scored."
+    assert (
+        headline(Ranking(TRACKS["blanks"], [], [], [], Units("documents", 0)))
+        == "No model could be trained and scored."
+    )
 
 
 def test_letters_and_caveats_stand_beside_the_ranking(done: Published) -> None:
@@ -309,7 +313,7 @@ def seeded(**seeds: int) -> Ranking:
         entry(name, 2.0, kind="ngram" if name == "ngram" else "gpt2", seeds=list(range(count)), low=1.9, high=2.1)
         for name, count in seeds.items()
     ]
-    return Ranking(TRACKS["next token"], entries, [], [], {"count": 40, "kind": "documents"})
+    return Ranking(TRACKS["next token"], entries, [], [], Units("documents", 40))
 
 
 def test_it_is_said_what_intervals_cover() -> None:
@@ -324,7 +328,7 @@ def test_it_is_said_what_intervals_cover() -> None:
     assert "use three to five" in mixed
     (counted,) = write_caveats(seeded(ngram=1), conditions)
     assert "seed" not in counted, "counting does not depend on it"
-    few = seeded(a=3)._replace(units={"count": 4, "kind": "blocks of lines"})
+    few = seeded(a=3)._replace(units=Units("blocks of lines", 4))
     assert write_caveats(few, conditions) == [
         "The test text has only 4 blocks of lines: too few for intervals and tests."
     ]

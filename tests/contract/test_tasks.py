@@ -51,7 +51,7 @@ def test_the_loss_falls(name: str, kind: str, how: str) -> None:
     optimizer = torch.optim.Adam([each for each in learner.parameters() if each.requires_grad], 1e-2)
     losses = []
     for _ in range(6):
-        loss = weighted_mean(learner(batch).sums, batch.counts, task.weights)
+        loss = weighted_mean(learner(batch).sums, batch.counts, task.loss_weights)
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from framed import encoder_frame
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.unigram import unigram_nats
 from lmlab.data.loaders import sentences as module
 from lmlab.data.loaders.rows import Rows
@@ -32,7 +32,7 @@ def tokenizer_of(spec: str, texts: list[str]) -> Tokenizer:
         return train(spec, texts * 3).with_roles(NAMES)
 
 
-def split_of(tokenizer: Tokenizer, texts: list[str]) -> Split:
+def split_of(tokenizer: Tokenizer, texts: list[str]) -> TextSplit:
     """The stream that a corpus of these documents has."""
     parts, places = [np.array([tokenizer.boundary])], []
     length = 1
@@ -42,7 +42,7 @@ def split_of(tokenizer: Tokenizer, texts: list[str]) -> Split:
         parts += [ids, [tokenizer.boundary]]
         length += len(ids) + 1
     tokens = np.concatenate(parts).astype(np.uint16)
-    return Split(tokens, np.array(places), 0, 0, None, None, None)
+    return TextSplit(tokens, np.array(places), 0, 0, None, None, None)
 
 
 def sentences_of(spec: str, texts: list[str]) -> list[list[str]]:

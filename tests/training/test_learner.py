@@ -45,7 +45,7 @@ def gradients(learner: Learner, batches: list[Batch]) -> Tensor:
     counts = {"next": sum(batch.counts["next"] for batch in batches)}
     learner.zero_grad()
     for batch in batches:
-        weighted_mean(learner(batch).sums, counts, learner.objective.weights).backward()
+        weighted_mean(learner(batch).sums, counts, learner.objective.loss_weights).backward()
     return torch.cat([parameter.grad.flatten() for parameter in learner.parameters() if parameter.grad is not None])
 
 

@@ -52,7 +52,7 @@ class TrainingDisplay:
         corpus, recipe = plan.corpus, plan.recipe
         size = f"{plan.parameters:,} parameters, " if plan.parameters is not None else ""
         held = ", ".join(
-            f"{name} {split.bytes:,} bytes"
+            f"{name} {split.describe()}"
             for name, split in (("train", corpus.train), ("valid", corpus.valid), ("test", corpus.test))
             if split is not None
         )

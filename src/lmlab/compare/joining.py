@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import TRAINING_JOULES, Record
-from lmlab.compare.runner import measure
+from lmlab.compare.runner import evaluate_run
 from lmlab.compare.tracks import tracks_of
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
@@ -54,7 +54,7 @@ def join(
     tracks_of(system)
     _check_tokenizer(model, path, system, _rivals(system, description, records), tests.whole)
     provenance = examine(path, description=description, test=tests.whole)
-    measured = measure(model, path, tests, system=system)
+    measured = evaluate_run(model, path, tests, system=system)
     return {
         "name": _free_name(path.resolve().name, names),
         "system": system,
@@ -163,11 +163,12 @@ def training_fraction(record: recipes.Record, path: Path, texts: list[str]) -> f
     A ValueError says why the training text cannot be read.
     """
     corpus = run.reopen_corpus(record, path, Silent())
-    if corpus.train.bytes > MOST_COMPARED:
+    train = corpus.train.as_text()
+    if train.bytes > MOST_COMPARED:
         raise ValueError(f"it has more than {MOST_COMPARED:,} bytes, which takes long to compare")
     tokenizer = corpus.text_tokenizer
-    bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
-    documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
+    bounds = [*train.documents.tolist(), len(train.tokens)]
+    documents = (tokenizer.decode(train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
     if tokenizer.lossy or tokenizer.may_drop_bytes:
         texts = [tokenizer.decode(tokenizer.encode(text)) for text in texts]
     return shared_lines(texts, documents)

@@ -16,7 +16,7 @@ from lmlab.training.budget import parse_budget
 TOLERANCE = 0.02
 LEFT_OVER = 0.05
 """Share of a budget that too few whole steps may leave without being mentioned."""
-FALLING = 0.005
+IMPROVING = 0.005
 ENOUGH_CPU = 0.9
 """Fraction of the requested cores below which a ranking by time gets a warning."""
 FEW_SEEDS = 3
@@ -75,23 +75,24 @@ def _of_budget(conditions: dict[str, Any]) -> Iterator[str]:
 
 def _of_extrapolation(ranking: Ranking) -> Iterator[str]:
     gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"]]
-    falling = sorted((each for each in gains if each[0] > FALLING), reverse=True)
-    if falling:
-        falls = ", ".join(f"{name} by {gain:.2f}" for gain, name in falling[:4])
+    improving = sorted((each for each in gains if each[0] > IMPROVING), reverse=True)
+    if improving:
+        moving = "loss was still falling" if ranking.track.curve.better == "lower" else "score was still rising"
+        gained = ", ".join(f"{name} by {gain:.2f}" for gain, name in improving[:4])
         what = "ranking" if len(ranking.ranked) > 1 else "score"
         yield (
             f"With a larger budget the {what}{ranking.track.of_systems} may change. In the second half of the "
-            f"budget the validation loss was still falling: {falls} {ranking.track.words.curve} (partly because of "
-            "the learning-rate decay)."
+            f"budget the validation {moving}: {gained} {ranking.track.curve.label} (partly because of the "
+            "learning-rate decay)."
         )
 
 
 def _coverage(ranking: Ranking) -> list[str]:
     """What the intervals and tests of a ranking cover: other test units, and other seeds where there are several."""
-    units, systems = f"{ranking.units['count']} {ranking.units['kind']}", ranking.track.of_systems
+    units, systems = f"{ranking.units.count} {ranking.units.kind}", ranking.track.of_systems
     if not ranking.ranked:
         return []
-    if ranking.units["count"] < FEWEST_UNITS:
+    if ranking.units.count < FEWEST_UNITS:
         return [f"The test text has only {units}: too few for intervals and tests."]
     # counting gives the same n-gram model with every seed
     seeds = {
@@ -119,7 +120,7 @@ def _coverage(ranking: Ranking) -> list[str]:
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
     if any(ranking.tested for ranking in rankings):
-        blocks = any(ranking.units["kind"] != "documents" for ranking in rankings)
+        blocks = any(ranking.units.kind != "documents" for ranking in rankings)
         yield (
             "Confidence intervals (95%) and p-values: paired bootstrap over the test text"
             + " (blocks of lines, because there are too few documents)" * blocks

@@ -169,14 +169,15 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
                 else "give --split a third share, or give --test a text of its own"
             )
         )
-    if corpus.test.bytes < MIN_TEST_BYTES:
+    size = corpus.test.as_text().bytes
+    if size < MIN_TEST_BYTES:
         more = (
             f"a text of at least {MIN_TEST_BYTES / share:,.0f} bytes, a larger third share in --split, or "
             if share
             else ""
         )
         raise ValueError(
-            f"the test text has {corpus.test.bytes} bytes; a comparison needs at least {MIN_TEST_BYTES}: "
+            f"the test text has {size} bytes; a comparison needs at least {MIN_TEST_BYTES}: "
             f"give {more}a longer text to --test"
         )
     if conditions.sweep and corpus.valid is None:

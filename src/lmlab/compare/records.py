@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.costs.countries import find_grid
+from lmlab.metrics.metric import Direction
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import digest, read_json, write_json
 from lmlab.training.energy_meter import Cost
@@ -139,22 +140,28 @@ def mean(values: Sequence[float]) -> float:
     return values[0] if len(set(values)) == 1 else float(np.mean(values))
 
 
-def last_doubling(curve: Sequence[dict[str, float]], *, metric: str) -> float | None:
+def last_doubling(curve: Sequence[dict[str, float]], *, metric: str, better: Direction = "lower") -> float | None:
     """Improvement of the metric over the second half of the training; None if the curve is too short."""
     if len(curve) < 3:
         return None
     tokens = np.log([point["tokens"] for point in curve])
     values = [point[metric] for point in curve]
     half = tokens[-1] - math.log(2)
-    return float(np.interp(half, tokens, values) - values[-1]) if half >= tokens[0] else None
+    if half < tokens[0]:
+        return None
+    gain = float(np.interp(half, tokens, values) - values[-1])
+    return gain if better == "lower" else -gain
 
 
-def extrapolate(curve: Sequence[dict[str, float]], axis: str, *, metric: str) -> tuple[float, float] | None:
+def extrapolate(
+    curve: Sequence[dict[str, float]], axis: str, *, metric: str, better: Direction = "lower"
+) -> tuple[float, float] | None:
     """The end of a curve at `EXTRAPOLATED` times the cost, if each doubling gains as much as the last two did."""
     if len(curve) < 3 or curve[-1][axis] <= 0 or curve[0][axis] <= 0:
         return None
     spent = np.log2([point[axis] for point in curve])
     values = [point[metric] for point in curve]
     earlier = max(spent[0], spent[-1] - 2)
-    gain = (float(np.interp(earlier, spent, values)) - values[-1]) / (spent[-1] - earlier)
-    return curve[-1][axis] * EXTRAPOLATED, values[-1] - max(0.0, gain) * math.log2(EXTRAPOLATED)
+    change = (values[-1] - float(np.interp(earlier, spent, values))) / (spent[-1] - earlier)
+    change = min(0.0, change) if better == "lower" else max(0.0, change)
+    return curve[-1][axis] * EXTRAPOLATED, values[-1] + change * math.log2(EXTRAPOLATED)

@@ -70,7 +70,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     )
     if len(specs) > 1:
         tokenizer = ", ".join(f"{system}: {spec}" for system, spec in conditions["tokenizers"].items())
-    in_part = any(ranking.track.text == "part" for ranking in rankings)
+    in_part = any(ranking.track.on_part for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
         "text": ", ".join(data["text"]),
@@ -98,7 +98,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
 
 def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, str], Passage], *, first: bool) -> str:
     """All sections of a ranking; one that is not the `first` of the page has its own headline."""
-    track, words, colours = ranking.track, ranking.track.words, choose_colours(ranking)
+    track, captions, colours = ranking.track, ranking.track.captions, choose_colours(ranking)
     curves, costs = curve_charts(ranking, colours), cost_charts(ranking, colours)
     unit = parse_budget(board["conditions"]["budget"]).unit
     curves.sort(key=lambda chart: not chart.name.endswith(f"curve-{unit}"))
@@ -106,45 +106,45 @@ def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, s
         "ranking.html",
         title=_title(ranking, first=first),
         of=track.of_systems,
-        between=f" between {words.systems}" if words.systems else "",
-        direction=track.better.capitalize(),
-        about_leaderboard=words.leaderboard,
+        between=f" between {track.words.systems}" if track.words.systems else "",
+        direction=track.score.metric.better.capitalize(),
+        about_leaderboard=captions.leaderboard,
         leaderboard=_leaderboard(ranking, colours),
         groups="".join(f"<p class=after>{escape(line)}</p>" for line in describe_groups(ranking)),
         caveats="".join(f"<p class=caveat>{escape(each)}</p>" for each in write_caveats(ranking, board["conditions"])),
-        about_curves=words.curves,
+        about_curves=captions.curves,
         curves=_tabs(f"{track.name} curves", curves)
         if curves
         else "<p>There is no validation text, so there are no learning curves.</p>",
         heading=_extrapolation(ranking),
-        about_costs=words.costs,
+        about_costs=captions.costs,
         costs=_tabs(f"{track.name} costs", costs),
-        shown=words.shown,
-        about_samples=words.samples,
+        shown=captions.samples_title,
+        about_samples=captions.samples,
         samples="".join(
-            f"<article>{_name(entry, colours)}{track.show(entry, board)}</article>" for entry in ranking.ranked
+            f"<article>{_name(entry, colours)}{track.sample(entry, board)}</article>" for entry in ranking.ranked
         ),
-        surprising=words.surprising,
-        about_passages=words.passages,
+        surprising=captions.passages_title,
+        about_passages=captions.passages,
         legend=surprisal.legend(),
         passages="".join(
-            f"<article>{_name(entry, colours)} {_passage(passages[track.name, entry['name']], words.score)}</article>"
+            f"<article>{_name(entry, colours)} {_passage(pieces, track.score.label)}</article>"
             for entry in ranking.ranked
-            if (track.name, entry["name"]) in passages
+            if (pieces := passages.get((track.name, entry["name"]))) is not None
         ),
-        about_matrix=words.matrix,
+        about_matrix=captions.matrix,
         matrix=_matrix(ranking),
     )
 
 
 def _title(ranking: Ranking, *, first: bool) -> str:
     """What stands over a ranking: what sets it apart, and its result where that is not the page's own headline."""
-    words = ranking.track.words
+    separation = ranking.track.separation
     own = "" if first else f"<h1>{escape(headline(ranking))}</h1><p class=lead><b>{escape(verdict(ranking))}</b></p>"
-    if not words.apart:
+    if separation is None:
         return own
-    why = f'<p class="why"><b>{escape(words.not_with)}</b> {escape(words.why)}</p>' if words.why else ""
-    return f'<div class="apart">\n<p class="kind">{escape(words.apart)}</p>\n{own}\n{why}\n</div>'
+    why = f'<p class="why"><b>{escape(separation.summary)}</b> {escape(separation.why)}</p>'
+    return f'<div class="apart">\n<p class="kind">{escape(separation.banner)}</p>\n{own}\n{why}\n</div>'
 
 
 def _tabs(group: str, charts: Sequence[Chart]) -> str:
@@ -155,10 +155,11 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
     ranked, track = ranking.ranked, ranking.track
     widest = max([entry["high"] or ranking.score(entry) for entry in ranked], default=1.0)
     leading = ranking.leaders if ranked else []
-    own = {name: cell for name, cell in track.cells.items() if any(cell(entry) for entry in ranked)}
+    cells_of = {entry["name"]: track.cells(entry) for entry in ranked}
+    own = list(dict.fromkeys(title for cells in cells_of.values() for title, cell in cells.items() if cell))
     basis = choose_basis(entry["training"] for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
-    score = f"{track.words.score}: {track.better} is better"
+    score = f"{track.score.label}: {track.score.metric.better} is better"
     letters = ranking.letters
     head = [
         "",
@@ -182,7 +183,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
             f'<td class="bar">{parts.bar(value, widest, colour, low=entry["low"], high=entry["high"])}</td>',
             f"<td class=score><b>{value:.3f}</b><small>{interval}</small></td>",
             *[f"<td class=letters>{letters.get(entry['name'], '')}</td>"] * bool(letters),
-            *(f"<td>{cell(entry) or '–'}</td>" for cell in own.values()),
+            *(f"<td>{cells_of[entry['name']].get(title) or '–'}</td>" for title in own),
             f"<td>{short(entry['parameters'])}</td>",
             f"<td>{parts.number(entry['training'].get('tokens'))}</td>",
             f"<td>{_time(entry['training'], basis)}</td>",
@@ -235,12 +236,13 @@ def _extrapolation(ranking: Ranking) -> str:
     gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
     if not gains:
         return ""
+    arrow = "↓" if ranking.track.curve.better == "lower" else "↑"
     items = [
-        f"<b>{escape(name)}</b> {'↓' if gain > 0.005 else '→'} {abs(gain):.3f}"
+        f"<b>{escape(name)}</b> {arrow if gain > 0.005 else '→'} {abs(gain):.3f}"
         for gain, name in sorted(gains, reverse=True)
     ]
     return (
-        f"<p><b>Still improving?</b> Improvement in {ranking.track.words.curve} over the second half of the "
+        f"<p><b>Still improving?</b> Improvement in {ranking.track.curve.label} over the second half of the "
         f"training. A large number suggests that a larger budget would help.</p>{parts.chips(items)}"
         f"<p class=after>The dotted ends extrapolate to {EXTRAPOLATED} times the budget, assuming that every doubling "
         "improves as much as the last two did. This is not a measurement.</p>"
@@ -260,4 +262,4 @@ def _matrix(ranking: Ranking) -> str:
         return "<p>There is only one model, so there is nothing to compare it with.</p>" if names else ""
     paired = ranking.paired_only
     differences = [{**each._asdict(), "paired_only": each in paired} for each in ranking.differences]
-    return parts.matrix(names, differences, unit=ranking.track.words.score)
+    return parts.matrix(names, differences, unit=ranking.track.score.label)

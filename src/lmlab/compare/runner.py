@@ -22,7 +22,8 @@ from lmlab.compare.plan import (
     write_budget,
 )
 from lmlab.compare.records import Record, add_costs, read_curve, read_record, spent, write_record
-from lmlab.compare.tracks import Track, track_of, tracks_of
+from lmlab.compare.tracks import track_of, tracks_of
+from lmlab.compare.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
@@ -129,7 +130,7 @@ def train_and_score(
             watcher.failed(planned, reason)
             continue
         records[planned.name] = record
-        watcher.scored(planned, record, track_of(planned.system).score(record, tests))
+        watcher.scored(planned, record, track_of(planned.system).score_run(record, tests))
     return Results(description, tests, planned_runs, records, failures)
 
 
@@ -145,16 +146,14 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
     corpora = {}
     for spec in dict.fromkeys(conditions.tokenizers.values()):
-        corpora[spec] = prepare(conditions.data, tokenizer=spec, progress=watcher.stage)
+        corpora[spec] = prepare(conditions.data, processor=spec, progress=watcher.stage)
     return corpora
 
 
 def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
     in_part = [
-        spec
-        for system, spec in conditions.tokenizers.items()
-        if any(track.text == "part" for track in tracks_of(system))
+        spec for system, spec in conditions.tokenizers.items() if any(track.on_part for track in tracks_of(system))
     ]
     splits = [corpora[spec].test for spec in in_part or conditions.tokenizers.values()]
     tokens = max(split.size + 1 for split in splits if split is not None)
@@ -163,7 +162,7 @@ def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     return Tests(whole, shorten_for_pseudo(whole, tokens=tokens))
 
 
-def measure(
+def evaluate_run(
     model: LanguageModel,
     path: Path,
     tests: Tests,
@@ -173,12 +172,12 @@ def measure(
 ) -> Record:
     """The scores and curve of a run in the track that its system is known for; those in others are under `also`."""
 
-    def enter(track: Track) -> Record:
-        return {"curve": read_curve(path, metric=track.curve), **track.measure(model, path, tests, progress)}
+    def evaluate(track: Track) -> Record:
+        return {"curve": read_curve(path, metric=track.curve.field), **track.evaluate(model, path, tests, progress)}
 
     first, *others = tracks_of(system)
-    also = {track.name: enter(track) for track in others}
-    return {**enter(first), **({"also": also} if also else {})}
+    also = {track.name: evaluate(track) for track in others}
+    return {**evaluate(first), **({"also": also} if also else {})}
 
 
 def _enter(
@@ -219,7 +218,7 @@ def _enter(
         "sweep": sweep,
         "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
         "energy_method": outcome.progress.energy_method,
-        **measure(model, folder / planned.name, tests, system=planned.system, progress=scoring),
+        **evaluate_run(model, folder / planned.name, tests, system=planned.system, progress=scoring),
     }
     write_record(folder, planned.name, record)
     return record

@@ -7,38 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
 from lmlab.layers.watching import watching_layers
+from lmlab.models.abilities import Output as Output
+from lmlab.models.abilities import OutputLayer as OutputLayer
 from lmlab.models.abilities import State
 from lmlab.models.flops import CountsFlops
 from lmlab.models.settings import Heads as Heads
 from lmlab.models.settings import ModelConfig as ModelConfig
 from lmlab.models.settings import TokenModelConfig as TokenModelConfig
 from lmlab.models.states import Decoding
-
-
-class Output(NamedTuple):
-    """What a forward pass gives."""
-
-    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
-    state: State = None
-
-
-class OutputLayer(Protocol):
-    """A distribution over the vocabulary: full softmax, or an approximation to it."""
-
-    def logits(self, hidden: Tensor) -> Tensor: ...
-
-    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-    def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-    def flops(self) -> float: ...
 
 
 @runtime_checkable

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Part
 from lmlab.data.loaders.pairs import frame_pairs, pair_overhead
 from lmlab.data.loaders.passages import PassageRows, Passages
@@ -61,7 +61,7 @@ class Denoising(TargetLoss):
         self.padding, self.token = tokenizer.role("pad"), tokenizer.role("mask")
         self.pieces = describe_pieces(tokenizer) if config.permute else None
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Passages:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Passages:
         """Batches of at most `batch` × `window` tokens; a row has at most `window`, special tokens included."""
         around = max(pair_overhead(self.frame))
         return Passages(data, around=around, tokens=batch * window, longest=window, seed=seed, pieces=self.pieces)

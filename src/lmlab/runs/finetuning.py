@@ -14,7 +14,7 @@ from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.examples import ExampleSet
+from lmlab.data.corpora.examples import ExampleSplit
 from lmlab.runs.jobs import Reporter, Training
 from lmlab.models.model import Model
 from lmlab.runs.recipe import Recipe
@@ -66,7 +66,7 @@ class FineTuning(Training):
     def _open_data(self, recipe: Recipe, window: int) -> None:
         """The loader of the training examples, and what evaluates on those of validation."""
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
-        self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
+        self.items = [task.items(cast(ExampleSplit, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
         names = ["loss", *task.metrics]
         if self.settings.watch not in names:
@@ -84,7 +84,7 @@ class FineTuning(Training):
         )
         self.evaluate = None
         if valid:
-            examples = cast(ExampleSet, self.corpus.valid).examples
+            examples = cast(ExampleSplit, self.corpus.valid).examples
             self.evaluate = TaskValidator(self.learner, self.task, examples, valid)
 
     def carry_out(

@@ -21,7 +21,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import vary
-from lmlab.data.corpora.corpus import Corpus, Dataset
+from lmlab.data.corpora.corpus import Corpus, Dataset, TextDataset
 from lmlab.decoding.translator import Translator
 from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
@@ -112,7 +112,8 @@ class Counting:
     def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
         self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
         budget = parse_budget(recipe.train.budget)
-        self.tokens = corpus.train.tokens[: int(budget.amount)] if budget.unit == "tokens" else corpus.train.tokens
+        tokens = corpus.train.as_text().tokens
+        self.tokens = tokens[: int(budget.amount)] if budget.unit == "tokens" else tokens
 
     def _done(self, path: Path) -> TrainingProgress | None:
         """How a count of all these tokens ended, where one did and its model is there."""
@@ -138,7 +139,7 @@ class Counting:
                 raise InterruptedCountError
             reporter.stage("counting", round(100 * share), 100)
 
-        meter, split = EnergyMeter(), self.corpus.valid
+        meter, split = EnergyMeter(), None if self.corpus.valid is None else self.corpus.valid.as_text()
         try:
             valid = split.tokens if split is not None else None
             model = self.cls.fit(self.tokens, config=self.config, valid=valid, progress=report)
@@ -169,16 +170,16 @@ class Counting:
         return progress, parameters
 
 
-def score_split(model: PredictsNext, split: Dataset) -> Evaluation:
+def score_split(model: PredictsNext, split: TextDataset) -> Evaluation:
     """The evaluation of a split; of several languages the mean, as networks are evaluated."""
     if parts := split.parts():
-        found = [score_stream(model, part) for part in parts.values()]
+        found = [score_stream(model, part.as_text()) for part in parts.values()]
         nats = sum(each.values["nats"] for each in found) / len(found)
         return Evaluation(sum(each.loss for each in found) / len(found), {"nats": nats})
     return score_stream(model, split)
 
 
-def score_stream(model: PredictsNext, split: Dataset) -> Evaluation:
+def score_stream(model: PredictsNext, split: TextDataset) -> Evaluation:
     """Nats per token of a split, and those of the text alone: what stands between documents is left out."""
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
@@ -248,7 +249,7 @@ class Training:
     def _check_watch(self, split: Dataset) -> None:
         """A ValueError where `train.watch` names nothing that validation will give."""
         objective, watch = self.learner.objective, self.settings.watch
-        terms = [term_name(name, objective.weights) for name in list(objective.weights)[1:]]
+        terms = [term_name(name, objective.loss_weights) for name in list(objective.loss_weights)[1:]]
         names = ["loss", *terms, *objective.watched_metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
         if watch not in names:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, names)}")
@@ -360,7 +361,8 @@ def likelihood_bytes(learner: Learner, corpus: Corpus) -> tuple[float, float] | 
     if not objective.likelihood or getattr(ability(learner.model, PredictsNext), "sees_ahead", False):
         return None
     valid = corpus.valid or corpus.train
-    return corpus.train.bytes_per_token(), valid.bytes_per_token(text_alone=objective.separates)
+    text = valid.as_text().bytes_per_token(text_alone=objective.separates)
+    return corpus.train.as_text().bytes_per_token(), text
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from lmlab.config import Config, build, suggest, with_article
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
-from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
+from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.storage import read_json, write_json
 from lmlab.tokenizers.training import is_path
@@ -303,7 +303,8 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
     cls = load_objective(objective)
     does = {ABILITIES[name].kind for name in find(system).does}
     listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
-    return {need for need in cls.needs(config or cls.Config()) if need in listed} <= does
+    needs = map(listed_ability, cls.needs(config or cls.Config()))
+    return {need for need in needs if need in listed} <= does
 
 
 def _unread(kind: str, reads: Sequence[str], data: str) -> str:
@@ -336,4 +337,5 @@ def check_abilities(recipe: Recipe) -> None:
                 f"--from {recipe.origin}: the output layer (softmax) was not published with these weights, so they "
                 "cannot be trained on; use them with lmlab embed or lmlab finetune, or train without --from"
             )
-        require(model, need)
+        counted = find(recipe.kind).trained_by == "counting"  # no loss is computed then
+        require(model, (counted and listed_ability(need)) or need)

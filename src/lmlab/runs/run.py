@@ -90,7 +90,7 @@ def start(
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = prepare(
         recipe.data,
-        tokenizer=recipe.tokenizer.spec,
+        processor=recipe.tokenizer.spec,
         source=recipe.tokenizer.source,
         roles=_roles(recipe),
         progress=reporter.stage,
@@ -280,7 +280,7 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     own = None if tokenizer is None else _encoder(tokenizer, roles, record.encoder_sha256)
 
     def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
-        return prepare(recipe.data, tokenizer=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
+        return prepare(recipe.data, processor=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
 
     corpus = prepared(
         own if specs.spec is None or is_path(specs.spec) else specs.spec,

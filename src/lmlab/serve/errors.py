@@ -97,6 +97,14 @@ def checking(param: str | None = None) -> Iterator[None]:
         raise APIError(f"{param}: {error}" if param else str(error), param=param) from None
 
 
+def json_response(content: dict[str, Any], served: str) -> JSONResponse:
+    """A response of what a model computed; a `NotANumberError` about the run `served` where JSON cannot hold it."""
+    try:
+        return JSONResponse(content)
+    except ValueError as error:
+        raise NotANumberError(served) from error
+
+
 def log_error(error: BaseException, where: str) -> None:
     """Write an error of ours to the log, with its traceback; control characters in it are escaped."""
     told = traceback.format_exception(error)

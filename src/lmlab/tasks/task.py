@@ -137,6 +137,7 @@ class Task:
     default_for: ClassVar[tuple[str, ...]] = ()
     roles: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
+    additive: ClassVar[bool] = True
     separates: bool = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
@@ -164,7 +165,7 @@ class Task:
         return {}
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
         mix = {"mix": self.config.mix_decay} if self._penalises_mix else {}
         return {"label": 1.0, **language, **mix}

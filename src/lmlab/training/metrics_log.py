@@ -37,7 +37,7 @@ class MetricsLog:
         checkpointer: Checkpointer | None,
         on_log: OnLog | None,
     ) -> None:
-        self.weights, self.progress, self.costs, self.world = learner.objective.weights, progress, costs, world
+        self.weights, self.progress, self.costs, self.world = learner.objective.loss_weights, progress, costs, world
         self.bytes_per_token, self.checkpointer, self.on_log = bytes_per_token, checkpointer, on_log
         self.unread: list[StepResult] = []
         self.reads_at_once = learner.device.type == "cpu"

@@ -126,7 +126,7 @@ class Step:
     def _forward_backward(self, batch: Batch, state: State, counts: Mapping[str, int]) -> Loss:
         with self._autocast():
             loss: Loss = self.forward(Batch(batch.inputs, batch.labels), state)
-        mean = weighted_mean(loss.sums, counts, self.learner.objective.weights) * self.world.gradient_scale
+        mean = weighted_mean(loss.sums, counts, self.learner.objective.loss_weights) * self.world.gradient_scale
         self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
         return loss
 
@@ -149,7 +149,7 @@ class Step:
         with self._autocast():
             vectors = {name: torch.cat([each[name] for each in everyone]) for name in own}
             loss = objective.compare(dict(self.learner.heads.items()), vectors)
-        mean = weighted_mean(loss.sums, counts, self.learner.objective.weights)
+        mean = weighted_mean(loss.sums, counts, self.learner.objective.loss_weights)
         self.scaler.scale(mean).backward()  # type: ignore[no-untyped-call]
         sizes = [len(next(iter(part.values()))) for part in parts]
         gradients = {name: torch.split(tensor.grad, sizes) for name, tensor in own.items() if tensor.grad is not None}

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
@@ -36,7 +36,7 @@ def made_up_tokenizer(vocabulary: int, *, roles: Sequence[str] = ()) -> Tokenize
     return Tokenizer(word_engine([*spelled, *(ROLES[name][0] for name in roles)]))
 
 
-def made_up_text(tokenizer: Tokenizer, *, tokens: int, seed: int, roles: Sequence[str] = ()) -> Split:
+def made_up_text(tokenizer: Tokenizer, *, tokens: int, seed: int, roles: Sequence[str] = ()) -> TextSplit:
     """Documents of made-up words, about so many tokens; the words are those of `made_up_tokenizer`."""
     count = max(2, round(tokens / DOCUMENT))
     return _joined(
@@ -74,13 +74,13 @@ def made_up_pairs(
     )
 
 
-def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator: np.random.Generator) -> Split:
+def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator: np.random.Generator) -> TextSplit:
     """Texts of the given lengths, with the boundary around each."""
     starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)
     tokens = FIRST + zipf_ranks(words, count=int(lengths.sum()) + len(lengths) + 1, generator=generator)
     tokens[0] = boundary
     tokens[starts + lengths] = boundary
-    return Split(
+    return TextSplit(
         tokens=tokens.astype(np.uint32),
         documents=starts,
         bytes=0,

@@ -12,12 +12,13 @@ from pydantic import Field
 from lmlab.config import suggest
 from lmlab.data.config import DataConfig, Paths
 from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.corpus import Corpus, Processor, TextSplit
 from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import (
     SAMPLE,
     Counter,
     ReportProgress,
+    as_tokenizer,
     check_tokenizer,
     check_unchanged,
     digest,
@@ -59,14 +60,14 @@ class TextConfig(DataConfig):
 def prepare(
     config: TextConfig,
     *,
-    tokenizer: str | Tokenizer,
+    processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's text."""
     return prepare_text(
         config.text,
-        tokenizer=tokenizer,
+        tokenizer=as_tokenizer(processor),
         valid=config.valid,
         test=config.test,
         split=config.split,
@@ -122,10 +123,10 @@ def prepare_text(
 
 
 def _open(folder: Path, index: dict[str, Any], text_fingerprint: str) -> Corpus:
-    parts = {name: Split.open(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
+    parts = {name: TextSplit.open(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     return Corpus(
-        tokenizer=tokenizer,
+        processor=tokenizer,
         train=parts["train"],
         valid=parts.get("valid"),
         test=parts.get("test"),

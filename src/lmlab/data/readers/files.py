@@ -64,7 +64,10 @@ class UnpackLimit:
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[Readable]:
-    """Open a file as bytes, unpacked if it is gzip; a ValueError if it is damaged or unpacks to too much."""
+    """Open a file as bytes, unpacked if it is gzip.
+
+    A ValueError names the file if it cannot be read, is damaged, or unpacks to too much.
+    """
     try:
         with path.open("rb") as file:
             if file.peek(2)[:2] == GZIP:
@@ -74,6 +77,18 @@ def open_unpacked(path: Path) -> Iterator[Readable]:
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is a damaged gzip file ({error}); pack it again") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def read_lines(file: Readable) -> Iterator[bytes]:
+    """Yield the lines of a stream without their newlines."""
+    held = b""
+    while block := file.read(BLOCK):
+        *lines, held = (held + block).split(b"\n")
+        yield from lines
+    if held:
+        yield held
 
 
 @contextmanager
