@@ -16,7 +16,7 @@ from lmlab.models import LINEAGE
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
     # a folder, or a module of runs/ or of the top level, may import those of the lines above its own
-    {"names", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files", "runs.lock"},
+    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files", "runs.lock"},
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},

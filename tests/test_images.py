@@ -202,7 +202,7 @@ class Classes(PreTraining):
 
     Config = NoSettings
     reads: ClassVar[tuple[str, ...]] = ("images",)
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     watched_metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
     additive: ClassVar[bool] = True

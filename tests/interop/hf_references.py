@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import lmlab
 from encoders import filler, judge_pairs
 from lmlab.data.readers.examples import Example
-from lmlab.layers.permutation_masks import visible
+from lmlab.layers.relative_attention import visible
 from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, ScoresTokens
@@ -306,7 +306,7 @@ def make_run(
     path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any
 ) -> tuple[Model, Tokenizer]:
     """A run of ours with random weights, as training leaves it."""
-    tokenizer = train(spec, TEXT).with_roles(roles)
+    tokenizer = train(spec, TEXT).with_specials(roles)
     torch.manual_seed(1)
     model = create(kind, {"vocabulary": tokenizer.vocabulary, **values}, size="tiny").eval()
     for parameter in model.parameters():

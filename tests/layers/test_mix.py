@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmlab.layers.mix import Mix, side_by_side
+from lmlab.layers.layer_mix import Mix, side_by_side
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
 from lmlab.tokenizers import train

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import lmlab.layers.dropout
-import lmlab.layers.weight_drop
+import lmlab.layers.recurrent
 from lmlab.layers.kernels.dropout_mask import dropout_mask
 from lmlab.layers.watching import watching_layers
 from lmlab.models import create, outline
@@ -42,7 +42,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         return drawn[-1]
 
     monkeypatch.setattr(lmlab.layers.dropout, "dropout_mask", draw)
-    monkeypatch.setattr(lmlab.layers.weight_drop, "dropout_mask", draw)
+    monkeypatch.setattr(lmlab.layers.recurrent, "dropout_mask", draw)
     return drawn
 
 

@@ -40,7 +40,7 @@ TEXTS = [write_text(400, seed=seed) for seed in range(10)]
 def tokenizer_of(spec: str) -> Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(spec, TEXTS).with_roles(Masked.roles)
+        return train(spec, TEXTS).with_specials(Masked.specials)
 
 
 def split_of(tokenizer: Tokenizer, texts: list[str]) -> TextSplit:
@@ -78,7 +78,7 @@ def rows_and_batches(
 
 def special_ids(tokenizer: Tokenizer) -> set[int]:
     unknown = tokenizer.engine.token_to_id("[UNK]")
-    return {tokenizer.boundary, unknown, *(tokenizer.role(name) for name in Masked.roles)} - {None}
+    return {tokenizer.boundary, unknown, *(tokenizer.special(name) for name in Masked.specials)} - {None}
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
@@ -97,7 +97,7 @@ def test_exactly_so_many_tokens_of_each_row_are_chosen(
         assert not set(batch.labels["targets"].flatten().tolist()) & special_ids(pieces_of)
         assert not set(tokens.flatten().tolist()) & special_ids(pieces_of) - {
             *raw.tokens.flatten().tolist(),
-            pieces_of.role("mask"),
+            pieces_of.special("mask"),
         }
         other = torch.ones_like(tokens, dtype=torch.bool).scatter(1, places, False)
         assert torch.equal(tokens[other], torch.from_numpy(raw.tokens)[other]), "nothing else is changed"
@@ -115,7 +115,7 @@ def test_shares_of_the_three_fates(
     for _, batch in rows_and_batches(pieces_of, data, 150, unit=unit, mask_share=mask, random_share=random, batch=32):
         assert batch.labels["places"] is not None
         found = batch.inputs["tokens"].gather(1, batch.labels["places"])
-        masked, kept = found == pieces_of.role("mask"), found == batch.labels["targets"]
+        masked, kept = found == pieces_of.special("mask"), found == batch.labels["targets"]
         counts += [masked.sum(), (~masked & ~kept).sum(), kept.sum()]
         ordinary += found[~masked & ~kept].tolist()
         total += found.numel()
@@ -171,7 +171,7 @@ def test_spans_are_as_long_as_published() -> None:
     expected = shares * len(lengths)
     assert (abs(counts[1:] - expected) < 5 * expected**0.5).all()
 
-    rows[:, ::7] = tokenizer.role("sep")
+    rows[:, ::7] = tokenizer.special("sep")
     numbers = number_units(rows, random.random(rows.shape), pieces, "span")
     assert (np.diff(numbers, axis=1)[:, ::7] == 1).all()
     assert (np.diff(numbers, axis=1)[:, 6::7] == 1).all()
@@ -239,8 +239,8 @@ def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: To
     assert isinstance(loader, TextRows)
     rows = np.concatenate([loader.batch(step).tokens for step in range(int(np.ceil(loader.steps_per_epoch)))])
     rows = rows[: loader.count]
-    assert (rows[:, 0] == pieces_of.role("cls")).all()
-    assert (rows[:, -1] == pieces_of.role("sep")).all()
+    assert (rows[:, 0] == pieces_of.special("cls")).all()
+    assert (rows[:, -1] == pieces_of.special("sep")).all()
     whole = data.tokens[: loader.count * 62].reshape(-1, 62)
     assert sorted(rows[:, 1:-1].tolist()) == sorted(whole.tolist())
     assert any(pieces_of.boundary in row[2:-2] for row in rows)
@@ -303,7 +303,7 @@ def test_settings_that_cannot_be(pieces_of: Tokenizer, data: TextSplit) -> None:
     plain = train("bytes", TEXTS)
     with pytest.raises(ValueError, match="no token for pad"):
         masked(plain)
-    lacking = plain.with_roles(("pad", "mask"))
+    lacking = plain.with_specials(("pad", "mask"))
     with pytest.raises(ValueError, match="no token for cls"):
         masked(lacking).loader(data, batch=2, window=64, seed=0, streams=False).batch(0)
 

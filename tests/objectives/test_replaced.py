@@ -47,9 +47,9 @@ def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: TextSplit)
         assert places is not None
         assert places.shape == batch.labels["targets"].shape == batch.labels["sample"].shape == (16, 10)
         seen = tokens.gather(1, places)
-        masked = seen == tokenizer.role("mask")
+        masked = seen == tokenizer.special("mask")
         assert (masked | (seen == batch.labels["targets"])).all()
-        assert masked.sum() == (tokens == tokenizer.role("mask")).sum()
+        assert masked.sum() == (tokens == tokenizer.special("mask")).sum()
         assert masked.all() if share == 1 else abs(masked.sum() - 136) < 20  # 160 places, 4.5 deviations
         assert torch.equal(tokens.scatter(1, places, batch.labels["targets"]), torch.from_numpy(raw.tokens))
         assert set(batch.inputs) == {"tokens"}
@@ -125,7 +125,7 @@ def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: TextSp
     objective, raw, batch = first_batch(tokenizer, data)
     if padded:
         lengths = np.array([64, 40, 30, 64] * 4)
-        tokens = np.where(np.arange(64) < lengths[:, None], raw.tokens, tokenizer.role("pad"))
+        tokens = np.where(np.arange(64) < lengths[:, None], raw.tokens, tokenizer.special("pad"))
         raw = raw._replace(tokens=tokens, lengths=lengths)
         batch = objective.batch(raw, np.random.default_rng(0))
     with torch.no_grad():

@@ -17,8 +17,8 @@ from serving import Running
 
 from lmlab.decoding.filler import MaskFiller
 from lmlab.language_model import LanguageModel
+from lmlab.messages import printable
 from lmlab.models import load_class
-from lmlab.names import printable
 from lmlab.serve.engine import Engine
 from lmlab.tasks.predicting import Predictor
 from patience import wait_until

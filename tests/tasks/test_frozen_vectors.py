@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.loaders.bucketing import in_batches
 from lmlab.data.loaders.examples import ExampleLoader
+from lmlab.data.readers.files import cache_folder
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
 from lmlab.tasks import frozen_vectors

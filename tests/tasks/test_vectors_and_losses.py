@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmlab.data.readers.examples import Example
-from lmlab.layers.mix import Mix
+from lmlab.layers.layer_mix import Mix
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Task

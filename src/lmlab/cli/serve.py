@@ -62,7 +62,7 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise ValueError("the server needs FastAPI, uvicorn and others: pip install 'lmlab[serve]'") from None
-    from lmlab.names import printable
+    from lmlab.messages import printable
     from lmlab.serve.access_token import find_token
     from lmlab.serve.guard import Rules, allowed_hosts, is_loopback
 

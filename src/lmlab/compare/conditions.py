@@ -19,7 +19,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.runs.run_files import CONDITIONS, LOCK
 from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
-from lmlab.tokenizers.fingerprints import text_fingerprint
+from lmlab.tokenizers.inspecting import text_fingerprint
 
 
 def check_folder(conditions: Conditions, folder: Path) -> None:

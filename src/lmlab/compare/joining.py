@@ -23,8 +23,7 @@ from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.fingerprints import text_fingerprint
-from lmlab.tokenizers.inspecting import loses_text
+from lmlab.tokenizers.inspecting import loses_text, text_fingerprint
 from lmlab.training.devices import choose_device
 from lmlab.units import read_speed
 

@@ -15,11 +15,11 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, load_class, outline
+from lmlab.models import LINEAGE, find, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
-from lmlab.tokenizers.fingerprints import text_fingerprint
+from lmlab.tokenizers.inspecting import text_fingerprint
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 
@@ -240,9 +240,8 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
 
 def trains(system: str) -> bool:
     """Whether a system learns by gradients; an n-gram counts."""
-    from torch import nn
 
-    return issubclass(load_class(system), nn.Module)
+    return find(system).trained_by == "gradient"
 
 
 def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:
@@ -279,11 +278,11 @@ def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> di
 
 
 def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
-    return corpus.text_tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+    return corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials)
 
 
 def _settings_from_corpus(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """Settings of a model that only the text knows."""
-    roles = load_objective(recipe.objective["kind"]).roles
-    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_roles(roles))
+    specials = load_objective(recipe.objective["kind"]).specials
+    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_specials(specials))
     return known

@@ -113,17 +113,17 @@ def prepare(
     *,
     processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    roles: Sequence[str] = (),
+    specials: Sequence[str] = (),
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """Read, split and process the data of a recipe or a comparison; what is slow to make is kept in the cache.
 
     `processor` is a tokenizer (or its spec) for text, and what the kind of data asks for otherwise; None leaves it to
-    the kind. `source` is the tokenizer of a translator's sources, if it has its own. `roles` are special tokens that
+    the kind. `source` is the tokenizer of a translator's sources, if it has its own. `specials` are special tokens that
     the corpus' tokenizer needs. They come after all others, so the encoded text is the same without them.
     """
     corpus: Corpus = _load(DATA[config.kind].prepare)(config, processor=processor, source=source, progress=progress)
-    return corpus.with_roles(roles)
+    return corpus.with_specials(specials)
 
 
 def _load(where: str) -> Any:

@@ -9,10 +9,10 @@ Shapes: B batch, T time, K places, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.models import name_of
 from lmlab.models.descriptions import DESCRIPTIONS
@@ -275,6 +275,11 @@ class Offers(Protocol):
     """Anything that says what can be done with it."""
 
     def offers(self) -> Iterable[object]: ...
+
+
+def learns_by_gradient(model: object) -> TypeGuard[nn.Module]:
+    """Whether a model is a network, trained by gradient; an n-gram is trained by counting (`System.trained_by`)."""
+    return isinstance(model, nn.Module)
 
 
 def ability(model: object, kind: type[A]) -> A | None:

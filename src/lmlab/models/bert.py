@@ -16,15 +16,15 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from lmlab.layers.bidirectional import BidirectionalAttention
+from lmlab.layers.attention import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_length
-from lmlab.layers.masked_head import MaskedHead
 from lmlab.layers.padding import Padding, choose
 from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.softmax import MaskedHead
 from lmlab.layers.watching import is_watched, layers_watched, note_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths

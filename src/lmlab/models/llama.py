@@ -14,11 +14,10 @@ from typing import Annotated, ClassVar
 from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
+from lmlab.layers.attention import GroupedAttention, check_groups
 from lmlab.layers.cache import Slot
 from lmlab.layers.feedforward import GatedFeedForward
-from lmlab.layers.grouped_attention import GroupedAttention, check_groups
-from lmlab.layers.rms_norm import RMSNorm
-from lmlab.layers.rotary import Rotary, check_pairs
+from lmlab.layers.positions import Rotary, check_pairs
 from lmlab.layers.softmax import Softmax
 from lmlab.models.gpt import GPT, DecoderConfig, initialise
 from lmlab.models.gpt2 import shrink_residual
@@ -50,11 +49,11 @@ class Block(nn.Module):
 
     def __init__(self, config: LlamaConfig, rotary: Rotary) -> None:
         super().__init__()
-        self.attention_norm: nn.Module = RMSNorm(config.width, epsilon=config.epsilon)
+        self.attention_norm: nn.Module = nn.RMSNorm(config.width, eps=config.epsilon)
         self.attention = GroupedAttention(
             config.width, config.heads, key_value_heads=config.key_value_heads, rotary=rotary, bias=config.bias
         )
-        self.feed_forward_norm: nn.Module = RMSNorm(config.width, epsilon=config.epsilon)
+        self.feed_forward_norm: nn.Module = nn.RMSNorm(config.width, eps=config.epsilon)
         self.feed_forward: nn.Module = GatedFeedForward(config.width, config.inner)
 
     def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
@@ -81,7 +80,7 @@ class Llama(GPT):
         self.positions = None  # they are inside attention
         rotary = Rotary(config.window, config.width // config.heads, base=config.base)
         self.blocks = nn.ModuleList(self.block(config, rotary) for _ in range(config.layers))
-        self.norm = RMSNorm(config.width, epsilon=config.epsilon)
+        self.norm = nn.RMSNorm(config.width, eps=config.epsilon)
         tied = self.embedding if config.tied else None
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=tied)
         self.apply(initialise)

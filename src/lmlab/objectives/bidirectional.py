@@ -35,7 +35,7 @@ class Bidirectional(PreTraining):
 
     Config: ClassVar[type[Config]] = BidirectionalConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
     loss_weights: ClassVar[Mapping[str, float]] = {"both": 1.0, "forward": 0.0, "backward": 0.0}

@@ -51,7 +51,7 @@ class Causal(PreTraining):
 
     Config: ClassVar[type[Config]] = CausalConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
 

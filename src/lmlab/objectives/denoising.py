@@ -52,13 +52,13 @@ class Denoising(TargetLoss):
 
     Config: ClassVar[type[Config]] = DenoisingConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ("mask", "pad")
+    specials: ClassVar[tuple[str, ...]] = ("mask", "pad")
     likelihood: ClassVar[bool] = False
 
     def __init__(self, config: DenoisingConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config.smoothing)
         self.config, self.frame = config, frame
-        self.padding, self.token = tokenizer.role("pad"), tokenizer.role("mask")
+        self.padding, self.token = tokenizer.special("pad"), tokenizer.special("mask")
         self.pieces = describe_pieces(tokenizer) if config.permute else None
 
     def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Passages:

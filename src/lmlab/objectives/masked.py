@@ -72,7 +72,7 @@ class Blanks(PreTraining):
     """What objectives over rows with blanks have in common: the rows, and which of their tokens are chosen."""
 
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
+    specials: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     likelihood: ClassVar[bool] = False
     asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
@@ -80,7 +80,7 @@ class Blanks(PreTraining):
     def __init__(self, config: BlanksConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         self.config, self.frame = config, frame
         self.pieces = describe_pieces(tokenizer)
-        self.pad, self.mask = tokenizer.role("pad"), tokenizer.role("mask")
+        self.pad, self.mask = tokenizer.special("pad"), tokenizer.special("mask")
 
     def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""

@@ -67,7 +67,7 @@ class Neighbours(PreTraining):
 
     Config: ClassVar[type[Config]] = NeighboursConfig
     reads: ClassVar[tuple[str, ...]] = ("text",)
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
     loss_weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}

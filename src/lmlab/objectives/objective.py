@@ -66,7 +66,7 @@ class Objective(Protocol):
     """The kinds of data that it learns from (data.DATA)."""
     default_for: ClassVar[tuple[str, ...]]
     """Those of them for which it is taken unasked by a system whose own objective does not read them."""
-    roles: ClassVar[tuple[str, ...]]
+    specials: ClassVar[tuple[str, ...]]
     """The special tokens that it needs: of `pad`, `cls`, `sep`, `mask`."""
     likelihood: ClassVar[bool]
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""

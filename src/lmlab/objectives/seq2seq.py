@@ -82,7 +82,7 @@ class Seq2Seq(TargetLoss):
     Config: ClassVar[type[Config]] = Seq2SeqConfig
     reads: ClassVar[tuple[str, ...]] = ("pairs",)
     default_for: ClassVar[tuple[str, ...]] = ("pairs",)
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
 
     def __init__(

@@ -32,7 +32,7 @@ from lmlab.runs.storage import (
     write_manifest,
 )
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.extending import without_last
+from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.runs.card import LOSSY, describe_quality, model_card
@@ -92,7 +92,7 @@ def start(
         recipe.data,
         processor=recipe.tokenizer.spec,
         source=recipe.tokenizer.source,
-        roles=_roles(recipe),
+        specials=_specials(recipe),
         progress=reporter.stage,
     )
     config = model_config(recipe, corpus)
@@ -140,7 +140,7 @@ def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | No
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     choose_device(recipe.train.device)
-    if not issubclass(cls, nn.Module):
+    if find(recipe.kind).trained_by == "counting":
         if recipe.objective.get("backwards"):
             raise ValueError(f"objective.backwards: {recipe.kind} counts from left to right; train a network instead")
         return Counting(cls, recipe, corpus, config)
@@ -154,10 +154,10 @@ def _as_path(path: Any) -> Path:
     return Path(path)
 
 
-def _roles(recipe: Recipe) -> tuple[str, ...]:
+def _specials(recipe: Recipe) -> tuple[str, ...]:
     """The special tokens that the objective needs."""
-    roles: tuple[str, ...] = load_objective(recipe.objective["kind"]).roles
-    return roles
+    specials: tuple[str, ...] = load_objective(recipe.objective["kind"]).specials
+    return specials
 
 
 def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
@@ -274,13 +274,13 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
         raise ValueError(
             f"{path} learns from {', '.join(pipes)}, which is a pipe or a device now; give the text as a regular file"
         )
-    roles = _roles(recipe)
+    specials = _specials(recipe)
     specs = recipe.tokenizer
     tokenizer, source = load_tokenizer(path, needed=specs.spec is not None), load_source_tokenizer(path)
-    own = None if tokenizer is None else _encoder(tokenizer, roles, record.encoder_sha256)
+    own = None if tokenizer is None else _encoder(tokenizer, specials, record.encoder_sha256)
 
     def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
-        return prepare(recipe.data, processor=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
+        return prepare(recipe.data, processor=encoder, source=source_encoder, specials=specials, progress=reporter.stage)
 
     corpus = prepared(
         own if specs.spec is None or is_path(specs.spec) else specs.spec,
@@ -297,12 +297,12 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     return corpus
 
 
-def _encoder(tokenizer: Tokenizer, roles: Sequence[str], fingerprint: str | None) -> Tokenizer:
+def _encoder(tokenizer: Tokenizer, specials: Sequence[str], fingerprint: str | None) -> Tokenizer:
     """A run's tokenizer as it was when it encoded the text, before it got special tokens for the objective.
 
     It matters only where a text happens to contain such a token, written out.
     """
-    for added in range(len(roles) + 1):
+    for added in range(len(specials) + 1):
         before = without_last(tokenizer, added)
         if before.fingerprint == fingerprint:
             return before

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from lmlab.names import printable
+from lmlab.messages import printable
 
 LOGGER = logging.getLogger("lmlab.serve")
 

@@ -16,8 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmlab.messages import suggest
 from lmlab.models import LINEAGE
-from lmlab.names import suggest
 from lmlab.progress import check_cancelled
 from lmlab.runs.run_files import LOCK
 from lmlab.serve.errors import log_error

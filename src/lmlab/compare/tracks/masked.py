@@ -209,7 +209,7 @@ def choose_positions(length: int, number: int) -> NDArray[np.int64]:
 
 def _batches(texts: list[str], model: LanguageModel, filler: FillsBlanks) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """Batches of rows of about equal length: the inputs, and the targets [B, T], -1 for tokens that are not masked."""
-    mask = model.text_tokenizer.role("mask")
+    mask = model.text_tokenizer.special("mask")
     content = (filler.window or LONGEST) - model.frame.overhead("tokens", "a")
     items: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for number, ids in enumerate(model.text_tokenizer.encode_batch(texts)):

@@ -195,9 +195,9 @@ class Corpus:
         """The tokenizer that encoded the text, before special tokens were added; None without text."""
         return None if self.tokenizer is None else Tokenizer.load(self.folder / "tokenizer.json")
 
-    def with_roles(self, roles: Sequence[str]) -> Corpus:
+    def with_specials(self, specials: Sequence[str]) -> Corpus:
         """Return the corpus with these special tokens in its tokenizer; they come last, so no id changes."""
-        return self if self.tokenizer is None else replace(self, processor=self.tokenizer.with_roles(roles))
+        return self if self.tokenizer is None else replace(self, processor=self.tokenizer.with_specials(specials))
 
     def loses(self, split: Dataset | None) -> bool:
         """Whether the tokenizer loses part of the text of valid or test; without text, whether it may."""

@@ -13,12 +13,12 @@ import numpy as np
 from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.checking import remove_leaks, remove_trained
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.example_splits import complete_splits, hold_out_selection
 from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.examples import Example, Labelled, TaskName
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.labelled import check_labels, read_labelled
 from lmlab.data.readers.media import digest_media
 from lmlab.tokenizers import Tokenizer

@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.shards import Shard
 from lmlab.data.corpora.store import read_index
+from lmlab.data.readers.files import cache_folder
 
 FOLDER = "texts"
 """The folder of the cache that holds one small file for each text."""

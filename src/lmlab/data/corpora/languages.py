@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from lmlab.data.config import DataConfig, Paths, by_language
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit
 from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, as_tokenizer, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.mixed import Mixed
+from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.extending import with_words
+from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.training import MOST_COUNTED, is_path
 
 PIECE = 1 << 16

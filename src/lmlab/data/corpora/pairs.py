@@ -20,7 +20,6 @@ from pydantic import Field, model_validator
 
 from lmlab.config import Config
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit, Tokens
 from lmlab.data.corpora.pair_shards import Choices, Found, build_folder, files_of, read_folder
 from lmlab.data.corpora.preparing import (
@@ -40,6 +39,7 @@ from lmlab.data.corpora.preparing import (
 )
 from lmlab.data.corpora.splitting import main_shares
 from lmlab.data.corpora.store import FORMAT, building, open_home
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pairs import Aligned
 from lmlab.data.readers.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer

@@ -11,7 +11,6 @@ from pydantic import Field
 
 from lmlab.config import suggest
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.corpus import Corpus, Processor, TextSplit
 from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import (
@@ -36,9 +35,10 @@ from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
 from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
 from lmlab.data.readers.builtin import builtin_documents
 from lmlab.data.readers.documents import SEPARATORS, gather
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.extending import with_words
+from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.training import different_words
 
 DocumentsAre = Literal["file", "lines", "blank", "endoftext"]
