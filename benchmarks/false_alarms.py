@@ -31,7 +31,7 @@ import numpy as np
 
 from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import Difference, Estimate, RatioOfSums, Scores
-from lmlab.pages.charts import PALETTE, Chart, Series, save
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
 
 HARD, OWN, SEED = 0.15, 0.02, 0.01
 DIFFICULTY = (1.6, 0.4)
@@ -179,7 +179,7 @@ def main() -> None:
         print(f"| {' | '.join(cells)} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
     if given.output:
-        save(list(charts(rates)), given.output)
+        save_charts(list(charts(rates)), given.output)
 
 
 def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
@@ -189,15 +189,15 @@ def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
         f"{documents}, {variances}": (documents, variances) for documents in DOCUMENTS for variances in list(RATIOS)[1:]
     }
     series = [
-        Series(name, colour, [(each.seeds, 100 * found.alarm) for each, found in of_systems.items()
+        Series(name, colour, [Point(each.seeds, 100 * found.alarm) for each, found in of_systems.items()
                               if each.seeds > 1 and (each.documents, each.variances) == line])
         for (name, line), colour in zip(lines.items(), PALETTE, strict=False)
     ]  # fmt: skip
-    before = [(each.seeds, 100 * found.naive) for each, found in of_systems.items()
+    before = [Point(each.seeds, 100 * found.naive) for each, found in of_systems.items()
               if each.seeds > 1 and (each.documents, each.variances) == (500, "equal")]  # fmt: skip
     series += [
         Series("until 0.5", PALETTE[4], before),
-        Series("5%", PALETTE[9], [(SEEDS[1], 5.0)], level=True),
+        Series("5%", PALETTE[9], [Point(SEEDS[1], 5.0)], level=True),
     ]
     yield Chart(
         "false-alarms",
@@ -208,7 +208,7 @@ def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
     )
     power = [
         Series(f"{true:.0%}, {documents} docs", colour, [
-            (each.seeds, 100 * found[-len(TRUE) + number]) for each, found in rates.items()
+            Point(each.seeds, 100 * found[-len(TRUE) + number]) for each, found in rates.items()
             if each == Setting(documents, each.seeds) and each.seeds > 1
         ])
         for (number, true, documents), colour in zip(

@@ -6,11 +6,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from lmlab.compare.held_out import Tests
 from lmlab.compare.records import Entry, Record
 from lmlab.compare.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.classification import Accuracy
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 
 COLOURS = ["red", "green", "blue", "white"] * 10
@@ -59,11 +62,11 @@ class NamingColours(Track):
     def verdict(self, entry: Entry) -> str:
         return f"It names {entry['accuracy']:.0%} of the colours."
 
-    def sample(self, entry: Entry, board: Mapping[str, Any]) -> str:
-        return f"<p>{entry['sample']}</p>"
+    def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
+        return Markup("<p>{}</p>").format(entry["sample"])
 
-    def cells(self, entry: Entry) -> dict[str, str]:
-        return {"tried": str(entry["tried"])}
+    def cells(self, entry: Entry) -> dict[str, Cell]:
+        return {"tried": Cell(str(entry["tried"]))}
 
 
 def named(right: int) -> list[str]:

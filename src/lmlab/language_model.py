@@ -112,7 +112,7 @@ class LanguageModel:
     def _repr_html_(self) -> str:
         """In a notebook: what it is and what it can do."""
         from lmlab.models.abilities import ABILITIES, ability
-        from lmlab.pages.notebook import show_card
+        from lmlab.pages.views import show_card
 
         facts: dict[str, Any] = {"run": self.path or "not saved"}
         if learns_by_gradient(self.model):

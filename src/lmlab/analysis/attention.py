@@ -24,7 +24,7 @@ from lmlab.models import name_of
 from lmlab.models.abilities import learns_by_gradient
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.tokenizers.frames import collate, pad_rows
 
 Weights = NDArray[np.float32]

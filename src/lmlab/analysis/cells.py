@@ -26,7 +26,7 @@ from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability, learns_by_gradient
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import ColouredText, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import check_cancelled
 
 Activations = NDArray[np.float32]

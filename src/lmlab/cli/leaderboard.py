@@ -18,7 +18,7 @@ from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
 from lmlab.compare.tracks import track_of
 from lmlab.compare.tracks.track import Column
-from lmlab.pages.charts import short
+from lmlab.pages.formats import short
 from lmlab.training.progress import TrainingProgress
 
 BAR = 18

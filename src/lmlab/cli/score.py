@@ -149,7 +149,7 @@ def score(
 
 def _held_out(run: Path) -> tuple[str, list[str]]:
     """The name and the documents of the text that a run has never seen."""
-    from lmlab.runs.run import find_held_out
+    from lmlab.runs.held_out import find_held_out
 
     if not (run / "recipe.json").is_file():
         raise ValueError(f"--held-out: {run} has no recipe.json, which would say what text was held out; give FILE")

@@ -242,7 +242,7 @@ def _start(
 
 def _show_finished(recipe: Recipe, path: Path) -> Outcome:
     """What a run has come to that was made by the same command; a ValueError where it is another, or not finished."""
-    from lmlab.runs.recipe import name_differences, read_record
+    from lmlab.runs.recipe import check_same_settings
     from lmlab.runs.run_files import check_not_read, check_place
     from lmlab.runs.storage import read_folder, read_json
 
@@ -250,11 +250,7 @@ def _show_finished(recipe: Recipe, path: Path) -> Outcome:
         return read_json(folder / "progress.json")
 
     check_not_read(path, recipe.inputs())
-    if different := name_differences(read_record(path), recipe):
-        raise ValueError(
-            f"{path} holds a run with other settings ({', '.join(different)}): go on with it as it is "
-            f"(--resume {path}), replace it with --overwrite, or choose another -o"
-        )
+    check_same_settings(path, recipe)
     counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
     last = read_progress(path) if counted else read_folder(path / "last", read_progress)
     if not (last or {}).get("ended"):

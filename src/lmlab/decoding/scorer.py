@@ -79,7 +79,7 @@ class Score:
 
     def _repr_html_(self) -> str:
         """In a notebook: the text in colour."""
-        from lmlab.pages.notebook import show_surprisals
+        from lmlab.pages.views import show_surprisals
 
         if not self.token_ids:
             return f"<code>{self!r}</code>"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from lmlab.analysis.view import plain
 
 if TYPE_CHECKING:
-    from lmlab.pages.inspection import View
+    from lmlab.pages.views import View
 
 MOST_ROWS = 2000
 """Rows of a table that a page is sent."""

@@ -59,7 +59,7 @@ def gradients(
     from lmlab.analysis.attribution import attribute, read_gradients
     from lmlab.analysis.view import Viewed
     from lmlab.cli.inspect.showing import check_output, open_run, show
-    from lmlab.runs.run import held_out
+    from lmlab.runs.held_out import held_out
 
     check_output(output, inputs=[run, *(versus or [])], overwrite=overwrite)
     given = None if text is None else text_of(text).strip("\n") if is_stream(text) else text_of(text)

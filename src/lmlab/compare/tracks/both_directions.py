@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from markupsafe import Markup
 
 from lmlab.compare.held_out import Tests
 from lmlab.compare.likelihood import evaluate, mean_perplexity
@@ -24,6 +25,7 @@ from lmlab.compare.tracks.track import (
 )
 from lmlab.language_model import LanguageModel
 from lmlab.pages import samples
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 
 
@@ -58,7 +60,7 @@ class BothDirections(TextTrack):
     )
     captions = Captions(
         leaderboard="Two language models with shared token vectors and softmax, one from left to right, one from "
-        "right to left. <b>Bits per byte</b> is the mean of their cross-entropies on the test text; lower is better. "
+        "right to left. Bits per byte is the mean of their cross-entropies on the test text; lower is better. "
         "The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training, the mean of both directions. Lower is better; a "
         "curve that falls further left is cheaper.",
@@ -83,11 +85,11 @@ class BothDirections(TextTrack):
     def verdict(self, entry: Entry) -> str:
         return f"From left to right alone it has {entry['forward']:.4f} bits per byte."
 
-    def sample(self, entry: Entry, board: Mapping[str, Any]) -> str:
+    def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
         return samples.continued(board["prompt"], entry["sample"])
 
-    def cells(self, entry: Entry) -> dict[str, str]:
-        return {"each direction": f"{entry['forward']:.3f} forward<small>{entry['backward']:.3f} backward</small>"}
+    def cells(self, entry: Entry) -> dict[str, Cell]:
+        return {"each direction": Cell(f"{entry['forward']:.3f} forward", f"{entry['backward']:.3f} backward")}
 
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
         yield self.separation.why

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from markupsafe import Markup
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -30,6 +31,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import find
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.pages import samples
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import collate
 
@@ -83,10 +85,10 @@ class MaskedTokens(TextTrack):
         "models only with each other.",
     )
     captions = Captions(
-        leaderboard="A masked language model predicts a masked token from the text on both sides. <b>Pseudo bits per "
-        "byte</b> is its pseudo-log-likelihood: the surprisal of each held-out token, given all others; the whisker is "
-        "the 95% confidence interval. <b>Masked tokens</b>: accuracy and perplexity where 15% of the test text is "
-        "masked at once, the same for all. <b>Auxiliary</b>: accuracy of the auxiliary objective (NSP/SOP, or "
+        leaderboard="A masked language model predicts a masked token from the text on both sides. Pseudo bits per "
+        "byte is its pseudo-log-likelihood: the surprisal of each held-out token, given all others; the whisker is "
+        "the 95% confidence interval. Masked tokens: accuracy and perplexity where 15% of the test text is "
+        "masked at once, the same for all. Auxiliary: accuracy of the auxiliary objective (NSP/SOP, or "
         "replaced-token detection) on validation text.",
         curves="Validation cross-entropy (nats per masked token) during training, with masks as in training. Lower "
         "is better; a curve that falls further left is cheaper.",
@@ -124,10 +126,10 @@ class MaskedTokens(TextTrack):
     def verdict(self, entry: Entry) -> str:
         return f"It predicts {entry['masked_accuracy']:.0%} of the masked tokens correctly."
 
-    def sample(self, entry: Entry, board: Mapping[str, Any]) -> str:
+    def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
         return samples.filled(board["cloze"], entry["filled"], entry["sample"])
 
-    def cells(self, entry: Entry) -> dict[str, str]:
+    def cells(self, entry: Entry) -> dict[str, Cell]:
         return {"masked tokens": _masked_cell(entry), "auxiliary": _auxiliary_cell(entry)}
 
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
@@ -242,16 +244,16 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
     return {"sample": found.fillings[0].text, "filled": [[list(each) for each in blank] for blank in found.blanks]}
 
 
-def _masked_cell(entry: Entry) -> str:
+def _masked_cell(entry: Entry) -> Cell:
     if entry.get("masked_accuracy") is None:
-        return ""
+        return Cell("")
     perplexity = f"{entry['masked_perplexity']:,.1f}" if entry["masked_perplexity"] is not None else "–"
-    return f"{entry['masked_accuracy']:.1%} correct<small>perplexity {perplexity}</small>"
+    return Cell(f"{entry['masked_accuracy']:.1%} correct", f"perplexity {perplexity}")
 
 
-def _auxiliary_cell(entry: Entry) -> str:
+def _auxiliary_cell(entry: Entry) -> Cell:
     if "pair_accuracy" in entry:
-        return f"{entry['pair_accuracy']:.0%} of pairs<small>chance 50%</small>"
+        return Cell(f"{entry['pair_accuracy']:.0%} of pairs", "chance 50%")
     if "detection_accuracy" in entry:
-        return f"{entry['detection_accuracy']:.1%} detected<small>baseline {entry['original_share']:.1%}</small>"
-    return ""
+        return Cell(f"{entry['detection_accuracy']:.1%} detected", f"baseline {entry['original_share']:.1%}")
+    return Cell("")

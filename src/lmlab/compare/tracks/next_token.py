@@ -6,12 +6,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from markupsafe import Markup
+
 from lmlab.compare.held_out import Tests
 from lmlab.compare.likelihood import evaluate, mean_perplexity
 from lmlab.compare.records import Entry, Record
 from lmlab.compare.tracks.track import BITS_PER_BYTE, Captions, Column, Curve, Score, TextTrack, Words
 from lmlab.language_model import LanguageModel
 from lmlab.pages import samples
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 
 
@@ -33,7 +36,7 @@ class NextToken(TextTrack):
     columns = (Column("perplexity", "perplexity", "{:,.1f}"),)
     words = Words(do="predict the next token", does="predicts the test text")
     captions = Captions(
-        leaderboard="A language model predicts how probable the next token is. <b>Bits per byte</b> is its "
+        leaderboard="A language model predicts how probable the next token is. Bits per byte is its "
         "cross-entropy on the test text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
         "would compress the text to a quarter. The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training. Lower is better; a curve that falls further left "
@@ -61,8 +64,8 @@ class NextToken(TextTrack):
             )
         return f"With an arithmetic coder it would compress the text to {entry['bits_per_byte'] / 8:.0%} of its size."
 
-    def sample(self, entry: Entry, board: Mapping[str, Any]) -> str:
+    def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
         return samples.continued(board["prompt"], entry["sample"])
 
-    def cells(self, entry: Entry) -> dict[str, str]:
-        return {"perplexity": f"{entry['perplexity']:,.1f}" if entry.get("perplexity") else ""}
+    def cells(self, entry: Entry) -> dict[str, Cell]:
+        return {"perplexity": Cell(f"{entry['perplexity']:,.1f}" if entry.get("perplexity") else "")}

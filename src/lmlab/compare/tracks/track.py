@@ -8,12 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from markupsafe import Markup
+
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import Entry, Record
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.metric import Direction, Metric
 from lmlab.metrics.statistics import RatioOfSums, Scores
 from lmlab.models import find
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 
 
@@ -74,7 +77,7 @@ class Separation:
 
 @dataclass(frozen=True, kw_only=True)
 class Captions:
-    """The texts above the figures and tables of a track, as HTML."""
+    """The texts above the figures and tables of a track."""
 
     leaderboard: str
     curves: str
@@ -127,15 +130,15 @@ class Track(ABC):
         """What the best score means, in a sentence."""
 
     @abstractmethod
-    def sample(self, entry: Entry, board: Mapping[str, Any]) -> str:
-        """What a system writes or fills in, as HTML."""
+    def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
+        """What a system writes or fills in."""
 
     def sizes(self, tests: Tests) -> Sequence[float] | None:
         """How much each unit counts; None if all count the same."""
         return None
 
-    def cells(self, entry: Entry) -> dict[str, str]:
-        """Cells of the page that only this track has, as HTML by the title of their column."""
+    def cells(self, entry: Entry) -> dict[str, Cell]:
+        """Cells of the page that only this track has, by the title of their column."""
         return {}
 
     def notes(self, tests: Tests, units: Units, ranked: Sequence[Entry]) -> Iterable[str]:
