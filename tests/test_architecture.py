@@ -29,6 +29,7 @@ ORDER = (
     {"runs.run"},
     {"compare", "transfer", "studio"},
     {"runs.report"},
+    {"api"},
     {"cli", "__init__"},
     {"__main__"},
 )

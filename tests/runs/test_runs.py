@@ -145,7 +145,7 @@ def test_a_text_that_has_moved(text: Path, tmp_path: Path) -> None:
     moved, other = tmp_path / "moved.txt", tmp_path / "other.txt"
     text.rename(moved)
     other.write_text(TEXT.upper())
-    with pytest.raises(ValueError, match=r"run learns from .*book\.txt, which is not there any more.*--text NEW"):
+    with pytest.raises(ValueError, match=r"run learns from .*book\.txt, which is not there any more.*NEW"):
         run.resume(tmp_path / "run")
     before = (tmp_path / "run" / "recipe.json").read_bytes()
     with pytest.raises(ValueError, match=r"other\.txt is not the text that .*run was trained on"):

@@ -53,7 +53,7 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     if STANDARD_INPUT in recipe.data.named:
         raise ValueError(f"{path} learnt from standard input, which cannot be read again")
     if missing := recipe.data.missing():
-        option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "--text NEW"
+        option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "NEW"
         if recipe.data.kind == "examples":
             option += " (--valid NEW and --test NEW, if they are files of their own)"
         raise ValueError(

@@ -12,6 +12,7 @@ from lmlab.config import build
 from lmlab.costs.countries import find_grid
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
+from lmlab.language_model import LanguageModel, load
 from lmlab.models import find, load_class
 from lmlab.objectives import TASKS
 from lmlab.runs.card import LOSSY, describe_quality, model_card
@@ -21,13 +22,14 @@ from lmlab.runs.finetuning import FineTuning
 from lmlab.runs.first_commands import next_commands
 from lmlab.runs.held_out import as_path, reopen_corpus
 from lmlab.runs.jobs import Job, Plan, Reporter, Silent, Training
-from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, read_record, write_recipe
+from lmlab.runs.recipe import Recipe, Record, check_fixed_settings, check_same_settings, read_record, write_recipe
 from lmlab.runs.run_files import check_not_read, check_place, clear, hold, remove_begun
 from lmlab.runs.storage import (
     MANIFEST,
     TASK,
     FullDiskError,
     digest_weights,
+    read_folder,
     read_json,
     write_bytes,
     write_json,
@@ -42,7 +44,7 @@ from lmlab.training.world import ALONE, World
 
 
 class Outcome(NamedTuple):
-    """The result of a run."""
+    """The result of training a run: where it is, its score on validation text, and its costs."""
 
     path: Path
     progress: TrainingProgress
@@ -55,6 +57,14 @@ class Outcome(NamedTuple):
     lossy: bool = False  # whether its tokenizer loses text
     judged_on: str = "validation text"
     trained: bool = True  # False if nothing was left to do
+
+    def __repr__(self) -> str:
+        score = f", {self.quality}" if self.progress.best is not None else ""
+        return f"Outcome({self.path}{score}, {self.parameters:,} parameters{', interrupted' * self.interrupted})"
+
+    def load(self, *, device: str = "cpu") -> LanguageModel:
+        """The language model of the run directory."""
+        return load(self.path, device=device)
 
     @property
     def quality(self) -> str:
@@ -120,6 +130,20 @@ def start(
         if outcome.interrupted and world.writes:
             remove_begun(path, created)
         return outcome
+
+
+def check_same(recipe: Recipe, path: Path, *, unfinished: bool = False) -> None:
+    """A ValueError where a run directory was made with other settings, or, unless `unfinished`, is not finished."""
+
+    def read_progress(folder: Path) -> Any:
+        return read_json(folder / "progress.json")
+
+    check_not_read(path, recipe.inputs())
+    check_same_settings(path, recipe)
+    counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
+    last = read_progress(path) if counted else read_folder(path / "last", read_progress)
+    if not unfinished and not (last or {}).get("ended"):
+        check_place(path, overwrite=False, go_on=f"--resume {path}")
 
 
 def resume(
