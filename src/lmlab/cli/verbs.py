@@ -43,7 +43,7 @@ VERBS: dict[str, Verb] = {
         Verb("demo", START, "Train and compare eight models in about three minutes."),
         Verb("list", START, "List the models, or the sizes and settings of one.", BareCommand),
         Verb("train", TRAIN, "Train a language model on your own text."),
-        Verb("finetune", TRAIN, "Fine-tune a run on labelled examples, beside baselines."),
+        Verb("finetune", TRAIN, "Fine-tune a run on labelled examples, with baselines."),
         Verb("average", TRAIN, "Average the weights of the last checkpoints of a run."),
         Verb("cost", TRAIN, "Estimate the cost of training, without training."),
         Verb("generate", USE, "Generate text from a prompt."),

@@ -12,7 +12,6 @@ from torch import nn
 from lmlab.runs.checkpoint import load_weights
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
-from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSplit
 from lmlab.runs.jobs import Reporter, Training
@@ -50,7 +49,7 @@ class FineTuning(Training):
         frame: Frame | None,
         origin: str | None = None,
     ) -> None:
-        scratch = recipe.objective["how"] == "scratch"
+        scratch = recipe.objective["method"] == "scratch"
         super().__init__(cls, recipe, corpus, config, frame=frame, origin=None if scratch else origin)
         if not self.task.config.trains_model:
             self.learner.model.requires_grad_(False)
@@ -79,9 +78,7 @@ class FineTuning(Training):
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
         batch, seed = self.settings.batch, self.settings.seed
-        self.loader = ExampleLoader(
-            train, batch=batch, window=self.task.config.window or 0, seed=seed, length=self.task.tokens_of
-        )
+        self.loader = self.task.make_loader(train, batch=batch, seed=seed)
         self.evaluate = None
         if valid:
             examples = cast(ExampleSplit, self.corpus.valid).examples
@@ -127,8 +124,8 @@ class FineTuning(Training):
                     raise InterruptedReadingError
                 reporter.stage("reading examples", before + count, total)
 
-            found.append(self.task.complete(items, run=path, progress=report) if items else items)
-            flops += self.task.completion_flops(items) if computed else 0.0
+            found.append(self.task.precompute(items, run=path, progress=report) if items else items)
+            flops += self.task.precompute_flops(items) if computed else 0.0
             done += len(items)
         if any(new is not old for new, old in zip(found, self.items, strict=True)):
             self._use(found)

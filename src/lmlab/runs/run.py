@@ -79,8 +79,9 @@ def start(
     overwrite: bool = False,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    prepare: Callable[..., Corpus] = prepare,
 ) -> Outcome:
-    """Train a new model in a new run directory."""
+    """Train a new model in a new run directory; `prepare` gives its data, by default from its files."""
     if not isinstance(recipe, Recipe):
         raise ValueError(f"recipe = {recipe!r} is no recipe; make one with lmlab.runs.recipe.make_recipe")
     path = _as_path(path)
@@ -180,6 +181,7 @@ def resume(
     texts: Mapping[str, Any] | None = None,
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
+    prepare: Callable[..., Corpus] = prepare,
 ) -> Outcome:
     """Go on with a run: the same text, the same random numbers, as if it had never stopped.
 
@@ -195,7 +197,7 @@ def resume(
         record = read_record(path, texts=texts)
         recipe = record.change(settings or {}, step=0).recipe
         _check_unchanged(path, record.recipe, recipe)
-        corpus = reopen_corpus(record, path, reporter)
+        corpus = reopen_corpus(record, path, reporter, prepare=prepare)
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
         if not begun and differs_from_origin(record, recipe.origin):
             raise ValueError(
@@ -252,7 +254,9 @@ def find_held_out(path: str | Path) -> HeldOut:
     return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
 
 
-def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
+def reopen_corpus(
+    record: Record, path: Path, reporter: Reporter, *, prepare: Callable[..., Corpus] = prepare
+) -> Corpus:
     """The text of a run, encoded as it was when the run began: from the cache if it is still there.
 
     The run's own tokenizer does it, wherever it came from. One that was trained on the text is trained again where that
