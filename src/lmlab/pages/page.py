@@ -64,12 +64,3 @@ def _environment() -> Environment:
         "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
     }
     return environment
-
-
-def fill_page(name: str, *, title: str, **parts: str) -> str:
-    """The template of this name, with parts that are HTML already."""
-    from string import Template
-
-    folder = Path(__file__).parent
-    head = Template((folder / "head.html").read_text(encoding="utf-8")).substitute(title=title)
-    return printable(Template((folder / name).read_text(encoding="utf-8")).substitute(parts, head=head))
