@@ -89,7 +89,7 @@ def make_facts() -> dict[str, Any]:
             "train": [{HOSTILE: number, "seconds": number, "value": 1 / number} for number in (1, 2)],
             "valid": [],
         },
-        "price": {
+        "cost": {
             "counted": HOSTILE,
             HOSTILE: 4,
             "steps": 2,
@@ -145,7 +145,7 @@ PARTS = {
     "card": lambda: views.show_card(HOSTILE, {HOSTILE: HOSTILE}),
     "surprisals": lambda: views.show_surprisals([(HOSTILE, 3.0)], told=HOSTILE, spaced=False),
     "frame": lambda: views.show_page(HOSTILE),
-    "table": lambda: views.to_html_table(View().table()),
+    "table": lambda: views.show_table(HOSTILE, View().table()),
     "continued": lambda: samples.continued(HOSTILE, HOSTILE),
     "nothing filled": lambda: samples.filled(CLOZE, [], HOSTILE),
     "heat": lambda: render_macro("heat", [(HOSTILE, 3.0)]),

@@ -86,9 +86,9 @@ def to_csv(table: Table) -> str:
     return out.getvalue()
 
 
-def to_html_table(table: Table) -> Markup:
-    """The first rows as HTML."""
-    return render_macro("table", table)
+def show_table(title: str, table: Table) -> Markup:
+    """The first rows for a notebook, below a title."""
+    return render_macro("titled", title, table)
 
 
 def to_fragment(view: View) -> Markup:
