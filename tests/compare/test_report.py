@@ -37,7 +37,7 @@ from lmlab.compare.report import make_report
 from lmlab.compare.tracks import TRACKS
 from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages.figures import Chart, Point, Series, pareto_front
-from lmlab.pages.figures.svg import linear_ticks, log_ticks, spread
+from lmlab.pages.figures.axes import linear_ticks, log_ticks, spread
 from lmlab.pages.formats import duration, short
 from lmlab.pages.page import render_macro
 from lmlab.runs.recipe import make_recipe

@@ -143,7 +143,7 @@ PAGES = {
 PARTS = {
     "view": lambda: views.to_fragment(View()),
     "card": lambda: views.show_card(HOSTILE, {HOSTILE: HOSTILE}),
-    "surprisals": lambda: views.show_surprisals([(HOSTILE, 3.0)], told=HOSTILE, spaced=False),
+    "surprisals": lambda: views.show_surprisals([(HOSTILE, 3.0)], caption=HOSTILE, spaced=False),
     "frame": lambda: views.show_page(HOSTILE),
     "table": lambda: views.show_table(HOSTILE, View().table()),
     "continued": lambda: samples.continued(HOSTILE, HOSTILE),
