@@ -16,7 +16,7 @@ from lmlab.models import LINEAGE
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
     # a folder, or a module of runs/ or of the top level, may import those of the lines above its own
-    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files", "runs.lock"},
+    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files"},
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},
@@ -25,10 +25,11 @@ ORDER = (
     {"training"},
     {"tasks", "runs.recipe", "runs.card", "runs.averaging"},
     {"language_model", "runs.jobs"},
-    {"prompting", "serve", "runs.finetuning"},
+    {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},
     {"runs.run"},
     {"compare", "transfer", "studio"},
     {"runs.report"},
+    {"api"},
     {"cli", "__init__"},
     {"__main__"},
 )

@@ -139,13 +139,13 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
         (["book.txt", "--match", "width"], "parameters=2M"),
         (["short.txt", "--models", "ngram"], "at least 4,000 bytes"),
         (["nothing.txt"], "nothing.txt"),
-        ([], "which text?"),
+        ([], "name a text"),
     ):
         said = lmlab("compare", *words, "-o", "out")
         assert said.code == 2, said
         assert message in said.err
         assert not (tmp_path / "out").exists()
-    assert "-o DIR" in lmlab("compare", "book.txt").err
+    assert "-o FOLDER" in lmlab("compare", "book.txt").err
     assert "not a comparison" in lmlab("compare", "--resume", "elsewhere").err
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "scores.json").write_text('{"kind": "comparison", "results": []}')

@@ -24,8 +24,8 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import create
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 from lmlab.runs.recipe import make_recipe
-from lmlab.runs.run import held_out
 from lmlab.tokenizers import train
 
 MODELS = "ngram,bert,roberta,electra"

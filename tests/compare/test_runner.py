@@ -53,7 +53,7 @@ def test_the_folder_holds_what_is_promised(done: Published, book: Path) -> None:
 
 def test_the_ranking_is_by_the_exact_score(done: Published) -> None:
     import lmlab
-    from lmlab.runs.run import held_out
+    from lmlab.runs.held_out import held_out
 
     folder = done.report.parent
     for name, entry in entries(done).items():

@@ -90,9 +90,7 @@ def finetune(
         int, typer.Option(min=1, help="Repeat with this many random seeds; three to five are advised.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Only the run: no baselines, no frozen model, none from scratch.")
-    ] = False,
+    alone: Annotated[bool, typer.Option("--no-controls", help="Leave out the baselines and controls.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only show what the data look like.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -124,7 +122,8 @@ def finetune(
       lmlab finetune --resume runs/stars
 
     Task, columns and split are detected and printed. The score is compared with the majority class, a bag of words, the
-    frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
+    frozen model and the same model from scratch; together they cost about as much again.
+    --no-controls leaves them out.
     """
     from lmlab.cli.scores import print_study
     from lmlab.config import apply_settings
@@ -215,8 +214,7 @@ def resume_folder(folder: Path, *, json_: bool) -> None:
 
 def run_with_progress(work: Callable[..., Finetuned], output: Path, *, method: str = "") -> Finetuned:
     """Call `work(reporter=…, interrupted=…)` with progress bars; Ctrl-C says how to resume, and ends the program."""
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import catch_interrupts
+    from lmlab.cli.progress import TrainingDisplay, catch_interrupts
     from lmlab.transfer.ulmfit import language_model_folder
 
     interrupted = catch_interrupts()

@@ -17,8 +17,7 @@ from lmlab.compare.report import Passage, make_report
 from lmlab.compare.runner import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
 from lmlab.compare.tracks import contests_of
 from lmlab.pages.figures import save_charts
-from lmlab.runs.lock import hold
-from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read
+from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read, hold
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.training import is_path

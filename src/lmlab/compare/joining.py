@@ -18,7 +18,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import recipe as recipes
-from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import digest, read_json
@@ -161,7 +161,7 @@ def training_share(record: recipes.Record, path: Path, texts: list[str]) -> floa
 
     A ValueError says why the training text cannot be read.
     """
-    corpus = run.reopen_corpus(record, path, Silent())
+    corpus = reopen_corpus(record, path, Silent())
     train = corpus.train.as_text()
     if train.bytes > MOST_COMPARED:
         raise ValueError(f"it has more than {MOST_COMPARED:,} bytes, which takes long to compare")

@@ -21,8 +21,8 @@ from lmlab.language_model import LanguageModel, load
 from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, WritesTarget, ability
 from lmlab.progress import ReportProgress
+from lmlab.runs.held_out import find_held_out
 from lmlab.runs.recipe import read_record
-from lmlab.runs.run import find_held_out
 from lmlab.runs.storage import read_json
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
 from lmlab.units import read_speed, training_seconds

@@ -34,7 +34,7 @@ def make_router(run_store: RunStore) -> APIRouter:
         from lmlab.analysis.attribution import attribute
 
         def look(model: LanguageModel) -> dict[str, Any]:
-            attributed = attribute(model, asked.text, target=asked.target or None)
+            attributed = attribute(model, asked.text, prediction=asked.target or None)
             return {"found": attributed, "shown": show(attributed)}
 
         return answer_for_each(asked.runs, run_store, look)

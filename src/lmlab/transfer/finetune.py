@@ -479,7 +479,7 @@ def find_finished(first: PlannedTrial, further: Sequence[Trial], path: Path, *, 
     done = {(each.method, each.seed) for each in study.results if each.run is not None}
     compared = any(each.method == "baseline" for each in study.results)
     if not changed and compared == alone:
-        changed = ["--alone"]
+        changed = ["--no-controls"]
     if not changed and done - planned:
         changed = ["seeds"]
     if changed:

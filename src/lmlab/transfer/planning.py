@@ -12,7 +12,6 @@ from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
 from lmlab.metrics.metric import Metric
 from lmlab.models import ARCHITECTURES, System, find, outline
-from lmlab.runs import run as runs
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.storage import TASK, read_json
 from lmlab.tasks import load_task
@@ -175,7 +174,7 @@ def find_changes(path: Path, recipe: Recipe, *, fingerprint: str | None = None) 
         same = record.recipe.data.paths() == recipe.data.absolute().paths()
     found = [] if same else ["examples"]
     other = record.recipe.kind != recipe.kind or record.recipe.model != recipe.model
-    found += ["RUN"] if other or runs.differs_from_origin(record, recipe.origin) else []
+    found += ["RUN"] if other or record.origin_differs(recipe.origin) else []
     for group, before, wanted in (
         ("objective", record.recipe.objective, recipe.objective),
         ("train", (record.begun or record.recipe.train).model_dump(), recipe.train.model_dump()),

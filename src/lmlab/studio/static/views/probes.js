@@ -9,7 +9,7 @@ const LINES = ["The/DET cat/NOUN sat/VERB on/ADP the/DET mat/NOUN", "A/DET dog/N
 export default {
   name: "probes",
   title: "Probes",
-  lead: "A small classifier learns to read tags from the vectors of each layer. What it reads may be its own work, so three controls stand beside it: random labels per word (control task), the same network with random weights, and the most frequent class. Every other sentence judges. Ready sets from treebanks: lmlab inspect probes.",
+  lead: "A small classifier learns to read tags from the vectors of each layer. What it reads may be its own work, so three controls stand beside it: random labels per word (control task), the same network with random weights, and the most frequent class. Every other sentence judges. Ready sets from treebanks: lmlab inspect probing.",
   defaults: { run: "", lines: LINES.join("\n"), kind: "linear" },
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
   prefers: run => run.does.includes("blanks"),
