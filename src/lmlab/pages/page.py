@@ -16,7 +16,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 
 
 class Tile(NamedTuple):
-    """A number that stands out at the top of a page, and what it is."""
+    """A key number of a page, and its meaning."""
 
     value: str
     what: str

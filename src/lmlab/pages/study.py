@@ -220,12 +220,12 @@ def _about(row: ScoreRow) -> str:
 
 def _describe(row: ScoreRow, metric: str) -> str:
     """What the pointer over the bar of a row shows."""
-    told = f"{format_learner(row)}: {format_metric(metric)} {format_score(row.values[metric].value)}"
+    text = f"{format_learner(row)}: {format_metric(metric)} {format_score(row.values[metric].value)}"
     if interval := format_interval(row.values[metric]):
-        told += f", 95% interval {interval}"
+        text += f", 95% interval {interval}"
     if len(row.seeds) > 1:
-        told += f"; each seed: {', '.join(map(format_score, row.seeds))}"
-    return told
+        text += f"; each seed: {', '.join(map(format_score, row.seeds))}"
+    return text
 
 
 def _difference(found: PairedDifference | None) -> Cell:

@@ -25,7 +25,7 @@ from lmlab.pages.figures.svg import (
 )
 from lmlab.pages.formats import short
 
-Place = tuple[float, float]
+Position = tuple[float, float]
 ACCENT = "var(--accent,#3a62c9)"
 LEFT, TOP, BOTTOM = 58, 16, 48
 APART = 15
@@ -35,10 +35,10 @@ LONGEST = 34
 
 
 class Axes:
-    """Two axes, and the places of values between them."""
+    """Two axes, which turn values into positions."""
 
     def __init__(
-        self, x: Place, y: Place, *, width: float, height: float = 420, right: float = 20, log: bool = False
+        self, x: Position, y: Position, *, width: float, height: float = 420, right: float = 20, log: bool = False
     ) -> None:
         self.width, self.height, self.right, self.log = width, height, right, log
         self.range_x = (math.log(x[0]), math.log(x[1])) if log else x
@@ -93,7 +93,7 @@ class Axes:
         """Names of lines, given with colour and height, on the right, near the ends and without touching."""
         parts = []
         ordered = sorted(ends, key=lambda end: end[2])
-        for (name, colour, y), at in zip(ordered, spread([y for *_, y in ordered], apart=APART), strict=True):
+        for (name, colour, y), at in zip(ordered, push_apart([y for *_, y in ordered], apart=APART), strict=True):
             if abs(at - y) > 3:
                 points = path([(self.edge + 2, y), (self.edge + 11, at)])
                 parts.append(element("polyline", points=points, fill="none", stroke=colour, stroke_opacity=".5"))
@@ -120,7 +120,7 @@ class Lines:
     lines: Sequence[tuple[str, Sequence[float]]]
     unit: str = ".3f"
     x_label: str = "layer"
-    inches: ClassVar[Place] = (9.0, 5.0)
+    inches: ClassVar[Position] = (9.0, 5.0)
 
     def html(self) -> Markup:
         known = [value for _, values in self.lines for value in values if math.isfinite(value)] or [0.0, 1.0]
@@ -162,7 +162,7 @@ class Agreement:
     """Predicted against true numbers, on the same scale, and the line where both are equal."""
 
     title: str
-    points: Sequence[Place]
+    points: Sequence[Position]
 
     def html(self) -> Markup:
         numbers = [number for point in self.points for number in point]
@@ -217,10 +217,10 @@ class Reliability:
         return drawing(parts, width=axes.width, height=axes.height, title=self.title)
 
 
-def spread(places: Sequence[float], *, apart: float) -> list[float]:
-    """Rising places, moved as little as possible until they are `apart`: those that collide gather round their mean."""
-    groups: list[list[float]] = []  # each: the sum of the places that its first member would like, and its members
-    for number in places:
+def push_apart(positions: Sequence[float], *, apart: float) -> list[float]:
+    """Rising positions, moved as little as possible until they are `apart`; those that collide gather round a mean."""
+    groups: list[list[float]] = []  # each: the sum of the positions that its first member would like, and its members
+    for number in positions:
         groups.append([number, 1])
         while len(groups) > 1:
             (above, many), (below, few) = groups[-2], groups[-1]

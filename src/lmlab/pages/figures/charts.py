@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 
 from markupsafe import Markup
 
-from lmlab.pages.figures.axes import LEFT, LONGEST, Axes, Place, name_tag
+from lmlab.pages.figures.axes import LEFT, LONGEST, Axes, Position, name_tag
 from lmlab.pages.figures.svg import LETTER, SOFT, cut, drawing, element, halo, path, tooltip, widest
 from lmlab.pages.formats import short
 
@@ -39,12 +39,12 @@ class Series:
     points: Sequence[Point]
     level: bool = False
     """A dashed line at the height of its only point: a system that has no curve along this axis."""
-    guess: Place | None = None
+    guess: Position | None = None
     """An extrapolation of the line, drawn in dots."""
     dashed: bool = False
 
     @property
-    def end(self) -> Place:
+    def end(self) -> Position:
         """Where the name of the line belongs."""
         return self.guess or (self.points[-1].x, self.points[-1].y)
 
@@ -59,14 +59,14 @@ class Chart:
     x_label: str
     y_label: str
     series: Sequence[Series]
-    front: Sequence[Place] = field(default_factory=list)
+    front: Sequence[Position] = field(default_factory=list)
     """The Pareto front: the best quality at each cost."""
     logarithmic: bool = True
     x_ticks: Sequence[float] = ()
     """Where the ticks are; by default at round values."""
     unit: str = ".3f"
     """The format of a value."""
-    inches: ClassVar[Place] = (9.0, 5.0)
+    inches: ClassVar[Position] = (9.0, 5.0)
 
     @property
     def axes(self) -> Axes:
@@ -120,18 +120,18 @@ class Chart:
             y = axes.y(series.points[-1].y)
             ends = {"x1": LEFT, "x2": axes.edge, "y1": y, "y2": y}
             return [element("line", name, **ends, stroke=colour, stroke_width=2, stroke_dasharray="7 5")]
-        places = [(axes.x(point.x) + aside, axes.y(point.y)) for point in series.points]
+        positions = [(axes.x(point.x) + aside, axes.y(point.y)) for point in series.points]
         parts = []
-        if len(places) > 1:
-            line = {"points": path(places), "fill": "none", "stroke": colour, "stroke_width": "2.2"}
+        if len(positions) > 1:
+            line = {"points": path(positions), "fill": "none", "stroke": colour, "stroke_width": "2.2"}
             dashes = "6 5" if series.dashed else None
             parts.append(element("polyline", name, **line, stroke_linejoin="round", stroke_dasharray=dashes))
         if series.guess is not None:
-            points = path([places[-1], (axes.x(series.guess[0]), axes.y(series.guess[1]))])
+            points = path([positions[-1], (axes.x(series.guess[0]), axes.y(series.guess[1]))])
             line = {"points": points, "fill": "none", "stroke": colour, "stroke_width": "1.6"}
             parts.append(element("polyline", **line, stroke_dasharray="1.5 4", stroke_linecap="round"))
-        radius = 7.0 if len(places) == 1 else 4.0 if any(point.low is not None for point in series.points) else 2.6
-        for (x, y), point in zip(places, series.points, strict=True):
+        radius = 7.0 if len(positions) == 1 else 4.0 if any(point.low is not None for point in series.points) else 2.6
+        for (x, y), point in zip(positions, series.points, strict=True):
             parts += _interval(x, point, axes, colour)
             parts.append(element("circle", tooltip(self._describe(series, point)), cx=x, cy=y, r=radius, fill=colour))
         return parts
@@ -139,12 +139,12 @@ class Chart:
     def _describe(self, series: Series, point: Point) -> str:
         """What the pointer over a point shows."""
         x = f"{point.x:,.0f}" if self.x_ticks else short(point.x)
-        told = f"{series.name}: {format(point.y, self.unit)} {self.y_label} at {x} {self.x_label}"
+        text = f"{series.name}: {format(point.y, self.unit)} {self.y_label} at {x} {self.x_label}"
         if point.low is not None and point.high is not None:
-            told += f", 95% interval {format(point.low, self.unit)} to {format(point.high, self.unit)}"
+            text += f", 95% interval {format(point.low, self.unit)} to {format(point.high, self.unit)}"
         if len(point.seeds) > 1:
-            told += f"; each seed: {', '.join(format(seed, self.unit) for seed in point.seeds)}"
-        return told
+            text += f"; each seed: {', '.join(format(seed, self.unit) for seed in point.seeds)}"
+        return text
 
     def draw(self, axes: Any) -> None:
         for series in self.series:
@@ -191,7 +191,7 @@ def _interval(x: float, point: Point, axes: Axes, colour: str) -> list[Markup]:
     return parts
 
 
-def _name_marks(marks: Sequence[tuple[Place, Series]]) -> list[Markup]:
+def _name_marks(marks: Sequence[tuple[Position, Series]]) -> list[Markup]:
     """Names beside single marks: to the right, else to the left, above or below, wherever there is room."""
     taken = [(x - 7, y - 7, x + 7, y + 7) for (x, y), _ in marks]
     parts = []
@@ -215,17 +215,17 @@ def _touch(a: tuple[float, ...], b: tuple[float, ...]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _steps(front: Sequence[Place]) -> list[Place]:
-    corners: list[Place] = [front[0]]
+def _steps(front: Sequence[Position]) -> list[Position]:
+    corners: list[Position] = [front[0]]
     for (_, above), (x, y) in pairwise(front):
         corners += [(x, above), (x, y)]
     return corners
 
 
-def pareto_front(points: Sequence[Place], *, better: Literal["lower", "higher"] = "lower") -> list[Place]:
+def pareto_front(points: Sequence[Position], *, better: Literal["lower", "higher"] = "lower") -> list[Position]:
     """The points that no other beats in both: cheapest first, each better than all cheaper ones."""
     sign = 1 if better == "lower" else -1
-    front: list[Place] = []
+    front: list[Position] = []
     for x, y in sorted(points, key=lambda point: (point[0], sign * point[1])):
         if not front or sign * y < sign * front[-1][1]:
             front.append((x, y))

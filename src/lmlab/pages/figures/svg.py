@@ -37,7 +37,7 @@ def _number(value: float) -> str:
 
 
 def label(x: float, y: float, content: str, *, anchor: str = "start", fill: str = INK, turn: int = 0) -> Markup:
-    """Text at a place; spaces in `content` stay as they are."""
+    """Text at a position."""
     return element(
         "text",
         content,
@@ -55,7 +55,7 @@ def tooltip(content: str) -> Markup:
 
 
 def path(points: Iterable[tuple[float, float]]) -> str:
-    """Places, for the attribute `points` of a polyline."""
+    """Positions, for the attribute `points` of a polyline."""
     return " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
 
 
