@@ -24,6 +24,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmlab.costs.benchmark import synthetic_task
 from lmlab.costs.design import describe
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example
@@ -32,7 +33,6 @@ from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.tasks.flops import batch_flops
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.lm_embeddings import LanguageStates
-from lmlab.training.benchmark import made_up_lesson
 from lmlab.training.learner import Learner
 from lmlab.training.settings import TrainConfig
 from toy_tasks import EXAMPLES, toy_task, toy_tokenizer, write_toy_run
@@ -75,7 +75,7 @@ def lesson(name: str, **settings: Any) -> tuple[Any, Any, Any]:
     """A small model of a system, its own objective, and a loader of made-up text."""
     design = describe(name, size="tiny", vocabulary=500, settings={**plain(name), **settings})
     model = create(name, design.settings or {}, size="tiny")
-    objective, text = made_up_lesson(model, design, tokens=6_000, seed=0)
+    objective, text = synthetic_task(model, design, tokens=6_000, seed=0)
     streams = TrainConfig(**LINEAGE[name].training).streams(stateful=model.stateful)
     loader = objective.loader(text, batch=16, window=min(32, design.window), seed=0, streams=streams)
     return model, objective, loader
@@ -147,7 +147,7 @@ def tasked(name: str, kind: str, **settings: Any) -> tuple[Any, Any, Any, list[A
     cls, own = load_class(name), tokenizer()
     values = {"vocabulary": own.vocabulary, "boundary": own.boundary, "window": 64, **plain(name)}
     model = create(name, {key: each for key, each in values.items() if key in cls.Config.model_fields}, size="tiny")
-    if settings.get("how") in ("frozen", "mix"):
+    if settings.get("method") in ("frozen", "mix"):
         model.requires_grad_(False)
     task = toy_task(kind, cls, tokenizer=own, **settings)
     return model, task, task.heads(model), task.items(examples(kind))
@@ -186,7 +186,7 @@ def test_other_tasks(name: str, kind: str) -> None:
     batch = task.batch(items)
     found, _ = count_step(Learner(model, task, heads), batch)
     assert batch_flops(task, model, heads, batch) == pytest.approx(found, rel=WITHIN)
-    loader = ExampleLoader(items, batch=2, window=64, seed=0, length=task.tokens_of)
+    loader = ExampleLoader(items, batch=2, window=64, seed=0, tokens=task.length_of)
     epoch = [count_step(Learner(model, task, heads), task.batch(loader.batch(k)))[0] for k in range(loader.count)]
     assert task.step_flops(model, heads, loader) == pytest.approx(np.mean(epoch), rel=WITHIN)
 
@@ -204,7 +204,7 @@ def test_a_decoder_that_reads_the_text_again_is_counted() -> None:
 def test_a_frozen_model_is_paid_once_and_forwards(name: str, kind: str, how: str) -> None:
     """Its vectors cost one forward pass; a step of training then costs the head."""
     pooled: dict[str, Any] = {} if kind == "tagging" else {"activation": "tanh"}
-    model, task, heads, items = tasked(name, kind, how=how, **pooled)
+    model, task, heads, items = tasked(name, kind, method=how, **pooled)
     with counting() as counter:
         items = with_vectors(task, model, items, weights=hash_weights(model))
     assert vectors_flops(task, model, items_of(items)) == pytest.approx(counter.get_total_flops(), rel=WITHIN)

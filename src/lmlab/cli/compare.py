@@ -165,11 +165,10 @@ def _resume_study(folder: Path, given: Mapping[str, Any]) -> None:
 
 def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
-    from lmlab.cli.finetune import carry_out
-    from lmlab.cli.scores import tell_study
+    from lmlab.cli.finetune import run_with_progress
+    from lmlab.cli.scores import print_study
     from lmlab.data.readers.columns import parse_columns
-    from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
-    from lmlab.transfer.trials import Trial
+    from lmlab.transfer.finetune import compare_runs
 
     known = {
         "text",
@@ -199,38 +198,34 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
         raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
     paths = [Path(part) for part in split_commas("--runs", runs, example="runs/a,runs/b")]
     hows = split_commas("--how", how, example="frozen,full")
-    first = Trial(
-        origin=paths[0], seed=given.get("seed", 0), epochs=given.get("epochs"), train=_training(given.get("settings"))
-    )
-    trials = plan_comparison(paths, hows, seeds=given.get("seeds", 1), trial=first)
     columns = given.get("columns")
     for name in ("valid", "test"):
         if len(given.get(name) or ()) > 1:
             raise ValueError(f"--{name} {f' --{name} '.join(given[name])}: of labelled examples, give one file")
     valid, test = ((given.get(name) or [None])[0] for name in ("valid", "test"))
-    data, found = open_data(
-        texts[0],
-        valid=valid,
-        test=test,
-        columns=parse_columns(columns) if columns else None,
-        leaks=given.get("leaks"),
-        drop_bad_labels=given.get("drop_bad_labels"),
-    )
-    check = check_data(paths[0], found)
-    check.require_held_out()
-    told = [*check.lines(), *describe_selection(data)]
-    if not given.get("json_"):
-        print("\n".join(told), file=sys.stderr)
-    study = carry_out(
-        trials,
-        data,
+    done = run_with_progress(
+        lambda **shown: compare_runs(
+            paths,
+            texts[0],
+            output=output,
+            how=hows,
+            valid=valid,
+            test=test,
+            columns=parse_columns(columns) if columns else None,
+            leaks=given.get("leaks"),
+            drop_bad_labels=given.get("drop_bad_labels"),
+            seeds=given.get("seeds", 1),
+            seed=given.get("seed", 0),
+            epochs=given.get("epochs"),
+            train=_training(given.get("settings")),
+            overwrite=given.get("overwrite", False),
+            resume=given.get("resume", False),
+            notify=lambda line: None if given.get("json_") else print(line, file=sys.stderr),
+            **shown,
+        ),
         output,
-        kind="comparison",
-        check=told,
-        overwrite=given.get("overwrite", False),
-        resume=given.get("resume", False),
     )
-    tell_study(study, output, json_=given.get("json_", False))
+    print_study(done.study, output, json_=given.get("json_", False))
 
 
 def _data(
@@ -271,7 +266,7 @@ def _options(names: Iterable[str]) -> str:
 
 def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
-    from lmlab.compare.conditions import read_conditions, tell_changes
+    from lmlab.compare.conditions import describe_changes, read_conditions
     from lmlab.compare.plan import choose_systems, choose_tokenizers
 
     if "overwrite" in given:
@@ -289,7 +284,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     text = {name: given[name] for name in ("valid", "test", "split", "documents") if name in given}
     now["data"] = {**before["data"], **_data(**text)}
     now["train"] = {**before["train"], **_training(given.get("settings"))}
-    if changed := tell_changes(before, now):
+    if changed := describe_changes(before, now):
         raise ValueError(
             f"--resume continues {folder} as it was started, and this differs: {'; '.join(changed)}. Leave it out, or "
             "begin a comparison of your own with another -o"
