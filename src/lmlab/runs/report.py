@@ -1,7 +1,7 @@
-"""The facts of a report on one run: scores, curve, cost, settings, samples, surprisal, tokenizer; as plain data.
+"""The facts of a report on one run as plain data: curve, scores, cost, settings, samples, surprisal, tokenizer.
 
-An n-gram has no curve, an imported model no cost, a translator no plain text. A part that does not exist is None, and
-`left_out` has the reason.
+Runs differ in what they have: an n-gram has no curve, an imported model no cost, a translator no plain text. A part
+that does not exist is None, and `left_out` says why.
 """
 
 from __future__ import annotations
@@ -37,20 +37,20 @@ SENTENCES = 4
 """Translations that are shown."""
 PAIRS_SCORED = 200
 CHARACTERS_READ = 30_000
-"""Characters of the held-out text that the statistics of the tokenizer are computed from."""
+"""Characters of held-out text from which the figures of the tokenizer are computed."""
 PIECES = 80
-"""Tokens that show how the tokenizer splits text."""
+"""Tokens that are shown as an example of the tokenizer."""
 END = "■"
 """The end of a target, which is predicted too."""
 SOURCE_LETTERS = 160
 TARGET_TOKENS = 40
-"""Longer sources are not shown, and the alignment of a longer target is not drawn."""
+"""Longer sources are not shown, and alignments of longer targets are not plotted."""
 OTHER_TEXT = "the text given with --file"
 PATHS = ("text", "valid", "test", "source", "target", "pairs", "valid_source", "valid_target", "valid_pairs")
 
 
 class Shown(NamedTuple):
-    """The text of a report: documents, or pairs of a source and a target, and a name for them."""
+    """The data of a report: documents, or pairs of a source and a target, and their name."""
 
     name: str
     texts: list[str]
@@ -115,7 +115,7 @@ def _read_lines(run: Path) -> list[dict[str, Any]]:
 
 
 def _about(run: Path, model: LanguageModel) -> Facts:
-    """The system and its number of parameters."""
+    """The system, and how large it is."""
     kind = str(read_json(run / "config.json")["kind"])
     system = LINEAGE.get(kind)
     known = {} if system is None else {"summary": system.summary, "year": system.year, "paper": system.paper}
@@ -123,7 +123,7 @@ def _about(run: Path, model: LanguageModel) -> Facts:
 
 
 def _validation(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """The metrics on validation text of the weights that were kept."""
+    """The validation scores of the best weights."""
     measured = [line for line in lines if line.get("valid_loss") is not None]
     if not measured:
         raise ValueError("no validation is recorded for this run")
@@ -133,7 +133,7 @@ def _validation(lines: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def _curve(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
-    """Training and validation loss against tokens and time; bits per byte where the loss is a likelihood."""
+    """Learning curves of training and validation; in bits per byte if the loss is the likelihood of the text."""
     valid = [line for line in lines if line.get("valid_loss") is not None]
     train = [line for line in lines if line.get("loss") is not None]
     if len(valid) + len(train) < 2:
@@ -151,7 +151,7 @@ def _curve(lines: Sequence[dict[str, Any]], unit: str) -> Facts:
 
 
 def _point(line: dict[str, Any], unit: str, value: float) -> dict[str, float]:
-    """A point of a curve; the seconds are those of training, without validation."""
+    """A point of a curve; seconds are of training alone."""
     return {"step": line["step"], unit: line[unit], "seconds": training_seconds(line), "value": value}
 
 
@@ -192,7 +192,7 @@ def _surprisal(model: LanguageModel, held: Shown, progress: ReportProgress | Non
 
 
 def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) -> Facts:
-    """The score of reference translations, each given its source, and the first of them."""
+    """The same of reference translations, each given its source."""
     sources, targets = zip(*pairs[:PAIRS_SCORED], strict=True)
     nats = model.translator.score(sources, targets)
     rows = model.translator.target_rows(targets[:SENTENCES])
@@ -217,7 +217,7 @@ def _target_surprisal(model: LanguageModel, pairs: Sequence[tuple[str, str]]) ->
 
 
 def _samples(model: LanguageModel, held: Shown) -> Facts:
-    """Continuations, filled masks or translations of held-out text, by what the model can do."""
+    """Samples for held-out text: translations, continuations or fillings, as the model can."""
     if ability(model.model, WritesTarget) is not None:
         return {"translations" if held.pairs else "reconstructions": _translations(model, held)}
     if any(ability(model.model, kind) is not None for kind in (PredictsNext, PredictsBothWays)):
@@ -228,7 +228,7 @@ def _samples(model: LanguageModel, held: Shown) -> Facts:
 
 
 def _continuations(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
-    """Continuations of the first words of held-out text, or of nothing where there is no text."""
+    """Continuations of the first words of held-out text, or of an empty text if there is none."""
     prompts = list(dict.fromkeys(make_test_text(part, prompt=None).prompt for part in _parts(texts, PROMPTS))) or [""]
     found = []
     for prompt in prompts:
@@ -239,15 +239,15 @@ def _continuations(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
 
 
 def _sample_tokens(model: LanguageModel, texts: Sequence[str]) -> int:
-    """The number of tokens of a sample, so that its text is about as long with every tokenizer."""
+    """About as much text from every tokenizer."""
     if not texts:
         return SAMPLE_BYTES // 4
-    tokenized = TokenizedText(texts[0][:2000], model.text_tokenizer)
-    return max(1, round(SAMPLE_BYTES / (tokenized.bytes_per_token or 4)))
+    cutting = TokenizedText(texts[0][:2000], model.text_tokenizer)
+    return max(1, round(SAMPLE_BYTES / (cutting.bytes_per_token or 4)))
 
 
 def _fillings(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
-    """Sentences with masked words, and the predictions of the model."""
+    """Sentences with masked words, and what the model puts there."""
     clozes = dict.fromkeys(make_cloze(part) for part in _parts(texts, CLOZES))
     found = [{**cloze._asdict(), **fill_cloze(model, cloze.text)} for cloze in clozes if cloze.text]
     if not found:
@@ -256,9 +256,9 @@ def _fillings(model: LanguageModel, texts: Sequence[str]) -> list[Facts]:
 
 
 def _translations(model: LanguageModel, held: Shown) -> list[Facts]:
-    """Sources, translations, references, and alignments where the decoder has attention.
+    """Sources, translations, references, and alignments if the model has attention.
 
-    A denoising model is given sentences with words left out.
+    A model that learnt to repair plain text is given sentences with words left out.
     """
     pairs = held.pairs or [
         (" ".join(cloze.text.replace("[MASK]", " ").split()), _restore(cloze.text, cloze.answers))
@@ -287,7 +287,7 @@ def _restore(text: str, answers: Sequence[str]) -> str:
 
 
 def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
-    """Documents in `count` groups; where there are fewer documents, stretches of whole lines."""
+    """Documents in `count` groups; if there are fewer documents, parts of whole lines."""
     if len(texts) >= count:
         return [list(texts[number::count]) for number in range(count)]
     whole = "\n".join(texts)
@@ -299,7 +299,7 @@ def _parts(texts: Sequence[str], count: int) -> list[list[str]]:
 
 
 def _tokenizer(model: LanguageModel, held: Shown) -> Facts:
-    """Its kind and size, and statistics of how it splits held-out text."""
+    """The tokenizer, and how it splits held-out text."""
     tokenizer = model.text_tokenizer
     facts: Facts = {"spec": tokenizer.spec, "vocabulary": tokenizer.vocabulary}
     if model.source_tokenizer is not None:
@@ -307,20 +307,20 @@ def _tokenizer(model: LanguageModel, held: Shown) -> Facts:
     text = "\n".join(held.texts or [target for _, target in held.pairs])[:CHARACTERS_READ]
     facts["lossy"] = loses_text(tokenizer, [text]) if text else tokenizer.lossy
     if text.strip():
-        tokenized = TokenizedText(text, tokenizer)
-        unknown = [tokenized.is_unknown(token) for token in tokenized.tokens[:PIECES]]
-        shown = [token.piece for token in tokenized.tokens[:PIECES]]
+        cutting = TokenizedText(text, tokenizer)
+        unknown = [cutting.is_unknown(token) for token in cutting.tokens[:PIECES]]
+        shown = [token.piece for token in cutting.tokens[:PIECES]]
         facts |= {
-            "bytes_per_token": tokenized.bytes_per_token,
-            "tokens_per_word": tokenized.tokens_per_word,
-            "unknown_share": tokenized.unknown / max(1, len(tokenized.ids)),
+            "bytes_per_token": cutting.bytes_per_token,
+            "tokens_per_word": cutting.tokens_per_word,
+            "unknown_share": cutting.unknown / max(1, len(cutting.ids)),
             "pieces": list(zip(shown, unknown, strict=True)),
         }
     return facts
 
 
 def _changes(run: Path) -> list[Facts]:
-    """The changes of settings during training, with their steps, from the recipe of the run."""
+    """The settings that were changed during training, with their steps."""
     if not (run / "recipe.json").is_file():
         raise ValueError("the run was imported, so how it was trained is not known")
     recipe = read_json(run / "recipe.json")
@@ -328,7 +328,7 @@ def _changes(run: Path) -> list[Facts]:
 
 
 def _settings(run: Path) -> dict[str, dict[str, Any]]:
-    """All settings in groups; texts by their names, without the folders of this machine."""
+    """All settings in groups; texts by the names that the user gave, without their folders."""
     if not (run / "recipe.json").is_file():
         return {"model": dict(read_json(run / "config.json")["model"])}
     recipe = read_record(run).recipe
