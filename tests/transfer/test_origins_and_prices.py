@@ -171,7 +171,7 @@ def test_scored_where_it_was_trained(
 def test_layers_among_the_settings_are_recorded(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     data = tmp_path / "reviews.tsv"
     settings = {"layers": "first"}
-    done = finetune(bert, data, output=tmp_path / "run", method="frozen", alone=True, settings=settings, train=TRAIN)
+    done = finetune(bert, data, output=tmp_path / "run", how="frozen", alone=True, settings=settings, train=TRAIN)
     assert done.study.results[0].layers == "first"
     assert json.loads((done.path / "task.json").read_text())["layers"] == "first"
     wrong: list[tuple[dict[str, Any], str]] = [
