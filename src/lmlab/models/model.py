@@ -26,7 +26,7 @@ from lmlab.models.states import Decoding
 
 @runtime_checkable
 class ReadsLetters(Protocol):
-    """A model that is told the letters of its tokens, and needs no number for every word."""
+    """A model that reads the letters of its tokens, and needs no number for every word."""
 
     config: Any  # `letters`: the most of a word that it reads
 
@@ -57,7 +57,7 @@ class Model(nn.Module, CountsFlops):
         return next(self.parameters()).device
 
     def blank_inputs(self, rows: int, window: int) -> dict[str, Tensor]:
-        """Inputs of the shapes that a batch of so many rows has, to see what a forward pass takes."""
+        """Inputs with the shapes of a batch of `rows` rows, to measure a forward pass."""
         return {"tokens": torch.zeros(rows, window, dtype=torch.long, device=self.device)}
 
     def offers(self) -> Iterable[object]:
@@ -128,8 +128,8 @@ class ScoresTokens:
     def head_flops(self) -> float:
         return self.output.flops()
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        hidden, state = self(tokens, state=state)
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
+        hidden, state = self(tokens, state=state, **inputs)
         return self.logits(hidden[:, -1]), state
 
     def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
@@ -159,13 +159,13 @@ class NextTokenModel(ScoresTokens, Model):
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D] and the state after them; state None is a fresh text.
 
-        What stands after the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
+        What follows the `lengths[i]` tokens of a row changes nothing before it, so lengths are not needed here;
         but the state is that after all T. Every layer's vectors pass through `note_layer`.
         """
         raise NotImplementedError
 
     def start(self, batch_size: int, **inputs: Any) -> State:
-        """The state of `batch_size` texts of which nothing has been read; `inputs` are what they are about."""
+        """The state of `batch_size` unread texts; `inputs` are what they are about."""
         return None
 
 
@@ -191,7 +191,7 @@ class EncoderModel(Model):
     ) -> Output:
         """tokens [B, T] -> hidden [B, T, D]; `segments` [B, T] tells sentence A from B, row i has `lengths[i]` tokens.
 
-        What stands after a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
+        What follows a row's length is padding: it is not attended to, and its hidden vectors are zero. With `at`
         [B, K], places of each row, only the vectors there, [B, K, D], for which the last layer need do little.
         """
         raise NotImplementedError
@@ -240,9 +240,22 @@ class Filler:
 
 
 class EncoderDecoder(ScoresTokens, Model):
-    """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
+    """A model that reads a source, and predicts the next token of a target text given both (`WritesTarget`).
+
+    A source is what `encode` takes by name: tokens `source` [B, S] with their `lengths` [B], or an image, or sound.
+    `forward(tokens, *, state, target_lengths, **source)` takes target tokens [B, T], each to be followed by the next
+    one, and gives their vectors: either of fresh targets with their sources (in training no cache is built, and the
+    state is None), or after a state.
+    """
 
     main_input: ClassVar[str] = "source"
+    encode: Callable[..., Any]
+    """The sources by name -> the memory of a `Decoding`, a nest of tensors [B, …]."""
+
+    @property
+    def source_window(self) -> int | None:
+        """The longest source, in its own units; None: any length. It may differ from `window`, that of targets."""
+        return self.window
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """Those of the encoder; where `tokens` are given as well, of the decoder that reads them.
@@ -266,7 +279,7 @@ class EncoderDecoder(ScoresTokens, Model):
         return layers
 
     def pair_flops(self, source: int, target: int) -> float:
-        """Floating-point operations of encoder and decoder for a pair of so many tokens, without the scores."""
+        """Floating-point operations of encoder and decoder for a pair of these lengths, without the scores."""
         raise NotImplementedError
 
     def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
@@ -277,28 +290,8 @@ class EncoderDecoder(ScoresTokens, Model):
         """Per target token, where source and target have `window` tokens each."""
         return self.pair_flops(window, window) / window + self.head_flops()
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Any:
-        """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
-        raise NotImplementedError
-
     def begin(self, memory: Any, *, beams: int = 1) -> Decoding:
-        """The `Decoding` of `beams` targets for each source in `memory` of which nothing has been written."""
-        raise NotImplementedError
-
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        source: Tensor | None = None,
-        lengths: Tensor | None = None,
-        target_lengths: Tensor | None = None,
-        state: State = None,
-    ) -> Output:
-        """Target tokens [B, T], each to be followed by the next one -> hidden [B, T, D].
-
-        Row i has `lengths[i]` source tokens and `target_lengths[i]` target tokens; what follows them is padding.
-        Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
-        """
+        """The `Decoding` of `beams` unwritten targets for each source in `memory`."""
         raise NotImplementedError
 
 

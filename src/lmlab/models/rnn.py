@@ -21,11 +21,11 @@ from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.states import restart_rows
+from lmlab.models.states import reset_rows
 
 
 class RNNConfig(TokenModelConfig):
-    """What a recurrent language model is told."""
+    """Settings of a recurrent language model."""
 
     width: int = Field(default=256, ge=1, le=65536, description="embedding size: width of the token vectors")
     hidden: int = Field(default=256, ge=1, le=65536, description="hidden size: width of each layer's state")
@@ -33,7 +33,7 @@ class RNNConfig(TokenModelConfig):
     dropout: float = Field(
         default=0.0, ge=0, lt=1, description="dropout probability, on all connections except the recurrent ones"
     )
-    restart: float = Field(
+    reset_probability: float = Field(
         default=0.05,
         ge=0,
         le=1,
@@ -117,8 +117,8 @@ class RNN(NextTokenModel):
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
-        elif self.training and self.config.restart > 0:
-            state = restart_rows(state, share=self.config.restart)
+        elif self.training and self.config.reset_probability > 0:
+            state = reset_rows(state, probability=self.config.reset_probability)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         (*below, h), state = self.recurrent(x, state)
         h = self.projection(self.dropout(h))
