@@ -6,7 +6,6 @@ from typing import Any
 
 from pydantic import BaseModel, model_validator
 
-
 RENAMED = {"measures": "metric_sums", "best_measures": "best_metrics"}
 """Old names of fields in `progress.json`, and what they are called now."""
 
