@@ -53,7 +53,7 @@ class Analyses:
     def surprisal(self, text: str | Sequence[str], *, by_token: bool = False, batch: int = 16) -> Surprisals:
         """The surprisal of each word of a text in bits, −log₂ P(word | context), or of each token.
 
-        >>> [(word.text, word.bits) for word in lm.surprisal("The keys are here.").texts[0].words]
+        >>> [(word.word, word.bits) for word in lm.surprisal("The keys are here.").texts[0].words]
         """
         from lmlab.analysis.surprisal import read_surprisals
 
