@@ -23,13 +23,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from lmlab.runs.held_out import reopen_corpus
 from torch import Tensor
 
 from lmlab import load
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, ability, require
 from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 from study import clock

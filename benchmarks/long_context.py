@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lmlab.runs.held_out import held_out
 
 import lmlab
 from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 from lmlab.runs.recipe import make_recipe
 
 SHAPE = {"width": 128, "heads": 4, "layers": 4, "dropout": 0.0}

@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lmlab.runs.held_out import reopen_corpus
 
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.tokenizers.engines import BOUNDARY

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from lmlab.runs.held_out import reopen_corpus
 
 from lmlab import load
 from lmlab.cli.progress import TrainingDisplay
@@ -20,6 +19,7 @@ from lmlab.data.corpora.corpus import TextSplit
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 

@@ -11,6 +11,7 @@ import torch
 import torch.distributed as dist
 import torch.multiprocessing as processes
 from torch import Tensor, nn
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from lmlab.training.world import World
@@ -57,3 +58,17 @@ def _begin(rank: int, size: int, work: Callable[..., None], folder: Path, argume
         work(GlooWorld(rank, size), folder, *arguments)
     finally:
         dist.destroy_process_group()
+
+
+class ShardedWorld(GlooWorld):
+    """The same with weights that FSDP2 shards over the processes, and gradients that it adds up."""
+
+    def __init__(self, rank: int, size: int) -> None:
+        super().__init__(rank, size)
+        self.gradient_scale = 1.0
+
+    def wrap(self, module: nn.Module) -> nn.Module:
+        sharded = fully_shard(module)
+        sharded.set_gradient_divide_factor(1.0)
+        sharded.set_force_sum_reduction_for_comms(True)  # gloo has no reduction that divides
+        return sharded

@@ -75,7 +75,7 @@ def test_the_table_tells_the_same() -> None:
 @pytest.mark.parametrize("name", ["nplm", "bert", "albert", "electra", "transformer", "bart", "seq2seq"])
 def test_this_machine_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the objective of each: next tokens, blanks and sentence pairs, replaced tokens, translations, repairs."""
-    from lmlab.training import benchmark
+    from lmlab.costs import benchmark
 
     monkeypatch.setattr(benchmark, "SECONDS", 0.2)
     monkeypatch.setattr(benchmark, "VALIDATION_SECONDS", 0.05)
@@ -105,9 +105,9 @@ def test_this_machine_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop counts the tokens of both sides, the sum on paper one pair of them."""
+    from lmlab.costs import benchmark
     from lmlab.costs.design import describe
     from lmlab.models import create
-    from lmlab.training import benchmark
     from lmlab.training.progress import TrainingProgress
     from lmlab.training.settings import TrainConfig
 
@@ -118,13 +118,13 @@ def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) 
     for name, pairs in (("transformer", 1500), ("seq2seq", 1500), ("bart", 3000), ("bert", 3000)):
         design = describe(name, size="tiny", vocabulary=200)
         model = create(name, design.settings or {}, size="tiny")
-        speed, _ = benchmark.try_here(model, design, TrainConfig(), moments=2)
+        speed, _ = benchmark.measure_speed(model, design, TrainConfig(), moments=2)
         assert speed.tokens_per_second == pytest.approx(pairs, rel=0.02), name
 
 
 def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
+    from lmlab.costs.benchmark import affordable_rows
     from lmlab.costs.design import describe
-    from lmlab.training.benchmark import affordable_rows
 
     design = describe("gpt2", size="124M")
     step = 3 * design.forward_flops * 1024  # of one row

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from lmlab.runs.held_out import held_out
 
 import lmlab
+from lmlab.runs.held_out import held_out
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few n-grams")
 LINES = [

@@ -59,7 +59,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_model() -> Any:
     torch.manual_seed(0)
-    return create("awd-lstm", {"vocabulary": 20, "width": 6, "hidden": 8, "restart": 0.0}, size="tiny").double().eval()
+    return (
+        create("awd-lstm", {"vocabulary": 20, "width": 6, "hidden": 8, "reset_probability": 0.0}, size="tiny")
+        .double()
+        .eval()
+    )
 
 
 def test_segments_give_the_vectors_of_the_whole() -> None:
@@ -106,12 +110,12 @@ def test_the_classifier_is_that_of_ulmfit(place: Path) -> None:
     recipe = plan_finetuning(place / "forwards", data.labelled, data.config, how="gradual")
     objective = recipe.objective
     assert (objective["pool"], objective["activation"], objective["hidden"]) == ("concat", "relu", 50)
-    assert (objective["segment"], recipe.model["restart"]) == (70, 0.0)
+    assert (objective["segment"], recipe.model["reset_probability"]) == (70, 0.0)
     assert recipe.train.layer_decay == pytest.approx(1 / 2.6)
     assert recipe.train.unfreeze is not None
     other = plan_finetuning(write_toy_run(place / "toy-lstm", "lstm"), data.labelled, data.config, how="gradual")
     assert other.objective["segment"] is None
-    assert "restart" not in other.model or other.model["restart"] != 0.0
+    assert "reset_probability" not in other.model or other.model["reset_probability"] != 0.0
 
 
 def test_ulmfit_tunes_the_language_model_on_training_texts_alone(place: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import lmlab
 from encoders import filler, judge_pairs
 from lmlab.data.readers.examples import Example
-from lmlab.layers.relative_attention import visible
+from lmlab.layers.relative_attention import permutation_masks
 from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, ScoresTokens
@@ -288,7 +288,7 @@ def two_streams(
     batch, length = tokens.shape
     at = torch.rand(batch, length).argsort(1)[:, : torch.randint(1, length - 1, ())]
     order = torch.zeros_like(tokens).scatter(1, at, torch.rand(at.shape).argsort(1) + 1)
-    hidden = ~visible(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
+    hidden = ~permutation_masks(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
     mapping = torch.nn.functional.one_hot(at, length).float()
     states: dict[str, Any] = {"theirs": None, "ours": None}
     for text in (tokens, tokens.flip(1)):  # a text, and what follows it

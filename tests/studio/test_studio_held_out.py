@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lmlab.runs.held_out import held_out
 
+from lmlab.runs.held_out import held_out
 from lmlab.studio.held_out import LETTERS, HeldOutReader
 from lmlab.studio.run_store import RunStore
 

@@ -6,14 +6,21 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch.distributed.tensor import DTensor
 
+from lmlab.data.loaders.streams import Windows
+from lmlab.models import create
+from lmlab.objectives.causal import Causal
+from lmlab.objectives.objective import weighted_mean
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import read_json, read_tensors
+from lmlab.training.learner import Learner
 from lmlab.training.world import ALONE, World
-from worlds import GlooWorld, run_processes
+from worlds import GlooWorld, ShardedWorld, run_processes
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n\n" for i in range(200))
 SMALL: dict[str, dict[str, Any]] = {
@@ -130,3 +137,32 @@ def test_a_carried_state_needs_one_process(tmp_path: Path) -> None:
     """A process reads every other batch of a stream, and a state goes from one batch to the next."""
     with pytest.raises(ValueError, match="carries a state"):
         start(recipe("lstm", tmp_path), tmp_path / "run", world=Second())
+
+
+def compute_gradients(world: GlooWorld, folder: Path) -> None:
+    """The gradient of one step whose learner FSDP2 has sharded."""
+    sharded = ShardedWorld(world.rank, world.size)
+    found = gradients_of(sharded, accumulate=1)
+    whole = {name: each.full_tensor() if isinstance(each, DTensor) else each for name, each in found.items()}
+    if world.writes:
+        torch.save(whole, folder / "gradients.pt")
+
+
+def gradients_of(world: World, *, accumulate: int) -> dict[str, torch.Tensor]:
+    """The gradients of all parameters by name, as a step computes them."""
+    torch.manual_seed(0)
+    learner = Learner(create("gpt2", {"vocabulary": 20, **SMALL["gpt2"]}, size="tiny"), Causal())
+    loader = Windows(np.arange(2000, dtype=np.uint16) % 20, batch=4, window=16, seed=0)
+    forward, counts = world.wrap(learner), {"next": 4 * 16 * 2}
+    for place in world.places(0, accumulate):
+        loss = forward(Causal().batch(loader.batch(place)))
+        (weighted_mean(loss.sums, counts, learner.objective.loss_weights) * world.gradient_scale).backward()
+    return {name: each.grad for name, each in learner.named_parameters() if each.grad is not None}
+
+
+def test_a_learner_can_be_sharded(tmp_path: Path) -> None:
+    run_processes(2, compute_gradients, tmp_path)
+    sharded, alone = torch.load(tmp_path / "gradients.pt"), gradients_of(ALONE, accumulate=2)
+    assert sharded.keys() == alone.keys()
+    for name in alone:
+        torch.testing.assert_close(sharded[name], alone[name], rtol=1e-5, atol=1e-6, msg=name)

@@ -271,7 +271,7 @@ def _options(names: Iterable[str]) -> str:
 
 def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
-    from lmlab.compare.conditions import read_conditions, tell_changes
+    from lmlab.compare.conditions import describe_changes, read_conditions
     from lmlab.compare.plan import choose_systems, choose_tokenizers
 
     if "overwrite" in given:
@@ -289,7 +289,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     text = {name: given[name] for name in ("valid", "test", "split", "documents") if name in given}
     now["data"] = {**before["data"], **_data(**text)}
     now["train"] = {**before["train"], **_training(given.get("settings"))}
-    if changed := tell_changes(before, now):
+    if changed := describe_changes(before, now):
         raise ValueError(
             f"--resume continues {folder} as it was started, and this differs: {'; '.join(changed)}. Leave it out, or "
             "begin a comparison of your own with another -o"

@@ -144,8 +144,8 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
     import torch
 
     from lmlab.cli.console import progress_bar
+    from lmlab.costs.benchmark import affordable_rows, machine_memory, matrix_rate, measure_speed
     from lmlab.models import create
-    from lmlab.training.benchmark import affordable_rows, machine_memory, matrix_rate, try_here
     from lmlab.training.devices import choose_device
 
     if design.settings is None:
@@ -157,7 +157,7 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
     torch.manual_seed(train.seed)
     with progress_bar("measuring this machine"):
         model = create(design.name, design.settings, size=design.size).to(device)
-        return try_here(model, design, train, moments=moments)
+        return measure_speed(model, design, train, moments=moments)
 
 
 def _print(result: Estimate, trial_rows: int | None) -> None:

@@ -73,7 +73,7 @@ def score(
     from lmlab.cli.console import Console, progress_bar
     from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
     from lmlab.compare.held_out import make_test_text
-    from lmlab.compare.joining import MOST_SHARED, share_trained_on
+    from lmlab.compare.joining import MAX_SHARED, fraction_trained_on
     from lmlab.compare.likelihood import choose_scored_part
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scorer import add_scores
@@ -109,8 +109,8 @@ def score(
         meter = EnergyMeter(place)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
-    share = share_trained_on(run, given) if given else 0.0
-    if share is not None and share > MOST_SHARED:
+    share = fraction_trained_on(run, given) if given else 0.0
+    if share is not None and share > MAX_SHARED:
         print(
             f"warning: {run} was trained on {share:.0%} of this text (by its long lines), so the score is too good; "
             f"score what it has not seen: lmlab score {shlex.quote(str(run))} --held-out",

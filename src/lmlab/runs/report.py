@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lmlab.compare.blanks import fill_cloze
 from lmlab.compare.held_out import make_cloze, make_test_text
 from lmlab.compare.likelihood import SAMPLE_BYTES, choose_scored_part, perplexity, score_units
+from lmlab.compare.tracks.masked import fill_cloze
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import LINEAGE

@@ -94,7 +94,10 @@ def plan_finetuning(
     }
     values = {
         "data": data.model_dump(exclude_none=True, exclude={"given"}),
-        "model": {"kind": description["kind"], **({"restart": 0.0} if system.task.segment is not None else {})},
+        "model": {
+            "kind": description["kind"],
+            **({"reset_probability": 0.0} if system.task.segment is not None else {}),
+        },
         "objective": {"kind": labelled.task, **objective},
         "train": settings,
         "origin": str(origin),
