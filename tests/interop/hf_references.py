@@ -343,9 +343,9 @@ def judge(predictor: Any, example: Example) -> tuple[dict[str, Tensor], Tensor, 
     task = predictor.task
     batch = task.batch(task.items([example]))
     with torch.inference_mode():
-        scores = task.verdict(predictor.model, predictor.heads, batch)[0]
+        scores = task.scores_and_losses(predictor.model, predictor.heads, batch)[0]
     if task.name == "regression":
-        scores = task.config.centre + task.config.spread * scores
+        scores = task.config.mean + task.config.std * scores
     placed = task.name in ("tagging", "spans")
     return batch.inputs, scores[0], batch.labels["at"][0] if placed else None
 

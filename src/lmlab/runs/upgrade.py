@@ -52,6 +52,22 @@ def upgrade_train(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+OBJECTIVE_NAMES = {"how": "method", "centre": "mean", "spread": "std"}
+"""Settings of tasks as they were called before version 0.6."""
+
+
+def upgrade_task(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an objective, as in `task.json` or a recipe of any version, as they are written today."""
+    if "how" not in objective:
+        return dict(objective)
+    return {OBJECTIVE_NAMES.get(name, name): value for name, value in objective.items()}
+
+
+def upgrade_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result, or a row of results, of a fine-tuning study of any version, as it is written today."""
+    return {"method" if name == "how" else name: value for name, value in result.items()}
+
+
 def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a `recipe.json` or a `conditions.json` of any version, as it is written today."""
     result = _upgrade_data(values)
@@ -77,6 +93,8 @@ def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
     objective = result.get("objective")
     if isinstance(objective, Mapping) and objective.get("kind") == "neighbours":
         result["objective"] = {**objective, "kind": "negative_sampling"}  # as it was called until version 0.5
+    elif isinstance(objective, Mapping):
+        result["objective"] = upgrade_task(objective)
     data = result.get("data")
     if isinstance(data, Mapping) and "kind" not in data and data.keys() >= FLAT_DATA:
         allowed = load_config(find_kind(data)).allowed()

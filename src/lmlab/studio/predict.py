@@ -9,6 +9,7 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
+from lmlab.runs.upgrade import upgrade_task
 from lmlab.studio.responses import RunName, Text, answer
 from lmlab.studio.run_files import read
 from lmlab.studio.run_store import RunStore
@@ -29,18 +30,17 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:
-        told = read(run_store.find(run) / "task.json")
-        names = ("kind", "labels", "how", "layers", "pair")
-        return answer({name: told.get(name) for name in names})
+        task = upgrade_task(read(run_store.find(run) / "task.json"))
+        names = ("kind", "labels", "layers", "pair")
+        return answer({**{name: task.get(name) for name in names}, "how": task.get("method")})
 
     @router.post("/predict")
     def predict(asked: Asked) -> Response:
         from lmlab.data.readers.examples import Example
-        from lmlab.tasks.example_io import as_task_reads
 
         with run_store.using(asked.run) as model:
             predictor = model.predictor
-            words = as_task_reads(predictor.task, asked.text)
+            words = predictor.task.as_read(asked.text)
             if not asked.text.strip():
                 raise ValueError("the text is empty: write something to predict from")
             example = Example(words, asked.second, tuple(asked.choices))
