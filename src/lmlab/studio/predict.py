@@ -9,7 +9,6 @@ from pydantic import Field
 from starlette.responses import Response
 
 from lmlab.config import Config
-from lmlab.runs.upgrade import upgrade_task
 from lmlab.studio.responses import RunName, Text, answer
 from lmlab.studio.run_files import read
 from lmlab.studio.run_store import RunStore
@@ -30,9 +29,10 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:
-        task = upgrade_task(read(run_store.find(run) / "task.json"))
+        task = read(run_store.find(run) / "task.json")
+        method = task.get("method", task.get("how"))  # its name before version 0.6
         names = ("kind", "labels", "layers", "pair")
-        return answer({**{name: task.get(name) for name in names}, "how": task.get("method")})
+        return answer({**{name: task.get(name) for name in names}, "how": method})
 
     @router.post("/predict")
     def predict(asked: Asked) -> Response:

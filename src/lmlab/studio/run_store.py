@@ -20,7 +20,6 @@ from lmlab.messages import suggest
 from lmlab.models import LINEAGE
 from lmlab.progress import check_cancelled
 from lmlab.runs.run_files import LOCK
-from lmlab.runs.upgrade import upgrade_task
 from lmlab.serve.errors import log_error
 from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
 
@@ -209,8 +208,9 @@ def _is_run(path: Path) -> bool:
 def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
     """A run for a list: what it is, what can be done with it, how far it is; without reading its weights."""
     read_strictly(path / "recipe.json")
-    kind, told = read_strictly(path / "config.json").get("kind"), upgrade_task(read_strictly(path / "task.json"))
-    if not all(isinstance(value, str) for value in (kind, told.get("kind", ""), told.get("method") or "")):
+    kind, told = read_strictly(path / "config.json").get("kind"), read_strictly(path / "task.json")
+    method = told.get("method", told.get("how"))  # its name before version 0.6
+    if not all(isinstance(value, str) for value in (kind, told.get("kind", ""), method or "")):
         raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
     system, task = LINEAGE.get(str(kind)), told.get("kind")
     parameters = _last_line(path).get("parameters")
@@ -223,7 +223,7 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
         "summary": system.summary if system else None,
         "does": list(system.does) if system and task is None else ["vectors"],
         "task": task,
-        "how": told.get("method"),
+        "how": method,
         "status": status(path),
         "weights": weights,
         "parameters": total if is_number(total) else None,
