@@ -3,13 +3,18 @@
 const check = async response => {
   if (response.ok) return response;
   let message = `the server answered ${response.status}`;
-  try { message = (await response.json()).error.message } catch { /* no JSON: the number will do */ }
+  try {
+    message = (await response.json()).error.message;
+  } catch {
+    /* no JSON: the number will do */
+  }
   throw new Error(message);
 };
 
 const path = (name, query) => {
   const search = new URLSearchParams();
-  for (const [key, value] of Object.entries(query ?? {})) for (const each of [value].flat()) if (each !== undefined && each !== null) search.append(key, each);
+  for (const [key, value] of Object.entries(query ?? {}))
+    for (const each of [value].flat()) if (each !== undefined && each !== null) search.append(key, each);
   const tail = search.toString();
   return `/studio/api/${name}${tail ? "?" + tail : ""}`;
 };
@@ -17,7 +22,13 @@ const path = (name, query) => {
 export const get = async (name, query, signal) => (await check(await fetch(path(name, query), { signal }))).json();
 export const post = async (name, body, signal) => (await check(await ask(name, body, signal))).json();
 export const bytes = async (name, body, signal) => (await check(await ask(name, body, signal))).arrayBuffer();
-const ask = (name, body, signal) => fetch(path(name), { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify(body), signal });
+const ask = (name, body, signal) =>
+  fetch(path(name), {
+    method: "POST",
+    headers: { "content-type": "application/json" },
+    body: JSON.stringify(body),
+    signal,
+  });
 
 /** The blocks of a stream of server-sent events: {event, data}, as text. */
 async function* blocks(response) {
@@ -34,7 +45,14 @@ async function* blocks(response) {
 
 /** The chunks of a completion, as they come, from the API of `lmlab serve`. */
 export async function* complete(body, signal) {
-  const response = await check(await fetch("/v1/completions", { method: "POST", headers: { "content-type": "application/json" }, body: JSON.stringify({ ...body, stream: true }), signal }));
+  const response = await check(
+    await fetch("/v1/completions", {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ ...body, stream: true }),
+      signal,
+    }),
+  );
   for await (const { data } of blocks(response)) {
     if (data === "[DONE]") return;
     const chunk = JSON.parse(data);
@@ -65,7 +83,9 @@ const listen = (name, query, on) => {
 /** What goes on in the folder, by one stream for all of a tab: browsers hold only a few connections to a server. */
 const heard = {};
 let stop, followed;
-export const hear = (event, listener) => { heard[event] = listener };
+export const hear = (event, listener) => {
+  heard[event] = listener;
+};
 export const follow = (runs, points) => {
   heard.points = points;
   const asked = JSON.stringify(runs);
@@ -75,4 +95,6 @@ export const follow = (runs, points) => {
   stop = listen("live", { run: runs }, { runs: found => heard.runs?.(found), points: found => heard.points?.(found) });
 };
 /** Begin to listen, unless a view does already. */
-export const watch = () => { if (followed === undefined) follow([]) };
+export const watch = () => {
+  if (followed === undefined) follow([]);
+};

@@ -13,7 +13,8 @@ export const read = (query, defaults) => {
     const given = query.getAll(name);
     if (Array.isArray(usual)) state[name] = given.length ? given.filter(each => each !== "") : usual;
     else if (!given.length) state[name] = usual;
-    else if (typeof usual === "number") state[name] = Number.isFinite(Number(given[0])) && given[0] !== "" ? Number(given[0]) : usual;
+    else if (typeof usual === "number")
+      state[name] = Number.isFinite(Number(given[0])) && given[0] !== "" ? Number(given[0]) : usual;
     else if (typeof usual === "boolean") state[name] = given[0] === "1" || given[0] === "true";
     else state[name] = given[0];
   }

@@ -19,17 +19,60 @@ export default {
     slider(page, "Top-p", "top_p", { min: 0.05, max: 1, step: 0.05 }),
     numberField(page, "Tokens shown", "top", { min: 1, max: 50 }),
   ],
-  ask: async (state, signal) => state.run.length ? post("next", { runs: state.run, text: state.text, temperature: state.temperature, top_p: state.top_p, top: state.top }, signal) : null,
+  ask: async (state, signal) =>
+    state.run.length
+      ? post(
+          "next",
+          { runs: state.run, text: state.text, temperature: state.temperature, top_p: state.top_p, top: state.top },
+          signal,
+        )
+      : null,
   draw(page, data) {
     const columns = Math.max(1, Math.min(data.runs.length, Math.floor((page.width + 24) / 354)));
     const width = Math.floor((page.width - 24 * (columns - 1)) / columns);
-    const pictures = h("div", { class: "columns" }, data.runs.map(run => h("figure", {}, h("figcaption", {}, h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }), run.run, h("small", {}, `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`)),
-      bars(run.tokens.map(each => ({
-        piece: each.piece, share: each.probability, kept: each.drawn, number: percent(each.drawn),
-        says: `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, and is drawn with ${percent(each.drawn)}`,
-        pick: each.adds === "" ? undefined : each.adds,
-      })), runColour(page.state.run.indexOf(run.run)), width))));
-    return { pictures, tables: data.runs.map(run => table(run.run, ["token", "probability", "drawn with"], run.tokens.map(each => [visible(each.piece), each.probability, each.drawn]))) };
+    const pictures = h(
+      "div",
+      { class: "columns" },
+      data.runs.map(run =>
+        h(
+          "figure",
+          {},
+          h(
+            "figcaption",
+            {},
+            h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }),
+            run.run,
+            h(
+              "small",
+              {},
+              `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`,
+            ),
+          ),
+          bars(
+            run.tokens.map(each => ({
+              piece: each.piece,
+              share: each.probability,
+              kept: each.drawn,
+              number: percent(each.drawn),
+              says: `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, and is drawn with ${percent(each.drawn)}`,
+              pick: each.adds === "" ? undefined : each.adds,
+            })),
+            runColour(page.state.run.indexOf(run.run)),
+            width,
+          ),
+        ),
+      ),
+    );
+    return {
+      pictures,
+      tables: data.runs.map(run =>
+        table(
+          run.run,
+          ["token", "probability", "drawn with"],
+          run.tokens.map(each => [visible(each.piece), each.probability, each.drawn]),
+        ),
+      ),
+    };
   },
   pick(page, adds) {
     page.set({ text: page.state.text + adds });

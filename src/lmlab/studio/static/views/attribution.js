@@ -10,12 +10,25 @@ export default {
   title: "Why",
   lead: "Which tokens speak for a prediction, and which against it: gradient × input, true to first order only. Write the text before the predicted token (for a masked model one with [MASK]), and the token itself; for a classifier the text, and a class. Without one, the most probable is explained.",
   defaults: { run: [], text: "Return a new list of the", target: "" },
-  fits: run => run.does.includes("vectors") && run.does.includes("next token") || run.does.includes("blanks") || run.task === "classification",
+  fits: run =>
+    (run.does.includes("vectors") && run.does.includes("next token")) ||
+    run.does.includes("blanks") ||
+    run.task === "classification",
   prefers: run => run.does.includes("next token"),
   first: 2,
-  controls: page => [textField(page, "Text", "text", { rows: 2, wait: 300 }), field(page, "Predicted token or class", h("input", { type: "text", name: "target", maxlength: 100 }), { name: "target", wait: 400 }), runPicker(page, { fits: page.view.fits, none: "No run here has gradients: train lstm, gpt2 or bert." })],
+  controls: page => [
+    textField(page, "Text", "text", { rows: 2, wait: 300 }),
+    field(page, "Predicted token or class", h("input", { type: "text", name: "target", maxlength: 100 }), {
+      name: "target",
+      wait: 400,
+    }),
+    runPicker(page, { fits: page.view.fits, none: "No run here has gradients: train lstm, gpt2 or bert." }),
+  ],
   empty: "Choose a run, and write a text.",
-  ask: async (state, signal) => state.run.length && state.text.trim() ? post("why", { runs: state.run, text: state.text, target: state.target }, signal) : null,
+  ask: async (state, signal) =>
+    state.run.length && state.text.trim()
+      ? post("why", { runs: state.run, text: state.text, target: state.target }, signal)
+      : null,
   draw: (page, data) => ({
     pictures: data.runs.flatMap(run => [h("h2", {}, run.run), ...drawShown(run.shown, page.width)]),
     tables: data.runs.map(run => table(run.run, run.shown.columns, run.shown.rows)),

@@ -15,6 +15,9 @@ export default {
   first: 4,
   controls: page => [runPicker(page, { fits: page.view.fits, none: NONE })],
   empty: NONE,
-  ask: async (state, signal) => state.run.length ? post("mix", { runs: state.run }, signal) : null,
-  draw: (page, data) => ({ pictures: drawShown(data.shown, page.width), tables: [table(data.shown.title, data.shown.columns, data.shown.rows)] }),
+  ask: async (state, signal) => (state.run.length ? post("mix", { runs: state.run }, signal) : null),
+  draw: (page, data) => ({
+    pictures: drawShown(data.shown, page.width),
+    tables: [table(data.shown.title, data.shown.columns, data.shown.rows)],
+  }),
 };
