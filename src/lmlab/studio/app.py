@@ -33,7 +33,8 @@ STATIC = Path(__file__).with_name("static")
 API = "/studio/api"
 OLD_ROUTES = {
     **{"surprise": "surprisal", "pairs": "minimal-pairs", "why": "attribution", "mix": "layer-mix"},
-    **{"jobs": "jobs", "cells/fire": "cells/spans", "cells/follow": "cells/property"},
+    **{"works": "jobs", "works/command": "jobs/command", "works/stop": "jobs/stop"},
+    **{"cells/fire": "cells/spans", "cells/follow": "cells/property"},
 }
 """Routes that were renamed in version 0.6; the old ones redirect for one version."""
 WARM_UP_AFTER, PAGE_TAKES = 2.0, 0.7

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmlab.serve.errors import APIError
+from lmlab.serve.errors import APIError, checking
 from lmlab.serve.served import Runs, Served, serve_run
 from lmlab.studio.run_store import WEIGHTS, RunStore
 from lmlab.studio.workers import Workers
@@ -44,7 +44,8 @@ class StoredRuns(Runs):
             raise APIError(
                 f"{problem}; there is: {', '.join(known) or 'none'}", status=404, param="model", code="model_not_found"
             )
-        model = self.run_store.open(name)
+        with checking("model"):
+            model = self.run_store.open(name)
         with self.lock:
             held = self.served.get(name)
             if held is None or held.lm is not model or held.engine.failed is not None:

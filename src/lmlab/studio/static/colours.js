@@ -1,4 +1,4 @@
-// Colours that are even to the eye: lightness changes in equal steps of OKLab (Ottosson 2020), so that they work in greyscale, too.
+// Perceptually uniform colours: lightness changes in equal steps of OKLab (Ottosson 2020), so they work in greyscale.
 
 const dark = matchMedia("(prefers-color-scheme: dark)");
 export const isDark = () => dark.matches;

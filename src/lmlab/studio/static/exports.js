@@ -146,7 +146,11 @@ const toPage = async ({ title, lead, stage, tables, data, link }) => {
     json,
   );
   for (const each of main.querySelectorAll("button, input, select, textarea")) each.setAttribute("disabled", "");
-  const head = `<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">${h("title", {}, title).outerHTML}<style>${style}</style>`;
+  const head = [
+    '<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">',
+    h("title", {}, title).outerHTML,
+    `<style>${style}</style>`,
+  ].join("");
   return `<!doctype html>\n<html lang="en"><head>${head}</head><body>${main.outerHTML}</body></html>\n`;
 };
 

@@ -1,4 +1,4 @@
-// Figures of the analyses (pages/figures.py), drawn from their data: each kind has a function, and says its numbers in a table.
+// Figures of the analyses (pages/figures.py) as SVG: one function for each kind, and a table of its numbers.
 
 import { h, s, cut, number, percent, visible, wide } from "./dom.js";
 import { runColour } from "./colours.js";
@@ -30,7 +30,7 @@ const heat = ({ rows, columns, values, most, unit, title }) => {
 const FONT = "13.5px system-ui, -apple-system, Segoe UI, sans-serif";
 const widest = names => Math.max(0, ...names.map(name => wide(name, FONT)));
 
-/** Names with their signs, in as many rows as a width needs: their elements, from a height on, and how high they are. */
+/** A legend of names with their signs, wrapped to a width: its elements and its height. */
 const key = (names, sign, { x: left, y: top, width }) => {
   let x = left,
     y = top + 14;
@@ -45,6 +45,12 @@ const key = (names, sign, { x: left, y: top, width }) => {
     return one;
   });
   return [found, names.length ? y - top + 6 : 0];
+};
+
+const describeBar = (bar, unit) => {
+  const interval = bar.low === null || bar.low === undefined ? "" : `, 95% interval ${tell(bar.low, unit)} to `;
+  const others = (bar.beside ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`);
+  return `${bar.name}: ${tell(bar.value, unit)}${interval && interval + tell(bar.high, unit)}${others.join("")}`;
 };
 
 const bars = ({ bars: list, unit, least, most, line }, width) => {
@@ -71,7 +77,7 @@ const bars = ({ bars: list, unit, least, most, line }, width) => {
       const y = place * row + 4,
         within = bar.low !== null && bar.low !== undefined;
       return mark(
-        `${bar.name}: ${tell(bar.value, unit)}${within ? `, 95% interval ${tell(bar.low, unit)} to ${tell(bar.high, unit)}` : ""}${(bar.beside ?? []).map(([name, value]) => `; ${name}: ${tell(value, unit)}`).join("")}`,
+        describeBar(bar, unit),
         [
           s("text", { x: left - 8, y: y + 15, "text-anchor": "end" }, cut(bar.name, letters)),
           s("rect", {
@@ -249,7 +255,7 @@ const coloured = ({ pieces, most, unit }, width) => {
 const KINDS = { Heatmap: heat, Bars: bars, Lines: lines, Scatter: scatter, ColouredText: coloured };
 
 /** What an analysis found: its sentence, its pictures, its notes. */
-export const drawShown = (shown, width) =>
+export const drawAnalysis = (shown, width) =>
   [
     h("p", {}, h("b", {}, shown.lead)),
     shown.figures.map(

@@ -4,7 +4,10 @@ import { s, cut, number, visible, wide } from "./dom.js";
 import { diverging, scale } from "./colours.js";
 import { mark } from "./parts.js";
 
-/** rows and columns are names; weights[row][column]; `share` makes a weight the strength of its colour. `says(row, column, weight)` is what a cell tells. */
+/**
+ * `rows` and `columns` are names; `weights[row][column]`; `share` maps a weight to the strength of its colour.
+ * `says(row, column, weight)` is the text of a cell.
+ */
 export const heatMap = ({
   rows,
   columns,

@@ -1,7 +1,8 @@
-// A page is one view in one state. It asks the server when what it asks changes, draws the answer, and keeps the address right.
+// A page shows one view in one state. It requests data when the state changes, draws them, and updates the address.
 //
-// A view is {name, title, lead, defaults, controls(page), ask?(state, signal), asks?(state), draw(page, data, state), start?(page)}:
-// `ask` gives data, `asks` what of the state they depend on (by default all of it), `draw` gives {pictures, tables}.
+// A view is {name, title, lead, defaults, controls(page), ask?(state, signal), asks?(state),
+// draw(page, data, state), start?(page)}: `ask` returns the data, `asks` the part of the state that they depend on
+// (all of it by default), `draw` returns {pictures, tables}.
 
 import { h } from "./dom.js";
 import { exportBar } from "./exports.js";

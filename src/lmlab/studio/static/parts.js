@@ -1,4 +1,4 @@
-// Parts that views share: fields bound to the state, pictures whose marks can be reached by keys, tables behind pictures.
+// Parts that views share: fields bound to the state, pictures with marks that can be focused, and tables.
 
 import { h, s, cut, visible, wide } from "./dom.js";
 import { inkOn, runColour, scale, diverging } from "./colours.js";
@@ -314,7 +314,7 @@ export const legend = (label, stops, share, { signed = false } = {}) => {
   );
 };
 
-/** Bars with names: {piece, share, kept?, says, pick?}, drawn as wide as the column; `whole` is the number of the longest. */
+/** Bars with names: {piece, share, kept?, says, pick?}, as wide as the column; `whole` is the value of a full bar. */
 export const bars = (rows, colour, width, whole) => {
   width = Math.min(width, 640);
   const high = 26,

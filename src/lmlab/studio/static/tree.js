@@ -7,7 +7,10 @@ const ROW = 38,
   GAP = 44,
   HIGH = 28;
 
-/** One tree of several searches: a pinned branch hangs where its tokens lead. Nodes: {key, tokens, piece, log, total, depth, fate, parent, forced, rank}. */
+/**
+ * Joins several searches in one tree; pinned branches are merged with the others by their tokens.
+ * Nodes: {key, token, piece, log, total, depth, fate, parent, forced, rank, ends}.
+ */
 export const joinSearches = searches => {
   const nodes = new Map();
   const add = (parent, token, more) => {
@@ -71,6 +74,12 @@ export const joinSearches = searches => {
   return { nodes: [...nodes.values()], results: [...once.values()] };
 };
 
+const describeNode = node =>
+  `step ${node.depth}: “${node.ends ? "end" : visible(node.piece)}”, ` +
+  `probability ${percent(Math.exp(node.log))} after its context; ` +
+  `log P of the text ${number(node.total, 2)}; ${node.forced ? "forced" : node.fate}`;
+
+/** The nodes from the first token to a node. */
 export const wayTo = node => {
   const way = [];
   for (; node; node = node.parent) way.unshift(node);
@@ -99,7 +108,14 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
   const middle = 34 + (ROW * most) / 2,
     width = x.at(-1) + widths.at(-1) + 12;
   const kind = node =>
-    `${best.has(node) && upto >= levels.length ? "best" : ""} ${node.fate} ${node.forced ? "forced" : ""} ${node.depth > upto ? "later" : ""}`;
+    [
+      best.has(node) && upto >= levels.length && "best",
+      node.fate,
+      node.forced && "forced",
+      node.depth > upto && "later",
+    ]
+      .filter(Boolean)
+      .join(" ");
   const edges = nodes.map(node => {
     const a = x[node.depth - 1] + widths[node.depth - 1],
       b = node.parent ? y.get(node.parent) : middle,
@@ -113,7 +129,7 @@ export const drawTree = ({ nodes, results }, { prompt, upto }) => {
       top = y.get(node) - HIGH / 2,
       w = widths[node.depth];
     return mark(
-      `step ${node.depth}: “${node.ends ? "end" : visible(node.piece)}”, probability ${percent(Math.exp(node.log))} after what stands before it; log P of the whole ${number(node.total, 2)}; ${node.forced ? "forced" : node.fate}`,
+      describeNode(node),
       [
         s("rect", { x: left, y: top, width: w, height: HIGH, rx: 8 }),
         s("text", { class: "mono", x: left + 9, y: top + 18.5 }, label(node)),

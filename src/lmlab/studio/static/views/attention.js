@@ -1,4 +1,4 @@
-// Attention: all heads of a layer in small, one head in large; a token that is locked, one that is hidden from the model.
+// Attention: all heads of a layer in small, one head in large; tokens can be locked, and hidden from the model.
 
 import { h, cut, number, percent, visible } from "../dom.js";
 import { bytes, post } from "../api.js";
@@ -76,7 +76,10 @@ const does = each =>
 export default {
   name: "attention",
   title: "Attention",
-  lead: "Where each head looks: every row is a token that looks, every column a token that is looked at. Click a head to see it in large; point at a token to see where it looks, click to lock it, and hide it from the model to see what changes. Where a head looks need not be why the model decides.",
+  lead:
+    "The attention weights of each head: a row for each query token, a column for each key token. Click a " +
+    "head to enlarge it. Point at a token to see where it attends, click to lock it, and hide it from the " +
+    "model to see what changes. Attention is not an explanation.",
   defaults: {
     run: "",
     text: "The cat sat on the mat, and it was happy.",
@@ -261,7 +264,9 @@ export default {
             piece: about.keys[place],
             share: Math.abs(strength(row(from)[at])),
             ...(signed ? { sign: row(from)[at] < 0 ? -1 : 1 } : {}),
-            says: `“${visible(about.queries[rows[from]])}” looks at “${visible(about.keys[place])}” with ${number(row(from)[at])}${signed ? " more than before" : ""}`,
+            says:
+              `“${visible(about.queries[rows[from]])}” attends to “${visible(about.keys[place])}” ` +
+              `with ${number(row(from)[at])}${signed ? " more than before" : ""}`,
           })),
           page.width,
         ),
@@ -280,7 +285,8 @@ export default {
               share: strength,
               signed,
               says: (r, c, value) =>
-                `“${visible(about.queries[rows[r]])}” looks at “${visible(about.keys[columns[c]])}” with ${number(value)}`,
+                `“${visible(about.queries[rows[r]])}” attends to ` +
+                `“${visible(about.keys[columns[c]])}” with ${number(value)}`,
             }),
           )
         : large(page, weights, rows, columns, about, signed);
@@ -350,7 +356,8 @@ const large = (page, weights, rows, columns, about, signed) => {
       c = Math.min(columns.length - 1, Math.floor(((event.clientX - box.left) / box.width) * columns.length));
     if (r >= 0 && c >= 0)
       page.say(
-        `“${visible(about.queries[rows[r]])}” looks at “${visible(about.keys[columns[c]])}” with ${number(weights[r * columns.length + c])}`,
+        `“${visible(about.queries[rows[r]])}” looks at ` +
+          `“${visible(about.keys[columns[c]])}” with ${number(weights[r * columns.length + c])}`,
       );
   });
   return h("div", { class: "scroll" }, canvas);

@@ -1,14 +1,18 @@
-// Why: which tokens speak for a prediction.
+// Attribution: which tokens speak for a prediction, and which against it.
 
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { field, runPicker, table, textField } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 export default {
-  name: "why",
-  title: "Why",
-  lead: "Which tokens speak for a prediction, and which against it: gradient × input, true to first order only. Write the text before the predicted token (for a masked model one with [MASK]), and the token itself; for a classifier the text, and a class. Without one, the most probable is explained.",
+  name: "attribution",
+  title: "Attribution",
+  lead:
+    "Which tokens speak for a prediction, and which against it: gradient × input, a first-order " +
+    "approximation. Write the text before the predicted token (for a masked model, a text with [MASK]) and " +
+    "the token; for a classifier the text and a class. Without one, the most probable prediction is " +
+    "explained. Credit between redundant tokens is arbitrary.",
   defaults: { run: [], text: "Return a new list of the", target: "" },
   fits: run =>
     (run.does.includes("vectors") && run.does.includes("next token")) ||
@@ -27,10 +31,10 @@ export default {
   empty: "Choose a run, and write a text.",
   ask: async (state, signal) =>
     state.run.length && state.text.trim()
-      ? post("why", { runs: state.run, text: state.text, target: state.target }, signal)
+      ? post("attribution", { runs: state.run, text: state.text, target: state.target }, signal)
       : null,
   draw: (page, data) => ({
-    pictures: data.runs.flatMap(run => [h("h2", {}, run.run), ...drawShown(run.shown, page.width)]),
-    tables: data.runs.map(run => table(run.run, run.shown.columns, run.shown.rows)),
+    pictures: data.runs.flatMap(run => [h("h2", {}, run.run), ...drawAnalysis(run.analysis, page.width)]),
+    tables: data.runs.map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
   }),
 };

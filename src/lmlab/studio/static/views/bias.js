@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { get, post } from "../api.js";
 import { choice, field, numberField, runPicker, table, textField } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 const TEMPLATES = [
   "The {word} said that {group} was tired.",
@@ -51,7 +51,10 @@ const translates = run => run.does.includes("target text");
 export default {
   name: "bias",
   title: "Bias",
-  lead: "Where nothing but a stereotype tells two groups apart, which one does a run find more probable? By sentences of your own, by CrowS-Pairs or Winogender (lmlab studio RUNS --data FILE), or by the translations of a source that leaves it open. What such a test cannot tell stands below its result.",
+  lead:
+    "Which of two groups does a run find more probable where only a stereotype distinguishes them? Test it " +
+    "with your own sentences, with CrowS-Pairs or Winogender (lmlab studio RUNS --data FILE), or with " +
+    "translations of a source that does not say. The limits of each test are below its result.",
   defaults: {
     run: [],
     translator: "",
@@ -123,7 +126,9 @@ export default {
         : {
             sets,
             runs: [],
-            why: "Choose a set: CrowS-Pairs (.csv) or the folder of Winogender, named by lmlab studio RUNS --data, or in the folder “sets” beside the runs.",
+            why:
+              "Choose a set: CrowS-Pairs (.csv) or the folder of Winogender, given with lmlab studio RUNS --data, " +
+              "or in the folder “sets” beside the runs.",
           };
     return {
       sets,
@@ -133,16 +138,19 @@ export default {
   draw(page, data) {
     page.fields(data);
     if (!data.runs.length) return { pictures: h("p", { class: "empty" }, data.why) };
-    const alike = JSON.stringify(data.runs[0].shown.notes),
-      notes = data.runs.every(run => JSON.stringify(run.shown.notes) === alike);
+    const alike = JSON.stringify(data.runs[0].analysis.notes),
+      notes = data.runs.every(run => JSON.stringify(run.analysis.notes) === alike);
     return {
       pictures: [
         ...data.runs.flatMap((run, place) => [
           h("h2", {}, run.run),
-          ...drawShown(notes && place < data.runs.length - 1 ? { ...run.shown, notes: [] } : run.shown, page.width),
+          ...drawAnalysis(
+            notes && place < data.runs.length - 1 ? { ...run.analysis, notes: [] } : run.analysis,
+            page.width,
+          ),
         ]),
       ],
-      tables: data.runs.map(run => table(`${run.run}: ${run.shown.title}`, run.shown.columns, run.shown.rows)),
+      tables: data.runs.map(run => table(`${run.run}: ${run.analysis.title}`, run.analysis.columns, run.analysis.rows)),
     };
   },
 };

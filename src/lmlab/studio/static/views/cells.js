@@ -1,12 +1,12 @@
-// Cells: one unit over a text; the units that fire in a selected span; the units that follow a property.
+// Cells: one unit over a text; units that are active in a selected span; units that detect a property.
 
 import { h, number, visible } from "../dom.js";
 import { post } from "../api.js";
 import { choice, colouredText, legend, numberField, runPicker, table, textField } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 const PROPERTIES = [
-  ["", "nothing"],
+  ["", "(choose)"],
   ["quotes", "inside quotes"],
   ["brackets", "inside brackets"],
   ["line", "late in a line"],
@@ -39,7 +39,10 @@ const found = (page, cells, areaOf) =>
 export default {
   name: "cells",
   title: "Cells",
-  lead: "One unit of a network while it reads: blue above zero, orange below. Select a part of the text in the box, and ask which units fire there; or search the run's held-out text for units that follow a property: they are chosen on one half and judged on the other, which takes some seconds.",
+  lead:
+    "The activation of one unit while the network reads: blue above zero, orange below. Select a part of the " +
+    "text and ask which units are active there; or search the held-out text of the run for units that detect " +
+    "a property. They are chosen on one half of it and evaluated on the other, which takes some seconds.",
   defaults: {
     run: "",
     text: 'He said "we sat in the garden" and left. She asked "why (of all things) now?" and then wrote it down.',
@@ -52,7 +55,7 @@ export default {
     to: -1,
   },
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
-  prefers: run => /recurrent/.test(run.summary ?? ""),
+  prefers: run => run.window === null,
   controls: page => {
     const part = choice(page, "Part", "part", [["", "–"]]),
       layer = choice(page, "Layer", "layer", [[0, "0"]], { number: true });
@@ -64,14 +67,14 @@ export default {
     };
     const text = textField(page, "Text", "text", { wait: 300 }),
       area = text.querySelector("textarea");
-    const fire = h(
+    const search = h(
       "button",
       {
         type: "button",
-        "data-do": "fire",
+        "data-do": "spans",
         onclick: () => page.set({ find: "span", from: area.selectionStart, to: area.selectionEnd }),
       },
-      "Which units fire in the selection?",
+      "Which units are active in the selection?",
     );
     const pattern = textField(page, "Regular expression", "pattern", { rows: 1, wait: 500 });
     page.follow(state => {
@@ -87,8 +90,8 @@ export default {
       part,
       layer,
       numberField(page, "Unit", "unit", { min: 0, max: 100000 }),
-      fire,
-      choice(page, "Search for units that tell", "find", [...PROPERTIES, ["span", "the selection"]]),
+      search,
+      choice(page, "Find units that detect", "find", [...PROPERTIES, ["span", "the selection"]]),
       pattern,
     ];
   },
@@ -114,15 +117,15 @@ export default {
         span = [points, points + [...state.text.slice(state.from, state.to)].length];
       return {
         ...one,
-        fire: (await post("cells/fire", { run: state.run, text: state.text, spans: [span] }, signal)).cells,
+        spans: (await post("cells/spans", { run: state.run, text: state.text, spans: [span] }, signal)).cells,
         span: state.text.slice(state.from, state.to),
       };
     }
     if (state.find && state.find !== "span")
       return {
         ...one,
-        follow: await post(
-          "cells/follow",
+        property: await post(
+          "cells/property",
           { run: state.run, property: state.find, pattern: state.find === "pattern" ? state.pattern : "" },
           signal,
         ),
@@ -141,7 +144,7 @@ export default {
         "button",
         {
           type: "button",
-          "aria-label": by < 0 ? "The unit before" : "The next unit",
+          "aria-label": by < 0 ? "Previous unit" : "Next unit",
           onclick: () =>
             page.set({ unit: (cell.unit + by + parts.units) % parts.units, layer: cell.layer, part: cell.part }),
         },
@@ -170,31 +173,32 @@ export default {
       ),
     ];
     const more = [];
-    if (data.fire) {
+    if (data.spans) {
       more.push(
-        h("h2", {}, `Units that fire in “${visible(data.span)}”`),
+        h("h2", {}, `Units that are active in “${visible(data.span)}”`),
         h(
           "p",
           { class: "lead" },
-          "Area under the ROC curve: 1 means always higher inside than outside, 0 always lower. These few tokens both choose and judge: it is a beginning, not a finding.",
+          "Area under the ROC curve: 1 means always higher inside than outside, 0 always lower. " +
+            "Exploratory: too few tokens to conclude.",
         ),
-        found(page, data.fire, each => each.area),
+        found(page, data.spans, each => each.area),
       );
       tables.push(
         table(
           "Units by their area",
           ["layer", "part", "unit", "area", "mean inside", "mean outside"],
-          data.fire.map(each => [each.layer, each.part, each.unit, each.area, each.inside, each.outside]),
+          data.spans.map(each => [each.layer, each.part, each.unit, each.area, each.inside, each.outside]),
         ),
       );
     }
-    if (data.follow) {
+    if (data.property) {
       more.push(
-        h("h2", {}, "Units that follow it"),
-        found(page, data.follow.cells.slice(0, 12), each => each.held_out),
-        ...drawShown(data.follow.shown, page.width),
+        h("h2", {}, "Units that detect it"),
+        found(page, data.property.cells.slice(0, 12), each => each.held_out),
+        ...drawAnalysis(data.property.analysis, page.width),
       );
-      tables.push(table(data.follow.shown.title, data.follow.shown.columns, data.follow.shown.rows));
+      tables.push(table(data.property.analysis.title, data.property.analysis.columns, data.property.analysis.rows));
     }
     return { pictures: [picture, ...more], tables };
   },

@@ -1,16 +1,18 @@
-// Errors: what becomes of texts off the beaten track.
+// Errors: loops, copied, dropped and invented words for unusual input.
 
-import { h } from "../dom.js";
 import { post } from "../api.js";
 import { numberField, runPicker, table, textField, tick } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 const loop = found => (found ? `“${found.words.join(" ")}” ${found.times} times` : "");
 
 export default {
   name: "errors",
   title: "Errors",
-  lead: "Translators, and runs that continue texts, off the beaten track: each text is tried as it is, scrambled, doubled and with one word repeated, and “ag ag ag ag” besides. Counted are loops, words copied from the source, and by attention words that are dropped or invented. It takes some seconds.",
+  lead:
+    "What translators, and runs that continue texts, do with unusual input: each text is tried as it is, " +
+    "scrambled, doubled and with one word repeated, and “ag ag ag ag” too. It counts loops, words copied from" +
+    " the source and, by attention, words that are dropped or invented. It takes some seconds.",
   defaults: {
     run: "",
     lines: "There is a paper jam.\nHe kicked the bucket.\nA man is sitting on a bench.",
@@ -37,7 +39,7 @@ export default {
         )
       : null,
   draw(page, data) {
-    const heads = ["", "text", "what became of it", "loop", "copied", ...(data.aligned ? ["dropped", "invented"] : [])];
+    const heads = ["", "text", "output", "loop", "copied", ...(data.aligned ? ["dropped", "invented"] : [])];
     const rows = data.outputs.map(each => [
       each.kind,
       each.source,
@@ -47,8 +49,8 @@ export default {
       ...(data.aligned ? [each.dropped.join(" "), each.invented.join(" ")] : []),
     ]);
     return {
-      pictures: [...drawShown(data.shown, page.width), table("Every text", heads, rows)],
-      tables: [table("Texts with an error, by kind", data.shown.columns, data.shown.rows)],
+      pictures: [...drawAnalysis(data.analysis, page.width), table("Every text", heads, rows)],
+      tables: [table("Texts with an error, by kind", data.analysis.columns, data.analysis.rows)],
     };
   },
 };

@@ -1,22 +1,24 @@
-// Blanks: click words to hide them, and see what masked models put there, each by itself or several jointly.
+// Fill: click words to mask them, and see what masked models predict there, independently or jointly.
 
 import { h, percent, visible } from "../dom.js";
-import { post } from "../api.js";
+import { forEachRun, postV1 } from "../api.js";
 import { bars, choice, numberField, runPicker, table, textField, tick } from "../parts.js";
 import { runColour } from "../colours.js";
 
 const split = text => text.match(/\s+|[\p{L}\p{N}’'_-]+|[^\s\p{L}\p{N}]/gu) ?? [];
 
-/** The text with a blank in place of each hidden piece. */
+/** The text with [MASK] in place of each hidden piece. */
 export const hide = (text, hidden) =>
   split(text)
     .map((piece, place) => (hidden.includes(String(place)) ? "[MASK]" : piece))
     .join("");
 
 export default {
-  name: "blanks",
-  title: "Blanks",
-  lead: "Click words of the text to hide them. A masked model reads both sides and says what might stand there; several blanks are filled each by itself, P(a)·P(b), or jointly, P(a)·P(b | a), so that they suit each other.",
+  name: "fill",
+  title: "Fill",
+  lead:
+    "Click words of the text to mask them. A masked model reads both sides and predicts each masked token. " +
+    "Several are filled independently, P(a)·P(b), or jointly, P(a)·P(b | a).",
   defaults: {
     run: [],
     text: "Return a new list of the elements in the sequence.",
@@ -28,7 +30,7 @@ export default {
   fits: run => run.does.includes("blanks"),
   first: 2,
   controls: page => {
-    const words = h("div", { class: "words wide", role: "group", "aria-label": "Words: press one to hide it" });
+    const words = h("div", { class: "words wide", role: "group", "aria-label": "Words: press one to mask it" });
     let before = "";
     page.follow(state => {
       const now = JSON.stringify([state.text, state.hidden]);
@@ -62,29 +64,23 @@ export default {
       words,
       runPicker(page, {
         fits: page.view.fits,
-        none: "No run here fills blanks: train bert, roberta, albert or electra.",
+        none: "No run here fills masks: train bert, roberta, albert or electra.",
       }),
       tick(page, "jointly", "jointly"),
       choice(page, "Order of joint filling", "order", [
-        ["left-to-right", "from left to right"],
-        ["confident", "the surest first"],
+        ["left-to-right", "left to right"],
+        ["confident", "most confident first"],
       ]),
       numberField(page, "Fillings", "top", { min: 1, max: 20 }),
     ];
   },
-  empty: "Choose a run that fills blanks, and click a word.",
+  empty: "Choose a run that fills masks, and click a word.",
   ask: async (state, signal) => {
-    const text = hide(state.text, state.hidden);
-    return state.run.length && text.includes("[MASK]")
-      ? {
-          text,
-          ...(await post(
-            "blanks",
-            { runs: state.run, text, top: state.top, jointly: state.jointly, order: state.order },
-            signal,
-          )),
-        }
-      : null;
+    const { top, jointly, order } = state,
+      text = hide(state.text, state.hidden);
+    if (!state.run.length || !text.includes("[MASK]")) return null;
+    const fill = async model => ({ filled: await postV1("fill", { model, text, top, jointly, order }, signal) });
+    return { text, ...(await forEachRun(state.run, fill)) };
   },
   draw(page, data, state) {
     const hidden = state.hidden
@@ -99,10 +95,10 @@ export default {
       const rows = filled.fillings.map(each => [each.text, each.joint, each.independent]);
       tables.push(
         table(
-          `${run}: each blank by itself`,
-          ["blank", "token", "probability"],
-          filled.blanks.flatMap((blank, number) =>
-            blank.map(each => [`${number + 1} (${hidden[number] ?? ""})`, visible(each.token), each.probability]),
+          `${run}: each masked token independently`,
+          ["mask", "token", "probability"],
+          filled.blanks.flatMap((tokens, number) =>
+            tokens.map(each => [`${number + 1} (${hidden[number] ?? ""})`, visible(each.token), each.probability]),
           ),
         ),
       );
@@ -115,22 +111,22 @@ export default {
           h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run)) } }),
           " ",
           run,
-          filled.by_generator && h("small", {}, " its generator fills"),
+          filled.by_generator && h("small", {}, " filled by its generator"),
         ),
         h(
           "div",
           { class: "columns" },
-          filled.blanks.map((blank, number) =>
+          filled.blanks.map((tokens, number) =>
             h(
               "figure",
               {},
-              h("figcaption", {}, `Blank ${number + 1}`, h("small", {}, `there stood “${hidden[number] ?? ""}”`)),
+              h("figcaption", {}, `Mask ${number + 1}`, h("small", {}, `Original: “${hidden[number] ?? ""}”`)),
               bars(
-                blank.map(each => ({
+                tokens.map(each => ({
                   piece: each.token,
                   share: each.probability,
                   number: percent(each.probability),
-                  says: `${run}, blank ${number + 1}: “${visible(each.token)}” ${percent(each.probability)}`,
+                  says: `${run}, mask ${number + 1}: “${visible(each.token)}” ${percent(each.probability)}`,
                 })),
                 runColour(page.state.run.indexOf(run)),
                 width,
@@ -139,8 +135,8 @@ export default {
           ),
         ),
         table(
-          filled.jointly ? "Whole texts, by joint probability" : "Whole texts, by the product",
-          ["text", "P jointly", "P by the product"],
+          filled.jointly ? "Whole texts, by joint probability" : "Whole texts, by the product of probabilities",
+          ["text", "joint P", "product of P"],
           rows,
         ),
       );

@@ -9,14 +9,17 @@ const toml = ({ title, views }) =>
     `title = ${JSON.stringify(title)}`,
     ...views.map(
       view =>
-        `\n[[views]]\ntitle = ${JSON.stringify(view.title)}\nlink = ${JSON.stringify(view.link)}\nnote = ${JSON.stringify(view.note)}`,
+        `\n[[views]]\n` + ["title", "link", "note"].map(key => `${key} = ${JSON.stringify(view[key])}`).join("\n"),
     ),
   ].join("\n");
 
 export default {
   name: "lecture",
   title: "Lecture",
-  lead: "Views in order, in large type: the arrow keys (or PageUp and PageDown) go on and back, Esc ends. A lecture is a TOML file of links, lecture.toml in the folder of the runs: what a view shows is in its address, so copy it from there.",
+  lead:
+    "Views in order, in large type: the arrow keys (or PageUp and PageDown) go forward and back, Esc ends. A " +
+    "lecture is a TOML file of links, lecture.toml in the folder of the runs. The address of a view contains " +
+    "its state, so copy it from there.",
   defaults: {},
   controls: () => [],
   ask: (state, signal, page) => readLecture(page.runs),
@@ -30,7 +33,8 @@ export default {
           h(
             "p",
             { class: "lead" },
-            `There is no ${data.file} in this folder: this one goes with its runs. Save the lines below as ${data.file} to change it.`,
+            `There is no ${data.file} in this folder, so this one was made for its runs. ` +
+              `Save the lines below as ${data.file} to change it.`,
           ),
         data.missing.length > 0 &&
           h("p", { class: "wrong" }, `Runs that it names are not here: ${data.missing.join(", ")}`),

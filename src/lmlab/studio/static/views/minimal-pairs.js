@@ -4,18 +4,24 @@ import { h, number, percent } from "../dom.js";
 import { get, post } from "../api.js";
 import { bars, choice, numberField, runPicker, table, textField } from "../parts.js";
 import { runColour } from "../colours.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 const MOST = 200;
 
 export default {
-  name: "pairs",
+  name: "minimal-pairs",
   title: "Minimal pairs",
-  lead: "Two sentences that differ in one thing, of which one is right: a run that knows the difference finds it more probable. One pair per line, the right sentence first, with | or a tab between. Ready sets (BLiMP, agreement) are judged too where the studio was given them: lmlab studio RUNS --data BLiMP.zip.",
+  lead:
+    "Two sentences that differ in one point, one right and one wrong: a run that knows the difference gives " +
+    "the right one a higher probability. One pair per line, the right sentence first, with | or a tab " +
+    "between. For ready sets (BLiMP, agreement) start the studio with lmlab studio RUNS --data BLiMP.zip.",
   defaults: {
     run: [],
-    pairs:
-      "The keys to the cabinet are old. | The keys to the cabinet is old.\nThe author near the senators laughs. | The author near the senators laugh.\nThe functions return a new list. | The functions returns a new list.",
+    pairs: [
+      "The keys to the cabinet are old. | The keys to the cabinet is old.",
+      "The author near the senators laughs. | The author near the senators laugh.",
+      "The functions return a new list. | The functions returns a new list.",
+    ].join("\n"),
     region: "",
     set: "",
     limit: 10,
@@ -49,7 +55,10 @@ export default {
     if (!state.run.length || !(state.set || state.pairs.trim())) return null;
     const { sets } = await get("sets", {}, signal),
       asked = state.set ? { set: state.set, limit: state.limit } : { pairs: state.pairs };
-    return { sets, ...(await post("pairs", { runs: state.run, region: state.region || null, ...asked }, signal)) };
+    return {
+      sets,
+      ...(await post("minimal-pairs", { runs: state.run, region: state.region || null, ...asked }, signal)),
+    };
   },
   draw(page, data, state) {
     page.fields(data);
@@ -75,7 +84,7 @@ export default {
                   piece: run.run,
                   share: run.accuracy,
                   number: percent(run.accuracy),
-                  says: `${run.run}: ${run.shown.lead}`,
+                  says: `${run.run}: ${run.analysis.lead}`,
                 },
               ],
               runColour(place),
@@ -85,13 +94,13 @@ export default {
           ),
         ),
         state.set &&
-          data.runs.flatMap(run => [h("h2", {}, run.run), ...drawShown({ ...run.shown, notes: [] }, page.width)]),
+          data.runs.flatMap(run => [h("h2", {}, run.run), ...drawAnalysis({ ...run.analysis, notes: [] }, page.width)]),
         table(
           "How many bits the right sentence is more probable",
           ["right", "wrong", ...data.runs.map(run => run.run)],
           rows,
         ),
-        ...data.runs.flatMap(run => run.shown.notes.map(note => h("p", { class: "lead" }, `${run.run}: ${note}`))),
+        ...data.runs.flatMap(run => run.analysis.notes.map(note => h("p", { class: "lead" }, `${run.run}: ${note}`))),
       ].flat(),
       tables: data.runs.map(run =>
         table(

@@ -3,12 +3,15 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { field, numberField, runPicker, table } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 export default {
   name: "neighbours",
   title: "Neighbours",
-  lead: "The tokens whose vectors, as they enter the network, point most nearly the same way as a word's (cosine). Of three words a, b, c the nearest to b − a + c are shown: a is to b as c is to what? Small runs have read too little for analogies; nearest tokens they do have.",
+  lead:
+    "The tokens whose input embeddings have the highest cosine similarity with a word's. For three words a, " +
+    "b, c the neighbours of b − a + c: a is to b as c is to what? Small runs have read too little for " +
+    "analogies.",
   defaults: { run: [], words: "list", top: 12 },
   fits: run => run.does.includes("vectors"),
   prefers: run => !run.task && !run.does.includes("target text"),
@@ -49,11 +52,11 @@ export default {
             "div",
             {},
             h("h2", {}, run.run),
-            run.shown ? drawShown(run.shown, width) : h("p", { class: "empty" }, run.why_not),
+            run.analysis ? drawAnalysis(run.analysis, width) : h("p", { class: "empty" }, run.why_not),
           ),
         ),
       ),
-      tables: data.runs.filter(run => run.shown).map(run => table(run.run, run.shown.columns, run.shown.rows)),
+      tables: data.runs.filter(run => run.analysis).map(run => table(run.run, run.analysis.columns, run.analysis.rows)),
     };
   },
 };

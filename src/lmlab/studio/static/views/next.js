@@ -8,7 +8,10 @@ import { runColour } from "../colours.js";
 export default {
   name: "next",
   title: "Next word",
-  lead: "Type, and see what each run expects next. Full bars are what would be drawn with this temperature and nucleus (top-p), dashed outlines what the model itself says. Click a bar, or press Enter on it, and the token is appended.",
+  lead:
+    "Type, and see the next tokens that each run predicts. Full bars: probability after temperature and " +
+    "top-p. Dashed outlines: probability of the model. Click a bar, or press Enter on it, to append the " +
+    "token.",
   defaults: { run: [], text: "Return a new", temperature: 1, top_p: 1, top: 12 },
   fits: run => run.does.includes("next token"),
   first: 3,
@@ -45,16 +48,18 @@ export default {
             h(
               "small",
               {},
-              `as unsure as among ${short(run.perplexity)} equal choices · ${run.kept.toLocaleString("en")} may be drawn`,
+              `perplexity ${short(run.perplexity)} · ${run.kept.toLocaleString("en")} tokens can be sampled`,
             ),
           ),
           bars(
             run.tokens.map(each => ({
               piece: each.piece,
               share: each.probability,
-              kept: each.drawn,
-              number: percent(each.drawn),
-              says: `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, and is drawn with ${percent(each.drawn)}`,
+              kept: each.sampled,
+              number: percent(each.sampled),
+              says:
+                `${run.run}: “${visible(each.piece)}” has probability ${percent(each.probability)}, ` +
+                `${percent(each.sampled)} after temperature and top-p`,
               pick: each.adds === "" ? undefined : each.adds,
             })),
             runColour(page.state.run.indexOf(run.run)),
@@ -69,7 +74,7 @@ export default {
         table(
           run.run,
           ["token", "probability", "drawn with"],
-          run.tokens.map(each => [visible(each.piece), each.probability, each.drawn]),
+          run.tokens.map(each => [visible(each.piece), each.probability, each.sampled]),
         ),
       ),
     };

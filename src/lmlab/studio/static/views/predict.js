@@ -1,7 +1,7 @@
 // Predict: classes, scores, tags, answers and choices by a fine-tuned run.
 
 import { h, number, percent } from "../dom.js";
-import { get, post } from "../api.js";
+import { postV1 } from "../api.js";
 import { bars, colouredText, runPicker, table, textField } from "../parts.js";
 import { runColour } from "../colours.js";
 
@@ -51,8 +51,8 @@ const draws = {
           "p",
           {},
           "Answer: ",
-          h("b", {}, value || "there is none in the context"),
-          probability !== null && ` (${percent(probability)})`,
+          h("b", {}, value || "none in the context"),
+          probability !== undefined && ` (${percent(probability)})`,
         ),
         h(
           "p",
@@ -74,9 +74,9 @@ const byClass = (page, data) => {
       h(
         "p",
         {},
-        "It says ",
+        "Prediction: ",
         h("b", {}, typeof value === "number" && !Number.isInteger(value) ? number(value) : String(value)),
-        probability !== null && ` with probability ${percent(probability)}`,
+        probability !== undefined && ` with probability ${percent(probability)}`,
       ),
       scores.length > 0 &&
         h(
@@ -101,7 +101,9 @@ const byClass = (page, data) => {
 export default {
   name: "predict",
   title: "Predict",
-  lead: "What a fine-tuned run says of a text: its class, its score, the tags of its words, the answer to a question, the best of several choices.",
+  lead:
+    "The prediction of a fine-tuned run for a text: its class, its score, the tags of its words, the answer " +
+    "to a question, or the best of several choices.",
   defaults: { run: "", text: "a lovely and moving film", second: "", choices: "" },
   fits: run => Boolean(run.task),
   controls: page => {
@@ -124,21 +126,17 @@ export default {
     ];
   },
   empty: "Choose a fine-tuned run, and write a text.",
-  ask: async (state, signal) =>
-    state.run && state.text.trim()
-      ? {
-          told: await get("task", { run: state.run }, signal),
-          ...(await post(
-            "predict",
-            {
-              run: state.run,
-              text: state.text,
-              second: state.second.trim() ? state.second : null,
-              choices: state.choices.split("\n").filter(each => each.trim()),
-            },
-            signal,
-          )),
-        }
-      : null,
+  async ask(state, signal) {
+    if (!state.run || !state.text.trim()) return null;
+    const choices = state.choices.split("\n").filter(each => each.trim());
+    const input = {
+      text: state.text,
+      second: state.second.trim() ? state.second : null,
+      choices: choices.length ? choices : null,
+    };
+    const { task, data, warnings } = await postV1("predict", { model: state.run, input }, signal);
+    const { words, ...prediction } = data[0];
+    return { task, words, prediction, warnings };
+  },
   draw: (page, data, state) => (draws[data.task] ?? byClass)(page, data, state),
 };

@@ -2,7 +2,7 @@
 
 import { post } from "../api.js";
 import { choice, runPicker, table, textField } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 const LINES = [
   "The/DET cat/NOUN sat/VERB on/ADP the/DET mat/NOUN",
@@ -18,7 +18,11 @@ const LINES = [
 export default {
   name: "probes",
   title: "Probes",
-  lead: "A small classifier learns to read tags from the vectors of each layer. What it reads may be its own work, so three controls stand beside it: random labels per word (control task), the same network with random weights, and the most frequent class. Every other sentence judges. Ready sets from treebanks: lmlab inspect probes.",
+  lead:
+    "A small classifier learns to predict tags from the vectors of each layer. A probe can learn the task by " +
+    "itself, so three controls are analysis: random labels per word (control task), the same network with random" +
+    " weights, and the most frequent class. Half of the sentences are for testing. Ready sets from treebanks:" +
+    " lmlab inspect probes.",
   defaults: { run: "", lines: LINES.join("\n"), kind: "linear" },
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
   prefers: run => run.does.includes("blanks"),
@@ -36,7 +40,7 @@ export default {
       ? post("probes", { run: state.run, lines: state.lines, kind: state.kind }, signal)
       : null,
   draw: (page, data) => ({
-    pictures: drawShown(data.shown, page.width),
-    tables: [table(data.shown.title, data.shown.columns, data.shown.rows)],
+    pictures: drawAnalysis(data.analysis, page.width),
+    tables: [table(data.analysis.title, data.analysis.columns, data.analysis.rows)],
   }),
 };

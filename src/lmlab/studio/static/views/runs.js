@@ -16,13 +16,13 @@ const AXES = {
 
 const USES = {
   "next token": [
-    ["next", "Next word"],
-    ["surprise", "Surprise"],
+    ["next", "Next token"],
+    ["surprisal", "Surprisal"],
     ["write", "Write"],
   ],
   blanks: [
-    ["blanks", "Blanks"],
-    ["surprise", "Surprise"],
+    ["fill", "Fill"],
+    ["surprisal", "Surprisal"],
   ],
   "target text": [["translate", "Translate"]],
 };
@@ -34,7 +34,9 @@ const links = run =>
 export default {
   name: "runs",
   title: "Runs",
-  lead: "Every run under the folder. Curves grow while a run is trained: thin lines are its own batches, dots the text that it does not learn from; lower is better.",
+  lead:
+    "All runs in the folder. Curves grow during training. Thin lines: training loss. Dots: validation loss. " +
+    "Lower is better.",
   defaults: { run: [], axis: "tokens", train: true, card: "" },
   fits: () => true,
   first: 6,

@@ -3,7 +3,7 @@
 import { h } from "../dom.js";
 import { post } from "../api.js";
 import { choice, field, numberField, runPicker, table, textField } from "../parts.js";
-import { drawShown } from "../figures.js";
+import { drawAnalysis } from "../figures.js";
 
 const LINES = [
   "river | they sat on the bank of the river and watched the water",
@@ -19,7 +19,10 @@ const LINES = [
 export default {
   name: "senses",
   title: "Senses",
-  lead: "Every occurrence of a word as a dot, by the vector that a run gives it in its sentence; sentences that use it alike should lie together. One sentence per line, with its sense and | before it if you know it; without any, the run's held-out text is searched.",
+  lead:
+    "Each dot is an occurrence of a word, by its contextual vector; uses with the same sense should be close " +
+    "together. One sentence per line, with its sense and | before it if you know it. Without sentences, the " +
+    "held-out text of the run is searched.",
   defaults: { run: [], word: "bank", lines: LINES.join("\n"), layer: -1, projection: "pca" },
   fits: run => run.does.includes("vectors"),
   prefers: run => run.does.includes("blanks"),
@@ -52,14 +55,14 @@ export default {
   draw: (page, data) => ({
     pictures: data.runs.flatMap(run => [
       h("h2", {}, run.run, " ", h("small", { class: "lead" }, `layer ${run.layer} of ${run.layers - 1}`)),
-      ...drawShown(run.shown, page.width),
+      ...drawAnalysis(run.analysis, page.width),
     ]),
     tables: data.runs.flatMap(run => [
-      table(`${run.run}: by layer`, run.shown.columns, run.shown.rows),
+      table(`${run.run}: by layer`, run.analysis.columns, run.analysis.rows),
       table(
         `${run.run}: the dots`,
         ["sense", "sentence", "x", "y"],
-        run.shown.figures[0].dots.map(dot => [dot.group, dot.told, dot.x, dot.y]),
+        run.analysis.figures[0].dots.map(dot => [dot.group, dot.told, dot.x, dot.y]),
       ),
     ]),
   }),

@@ -1,4 +1,4 @@
-// Surprise: a text in the colours of how little each run expected it, and the difference of two.
+// Surprisal: a text coloured by the surprisal of its tokens in each run, and the difference of two runs.
 
 import { h, number, visible } from "../dom.js";
 import { post } from "../api.js";
@@ -8,10 +8,22 @@ import { runColour } from "../colours.js";
 const STRONGEST = 12;
 const strength = bits => Math.min(1, Math.max(0, bits) / STRONGEST);
 
+const about = run =>
+  [
+    `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits`,
+    `${number(run.bits_per_byte)} per byte`,
+    run.lossy && "lossy: part of the text is lost",
+    run.pseudo && "each token predicted from all others",
+  ]
+    .filter(Boolean)
+    .join(" · ");
+
 export default {
-  name: "surprise",
-  title: "Surprise",
-  lead: "The stronger the colour, the less the run expected the token: its surprisal, −log₂ P, in bits. The difference of two runs is taken word by word, so that runs with other tokens can be compared.",
+  name: "surprisal",
+  title: "Surprisal",
+  lead:
+    "The stronger the colour, the higher the surprisal of the token, −log₂ P, in bits. The difference of two " +
+    "runs is computed word by word, so that runs with different tokenizers can be compared.",
   defaults: {
     run: [],
     text: "Return a new list containing all elements of the sequence.\nThe keeper of the cabinet are old.",
@@ -31,7 +43,7 @@ export default {
   asks: state => [state.run, state.text],
   ask: async (state, signal) =>
     state.run.length && state.text.trim()
-      ? { text: state.text, ...(await post("surprise", { runs: state.run, text: state.text }, signal)) }
+      ? { text: state.text, ...(await post("surprisal", { runs: state.run, text: state.text }, signal)) }
       : null,
   empty: "Choose a run and write a text.",
   draw(page, data, state) {
@@ -56,7 +68,9 @@ export default {
         piece,
         share: strength(Math.abs(by) * 1.5),
         sign: by < 0 ? -1 : 1,
-        says: `“${piece}”: ${number(first, 2)} bits for ${a.run}, ${number(second, 2)} for ${b.run}: ${number(Math.abs(by), 2)} bits ${by > 0 ? "more" : "fewer"}`,
+        says:
+          `“${piece}”: ${number(first, 2)} bits for ${a.run}, ` +
+          `${number(second, 2)} for ${b.run}: ${number(Math.abs(by), 2)} bits ${by > 0 ? "more" : "fewer"}`,
       }));
       return {
         pictures: [
@@ -94,11 +108,7 @@ export default {
           {},
           h("span", { class: "swatch", style: { "--c": runColour(page.state.run.indexOf(run.run)) } }),
           run.run,
-          h(
-            "small",
-            {},
-            `${number(run.bits, 1)} ${run.pseudo ? "pseudo-" : ""}bits · ${number(run.bits_per_byte)} per byte${run.lossy ? " · lossy: part of the text is lost" : ""}${run.pseudo ? " · each token guessed from all others" : ""}`,
-          ),
+          h("small", {}, about(run)),
         ),
         colouredText(
           run.tokens.map(each => ({

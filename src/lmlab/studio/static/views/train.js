@@ -18,13 +18,16 @@ const wanted = state => ({
   seed: state.seed,
 });
 
-/** How a work ended; of one that an earlier studio started, nobody knows. */
-const ended = work => (work.status === 0 ? "done" : work.status === null ? "ended" : `ended with ${work.status}`);
+/** How a job ended; of one that an earlier studio started, nobody knows. */
+const ended = job => (job.status === 0 ? "done" : job.status === null ? "ended" : `ended with ${job.status}`);
 
 export default {
   name: "train",
   title: "Train",
-  lead: "Start a training run, or a comparison of several models on the same text and budget, and watch it under Runs. It is a process of its own; stopping it lets it finish its step and save. The command below does the same in a terminal.",
+  lead:
+    "Start a training run, or a comparison of several models on the same text and budget, and watch it under " +
+    "Runs. It is a separate process; when you stop it, it finishes its step and saves. The command below does" +
+    " the same in a terminal.",
   defaults: {
     what: "train",
     name: "new",
@@ -86,9 +89,9 @@ export default {
   },
   start(page) {
     const timer = setInterval(async () => {
-      if (!page.data?.works.some(work => work.running)) return;
+      if (!page.data?.jobs.some(job => job.running)) return;
       try {
-        page.data = { ...page.data, ...(await get("works")) };
+        page.data = { ...page.data, ...(await get("jobs")) };
         page.draw();
       } catch {
         /* the next time, perhaps */
@@ -98,11 +101,11 @@ export default {
   },
   asks: wanted,
   async ask(state, signal) {
-    const list = await get("works", {}, signal),
+    const list = await get("jobs", {}, signal),
       models = state.what === "train" ? state.model.slice(0, 1) : state.model;
     if (!models.length) return { ...list, command: "", why: "Choose a model." };
     try {
-      return { ...list, ...(await post("works/command", { ...wanted(state), models }, signal)), why: "" };
+      return { ...list, ...(await post("jobs/command", { ...wanted(state), models }, signal)), why: "" };
     } catch (error) {
       if (signal.aborted) throw error;
       return { ...list, command: "", why: error.message };
@@ -117,7 +120,7 @@ export default {
       } catch (error) {
         page.fail(error);
       }
-      page.data = { ...page.data, ...(await get("works")) };
+      page.data = { ...page.data, ...(await get("jobs")) };
       page.draw();
     };
     const models = state.what === "train" ? state.model.slice(0, 1) : state.model;
@@ -147,52 +150,52 @@ export default {
                     type: "button",
                     class: "main",
                     "data-do": "start",
-                    onclick: act("works", { ...wanted(state), models }),
+                    onclick: act("jobs", { ...wanted(state), models }),
                   },
                   "Start",
                 ),
               ),
             ]
           : h("p", { class: "empty" }, data.why),
-        data.works.map(work =>
+        data.jobs.map(job =>
           h(
             "section",
-            { class: "work" },
+            { class: "job" },
             h(
               "h2",
               {},
-              work.name,
+              job.name,
               " ",
-              h("span", { class: `pill ${work.running ? "training" : ""}` }, work.running ? "running" : ended(work)),
+              h("span", { class: `pill ${job.running ? "training" : ""}` }, job.running ? "running" : ended(job)),
             ),
-            h("p", {}, h("code", {}, work.command)),
+            h("p", {}, h("code", {}, job.command)),
             h(
               "div",
               { class: "choices" },
-              work.running &&
+              job.running &&
                 h(
                   "button",
-                  { type: "button", "data-do": "stop", onclick: act("works/stop", { number: work.number }) },
+                  { type: "button", "data-do": "stop", onclick: act("jobs/stop", { number: job.number }) },
                   "Stop",
                 ),
               h(
                 "a",
-                { href: work.what === "train" ? `#/runs?run=${encodeURIComponent(work.name)}` : "#/runs" },
+                { href: job.what === "train" ? `#/runs?run=${encodeURIComponent(job.name)}` : "#/runs" },
                 "Its curve",
               ),
             ),
-            h("pre", {}, work.said || "…"),
+            h("pre", {}, job.output || "…"),
           ),
         ),
       ]
         .flat(Infinity)
         .filter(Boolean),
-      tables: data.works.length
+      tables: data.jobs.length
         ? [
             table(
               "Works",
               ["name", "command", "state"],
-              data.works.map(work => [work.name, work.command, work.running ? "running" : ended(work)]),
+              data.jobs.map(job => [job.name, job.command, job.running ? "running" : ended(job)]),
             ),
           ]
         : [],

@@ -8,7 +8,9 @@ import { heatMap } from "../heat.js";
 export default {
   name: "translate",
   title: "Translate",
-  lead: "What an encoder–decoder writes from a source, by beam search. In the matrix, each row shows where the model looked in the source before it wrote that token; give a translation of your own to see how it would be read.",
+  lead:
+    "Translations by an encoder–decoder with beam search. Each row of the matrix shows the attention to the " +
+    "source when that token was written. You can enter your own translation to see its alignment.",
   defaults: { run: "", text: "a man is sitting on a bench .", target: "", beams: 4, penalty: 0.6, layer: -1, head: -1 },
   fits: run => run.does.includes("target text"),
   controls: page => [

@@ -5,6 +5,8 @@ import { complete, post } from "../api.js";
 import { choice, colouredText, legend, numberField, runPicker, slider, table, textField } from "../parts.js";
 import { drawTree, joinSearches, wayTo } from "../tree.js";
 
+const alternatives = each => each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 1)}`).join(", ");
+
 const strength = bits => Math.min(1, Math.max(0, bits) / 12);
 const ALTERNATIVES = 5;
 const only = (page, mode, ...elements) =>
@@ -64,7 +66,7 @@ const drawSamples = (page, data) => ({
           sample.tokens.map(each => ({
             piece: each.piece,
             share: strength(each.bits),
-            says: `“${visible(each.piece)}”, ${number(each.bits, 2)} bits; most probable here: ${each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 1)}`).join(", ")}`,
+            says: `“${visible(each.piece)}”, ${number(each.bits, 2)} bits; most probable here: ${alternatives(each)}`,
           })),
           page.width,
         ),
@@ -232,7 +234,9 @@ const chosen = (page, state) => {
 export default {
   name: "write",
   title: "Write",
-  lead: "Let a run go on with a text: drawn at random, or by a beam search that keeps the best few texts at every step. Step through the tree; pin a branch that the search would drop, or force a word, and see what it would have led to.",
+  lead:
+    "Continue a text by sampling or beam search. Step through the tree; pin a branch that the search would " +
+    "drop, or force a word, and see where it leads.",
   defaults: {
     run: "",
     mode: "samples",
