@@ -1,157 +1,9 @@
-// Parts that views share: fields bound to the state, pictures with marks that can be focused, and tables.
+// Parts of views: marks that can be focused, tables, coloured texts, legends and bars.
 
 import { h, s, cut, visible, wide } from "./dom.js";
-import { inkOn, runColour, scale, diverging } from "./colours.js";
+import { inkOn, scale, diverging } from "./colours.js";
 
-/** A labelled field of a page; `make` gives the input, and the state moves it. */
-export const field = (
-  page,
-  label,
-  input,
-  {
-    wide: whole = false,
-    get = each => each.value,
-    set = (each, value) => {
-      if (each.value !== String(value)) each.value = value;
-    },
-    name,
-    event = "input",
-    wait = 0,
-  },
-) => {
-  let timer;
-  input.addEventListener(event, () => {
-    clearTimeout(timer);
-    const tell = () => page.set({ [name]: get(input) });
-    wait ? (timer = setTimeout(tell, wait)) : tell();
-  });
-  page.follow(state => {
-    if (document.activeElement !== input || event === "change") set(input, state[name]);
-  });
-  return h("label", { class: whole ? "field wide" : "field" }, label, input);
-};
-
-export const textField = (page, label, name = "text", { rows = 3, wait = 60 } = {}) =>
-  field(page, label, h("textarea", { rows, spellcheck: "false", autocomplete: "off", name, maxlength: 20000 }), {
-    name,
-    wide: true,
-    wait,
-  });
-
-export const numberField = (page, label, name, { min, max, step = 1 }) =>
-  field(page, label, h("input", { type: "number", min, max, step, name }), {
-    name,
-    event: "change",
-    get: each => Math.min(max, Math.max(min, Number(each.value) || min)),
-  });
-
-/** A slider that shows its number. */
-export const slider = (page, label, name, { min, max, step }) => {
-  const shown = h("output");
-  const input = h("input", { type: "range", min, max, step, name });
-  page.follow(state => {
-    shown.textContent = ` ${state[name]}`;
-  });
-  return field(page, h("span", {}, label, shown), input, { name, get: each => Number(each.value) });
-};
-
-export const choice = (page, label, name, options, { number = false } = {}) => {
-  const input = h("select", { name });
-  const fill = list =>
-    input.replaceChildren(
-      ...list.map(each =>
-        h("option", { value: Array.isArray(each) ? each[0] : each }, Array.isArray(each) ? each[1] : each),
-      ),
-    );
-  fill(options);
-  const element = field(page, label, input, {
-    name,
-    event: "change",
-    get: each => (number ? Number(each.value) : each.value),
-  });
-  element.options = list => {
-    const now = page.state[name];
-    fill(list);
-    input.value = String(now);
-  };
-  return element;
-};
-
-export const tick = (page, label, name) => {
-  const input = h("input", { type: "checkbox", name });
-  input.addEventListener("change", () => page.set({ [name]: input.checked }));
-  page.follow(state => {
-    input.checked = state[name];
-  });
-  return h("div", { class: "choices" }, h("label", {}, input, label));
-};
-
-/** A choice among runs: several (their places are their colours), or one. */
-export class RunPicker extends HTMLElement {
-  set(page, { name = "run", several = true, fits, none }) {
-    const draw = () => {
-      const runs = page.runs.filter(each => fits(each) && each.weights),
-        chosen = [page.state[name]].flat();
-      if (!runs.length) return this.replaceChildren(h("p", { class: "empty" }, none));
-      this.replaceChildren(
-        h(
-          "fieldset",
-          {},
-          h("legend", {}, several ? "Runs, side by side" : "Run"),
-          h(
-            "div",
-            { class: "choices" },
-            runs.map(run => {
-              const place = chosen.indexOf(run.name);
-              const input = h("input", {
-                type: several ? "checkbox" : "radio",
-                name: `picked-${name}`,
-                value: run.name,
-                checked: place >= 0,
-                onchange: event => {
-                  const now = [page.state[name]].flat().filter(each => page.runs.some(other => other.name === each));
-                  const next = !several
-                    ? run.name
-                    : event.target.checked
-                      ? [...now.filter(each => each !== run.name), run.name].slice(-8)
-                      : now.filter(each => each !== run.name);
-                  page.set({ [name]: next });
-                },
-              });
-              return h(
-                "label",
-                {},
-                input,
-                several && place >= 0 && h("span", { class: "swatch", style: { "--c": runColour(place) } }),
-                run.name,
-                h("small", {}, run.task ?? run.kind),
-              );
-            }),
-          ),
-        ),
-      );
-      const held = this.contains(document.activeElement);
-      if (held) this.querySelector("input")?.focus();
-    };
-    let before = "";
-    page.follow(state => {
-      const now = JSON.stringify([state[name], page.runs.map(run => [run.name, run.kind])]);
-      if (now === before) return;
-      before = now;
-      const focused = document.activeElement?.value;
-      draw();
-      if (focused !== undefined)
-        [...this.querySelectorAll("input")]
-          .find(each => each.value === focused && this.ownerDocument.activeElement === document.body)
-          ?.focus();
-    });
-    return this;
-  }
-}
-customElements.define("run-picker", RunPicker);
-export const runPicker = (page, settings) => h("run-picker", { class: "wide" }).set(page, settings);
-
-/** A mark of a picture: its words are read where it is pointed at or focused. */
+/** A mark of a picture; its text is shown when it is pointed at or focused. */
 export const mark = (says, children, { pick, box, ...more } = {}) =>
   s(
     "g",
@@ -167,7 +19,7 @@ export const mark = (says, children, { pick, box, ...more } = {}) =>
     box && s("rect", { class: "ring", x: box[0], y: box[1], width: box[2], height: box[3], rx: 4 }),
   );
 
-/** A table of numbers: cells that are numbers go to the right. */
+/** A table; numbers are aligned to the right. */
 export const table = (caption, head, rows) =>
   h(
     "div",
@@ -198,7 +50,7 @@ export const table = (caption, head, rows) =>
               h(
                 "td",
                 { class: typeof cell === "number" ? "n" : "text" },
-                cell instanceof Node ? cell : typeof cell === "number" ? tell(cell) : (cell ?? "–"),
+                cell instanceof Node ? cell : typeof cell === "number" ? format(cell) : (cell ?? "–"),
               ),
             ),
           ),
@@ -206,7 +58,7 @@ export const table = (caption, head, rows) =>
       ),
     ),
   );
-const tell = value =>
+const format = value =>
   Number.isInteger(value)
     ? value.toLocaleString("en")
     : (Math.abs(value) >= 0.001 ? value.toFixed(4) : value.toPrecision(3)).replace("-", "−");
@@ -270,7 +122,7 @@ export const colouredText = (pieces, width, { size = 14 } = {}) => {
   );
 };
 
-/** The key of the colours: samples with numbers. */
+/** The legend of a colour scale: samples with numbers. */
 export const legend = (label, stops, share, { signed = false } = {}) => {
   const w = 54;
   return h(

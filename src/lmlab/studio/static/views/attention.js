@@ -2,7 +2,8 @@
 
 import { h, cut, number, percent, visible } from "../dom.js";
 import { bytes, post } from "../api.js";
-import { choice, colouredText, legend, runPicker, table, textField, tick } from "../parts.js";
+import { choice, runPicker, textField, tick } from "../fields.js";
+import { colouredText, legend, table } from "../parts.js";
 import { diverging, scale } from "../colours.js";
 import { fromHalves } from "../halves.js";
 import { heatMap } from "../heat.js";

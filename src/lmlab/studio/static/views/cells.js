@@ -2,7 +2,8 @@
 
 import { h, number, visible } from "../dom.js";
 import { post } from "../api.js";
-import { choice, colouredText, legend, numberField, runPicker, table, textField } from "../parts.js";
+import { choice, numberField, runPicker, textField } from "../fields.js";
+import { colouredText, legend, table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const PROPERTIES = [

@@ -1,7 +1,8 @@
 // Errors: loops, copied, dropped and invented words for unusual input.
 
 import { post } from "../api.js";
-import { numberField, runPicker, table, textField, tick } from "../parts.js";
+import { numberField, runPicker, textField, tick } from "../fields.js";
+import { table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const loop = found => (found ? `“${found.words.join(" ")}” ${found.times} times` : "");

@@ -2,7 +2,8 @@
 
 import { h, percent, visible } from "../dom.js";
 import { forEachRun, postV1 } from "../api.js";
-import { bars, choice, numberField, runPicker, table, textField, tick } from "../parts.js";
+import { choice, numberField, runPicker, textField, tick } from "../fields.js";
+import { bars, table } from "../parts.js";
 import { runColour } from "../colours.js";
 
 const split = text => text.match(/\s+|[\p{L}\p{N}’'_-]+|[^\s\p{L}\p{N}]/gu) ?? [];

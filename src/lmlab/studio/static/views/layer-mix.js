@@ -1,7 +1,8 @@
 // Layer mix: which layers the head of a fine-tuned run reads.
 
 import { post } from "../api.js";
-import { runPicker, table } from "../parts.js";
+import { runPicker } from "../fields.js";
+import { table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const NONE = "No run here has learnt a mix of layers: lmlab finetune RUN DATA -o NEW --how mix";

@@ -2,7 +2,8 @@
 
 import { h, number, percent } from "../dom.js";
 import { get, post } from "../api.js";
-import { bars, choice, numberField, runPicker, table, textField } from "../parts.js";
+import { choice, numberField, runPicker, textField } from "../fields.js";
+import { bars, table } from "../parts.js";
 import { runColour } from "../colours.js";
 import { drawAnalysis } from "../figures.js";
 

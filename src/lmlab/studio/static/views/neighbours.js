@@ -2,7 +2,8 @@
 
 import { h } from "../dom.js";
 import { post } from "../api.js";
-import { field, numberField, runPicker, table } from "../parts.js";
+import { field, numberField, runPicker } from "../fields.js";
+import { table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 export default {

@@ -2,7 +2,8 @@
 
 import { h, percent, short, visible } from "../dom.js";
 import { post } from "../api.js";
-import { bars, runPicker, slider, table, textField, numberField } from "../parts.js";
+import { runPicker, slider, textField, numberField } from "../fields.js";
+import { bars, table } from "../parts.js";
 import { runColour } from "../colours.js";
 
 export default {

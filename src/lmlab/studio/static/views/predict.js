@@ -2,7 +2,8 @@
 
 import { h, number, percent } from "../dom.js";
 import { postV1 } from "../api.js";
-import { bars, colouredText, runPicker, table, textField } from "../parts.js";
+import { runPicker, textField } from "../fields.js";
+import { bars, colouredText, table } from "../parts.js";
 import { runColour } from "../colours.js";
 
 const TAG_HUES = new Map();

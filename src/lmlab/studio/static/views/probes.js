@@ -1,7 +1,8 @@
 // Probes: what a small classifier can read from each layer, beside its controls.
 
 import { post } from "../api.js";
-import { choice, runPicker, table, textField } from "../parts.js";
+import { choice, runPicker, textField } from "../fields.js";
+import { table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const LINES = [

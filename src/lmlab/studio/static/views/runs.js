@@ -3,7 +3,8 @@
 import { h, number, short } from "../dom.js";
 import { follow, get } from "../api.js";
 import { lineChart, pointSays } from "../charts.js";
-import { choice, table, tick } from "../parts.js";
+import { choice, tick } from "../fields.js";
+import { table } from "../parts.js";
 import { runColour } from "../colours.js";
 import { markdown } from "../markdown.js";
 

@@ -2,7 +2,8 @@
 
 import { h } from "../dom.js";
 import { post } from "../api.js";
-import { choice, field, numberField, runPicker, table, textField } from "../parts.js";
+import { choice, field, numberField, runPicker, textField } from "../fields.js";
+import { table } from "../parts.js";
 import { drawAnalysis } from "../figures.js";
 
 const LINES = [

@@ -2,7 +2,8 @@
 
 import { h, number, visible } from "../dom.js";
 import { post } from "../api.js";
-import { colouredText, legend, runPicker, table, textField, choice } from "../parts.js";
+import { runPicker, textField, choice } from "../fields.js";
+import { colouredText, legend, table } from "../parts.js";
 import { runColour } from "../colours.js";
 
 const STRONGEST = 12;

@@ -2,7 +2,8 @@
 
 import { h } from "../dom.js";
 import { get, post } from "../api.js";
-import { choice, field, numberField, table } from "../parts.js";
+import { choice, field, numberField } from "../fields.js";
+import { table } from "../parts.js";
 
 const input = (page, label, name, attributes = {}) =>
   field(page, label, h("input", { type: "text", name, ...attributes }), { name, wait: 200 });

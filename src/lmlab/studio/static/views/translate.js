@@ -2,7 +2,8 @@
 
 import { h, number, visible } from "../dom.js";
 import { post } from "../api.js";
-import { choice, numberField, runPicker, slider, table, textField } from "../parts.js";
+import { choice, numberField, runPicker, slider, textField } from "../fields.js";
+import { table } from "../parts.js";
 import { heatMap } from "../heat.js";
 
 export default {

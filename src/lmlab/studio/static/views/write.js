@@ -2,7 +2,8 @@
 
 import { h, number, visible } from "../dom.js";
 import { complete, post } from "../api.js";
-import { choice, colouredText, legend, numberField, runPicker, slider, table, textField } from "../parts.js";
+import { choice, numberField, runPicker, slider, textField } from "../fields.js";
+import { colouredText, legend, table } from "../parts.js";
 import { drawTree, joinSearches, wayTo } from "../tree.js";
 
 const alternatives = each => each.instead.map(([piece, bits]) => `${visible(piece)} ${number(bits, 1)}`).join(", ");
