@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.character_cnn import CharacterCNN, SpelledTokens
+from lmlab.layers.characters import CharacterCNN, SpelledTokens
 from lmlab.layers.softmax import SampledSoftmax, Softmax
 from lmlab.models.elmo import Elmo
 from lmlab.models.states import detach_state

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.models.model import Model
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from peers import same_weights
 from timing import make_parser, print_rows, take_turns
 

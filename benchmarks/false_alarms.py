@@ -2,13 +2,20 @@
 
     python benchmarks/false_alarms.py [--trials 2000] [--output docs/images]
 
-Systems with known true scores are simulated, and `lmlab.metrics.statistics.Scores` judges them as in a comparison. The
-score of a document is 1 + what makes it hard for all systems (standard deviation 15%) + what makes it hard for one
-system (2%) + what a random seed changes in all documents (1%) and in this one (1%), weighted by the size of the
-document. "Unequal": the seeds of one system have a tenth of the variance of the other's.
+Systems with known true scores are simulated, and `lmlab.metrics.statistics.Scores` judges them as in a comparison.
+
+- Bits per byte: the score of a document is 1 + what makes it hard for all systems (standard deviation 15%) + what makes
+  it hard for one system (2%) + what a random seed changes in all documents (1%) and in this one (1%), weighted by the
+  size of the document.
+- Accuracy: the probability of a right answer differs between questions (mean 78%) and, for a fifth of them, between
+  systems; a seed changes all probabilities (standard deviation 1.2%) and decides each answer independently of the
+  others.
+
+Seed variances are what a seed changes in all units: "equal", "unequal" (the seeds of one system have a tenth of the
+variance of the other's) or "none" (a seed changes only single units, independently of each other).
 
 Of one seed the tests say something about the two trained models, not about the systems. So there are two rows for one
-seed: "1, models" has no variance between seeds in all documents, "1, systems" has it as all other rows do.
+seed: "1, models" has no variance between seeds in all units, "1, systems" has it as all other rows do.
 """
 
 from __future__ import annotations
@@ -22,18 +29,26 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmlab.metrics.statistics import Difference, RatioOfSums, Scores
-from lmlab.pages.charts import PALETTE, Chart, Series, save
+from lmlab.metrics.classification import Accuracy
+from lmlab.metrics.statistics import Difference, Estimate, RatioOfSums, Scores
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
 
 HARD, OWN, SEED = 0.15, 0.02, 0.01
+DIFFICULTY = (1.6, 0.4)
+"""Beta distribution of the probability of a right answer over questions: its mean is 0.8."""
+DIFFERENT = 0.2
+"""Fraction of the questions whose difficulty is another one for each system."""
+LOST = 0.02
+"""Mean fraction of the right answers that a seed loses, between 0 and twice as many."""
+ACCURACY = 0.8 * (1 - LOST)
 SEEDS = (1, 2, 3, 5, 10)
 DOCUMENTS = (20, 500)
-RATIOS = {"equal": 1.0, "unequal": 0.1}
-"""Variance between the seeds of the second system, by that of the others."""
+RATIOS = {"none": (0.0, 0.0), "equal": (1.0, 1.0), "unequal": (1.0, 0.1)}
+"""Variance between the seeds of the first and third, and of the second system, relative to the usual one."""
 TRUE = (0.01, 0.02, 0.05)
 RESAMPLES = {20: 1000, 500: 200}
 COLUMNS = (
-    *("documents", "seeds", "seed variances", "false alarms: pair", "three systems, Holm", "pair, until 0.5"),
+    *("metric", "units", "seeds", "seed variances", "false alarms: pair", "three systems, Holm", "pair, until 0.5"),
     *("coverage: score", "difference", "power: 1%", "2%", "5%"),
 )
 
@@ -43,12 +58,17 @@ class Setting(NamedTuple):
 
     documents: int
     seeds: int
-    variances: str = "equal"
-    of_models: bool = False  # the trained models are equal, not only the systems
+    variances: str = "equal"  # "none" for one seed: the trained models are equal, not only the systems
+    metric: str = "bits per byte"
 
     @property
     def name(self) -> str:
-        return f"{self.seeds}, {'models' if self.of_models else 'systems'}" if self.seeds == 1 else str(self.seeds)
+        kind = "models" if self.variances == "none" else "systems"
+        return f"{self.seeds}, {kind}" if self.seeds == 1 else str(self.seeds)
+
+    def deviation(self, system: str) -> float:
+        """Between the seeds of a system, relative to the usual one."""
+        return math.sqrt(RATIOS[self.variances][system == "b"])
 
 
 class Trial(NamedTuple):
@@ -66,47 +86,62 @@ class Trial(NamedTuple):
 
 def simulate(setting: Setting, *, trials: int, seed: int = 0) -> Trial:
     """The mean over trials."""
-    generator = np.random.default_rng([seed, *setting[:2], len(setting.variances)])
+    generator = np.random.default_rng([seed, *setting[:2], len(setting.variances), len(setting.metric)])
     return Trial(*np.mean([_trial(setting, generator) for _ in range(trials)], axis=0))
 
 
 def _trial(setting: Setting, generator: np.random.Generator) -> Trial:
-    sizes = 1000 * generator.lognormal(0.0, 0.5, size=setting.documents)
-    hard = 1 + generator.normal(0.0, HARD, size=setting.documents)
-    systems = {name: _system(setting, name, sizes, hard, generator) for name in "abc"}
-    for true in TRUE:
-        systems[f"b{true}"] = [(1 + true) * bits for bits in systems["b"]]
-    drawn = {"resamples": RESAMPLES[setting.documents], "seed": int(generator.integers(2**31))}
-    scores = Scores(RatioOfSums("lower"), systems, sizes, sizes=sizes, **drawn)
+    scores = (_bits_per_byte if setting.metric == "bits per byte" else _accuracy)(setting, generator)
     (pair,) = scores.compare([("a", "b")])
     family = scores.compare([("a", "b"), ("a", "c"), ("b", "c")])
     found = [scores.compare([("a", f"b{true}")])[0] for true in TRUE]
-    low, high = scores.estimate("a")[1:]
     return Trial(
         pair.significant,
         any(each.significant for each in family),
         _resampled_seeds_differ(scores, generator),
-        low <= 1 <= high,
-        _covers(found[1], TRUE[1]),
+        _covers(scores.estimate("a"), 1.0 if setting.metric == "bits per byte" else ACCURACY),
+        _covers(found[1], TRUE[1] if found[1].better == "a" else -TRUE[1]),
         *(each.significant and each.better == "a" for each in found),
     )
 
 
-def _system(
-    setting: Setting, name: str, sizes: np.ndarray, hard: np.ndarray, generator: np.random.Generator
-) -> list[np.ndarray]:
-    """The bits of every document, for each seed."""
-    own = generator.normal(0.0, OWN, size=setting.documents)
-    ratio = RATIOS[setting.variances] if name == "b" else 1.0
-    deviation = 0.0 if setting.of_models else SEED * math.sqrt(ratio)
-    seeds = generator.normal(0.0, deviation, size=(setting.seeds, 1))
-    each = generator.normal(0.0, SEED, size=(setting.seeds, setting.documents))
-    return list(sizes * (hard + own + seeds + each))
+def _bits_per_byte(setting: Setting, generator: np.random.Generator) -> Scores:
+    """Three equal systems, and three that are worse than the second by known amounts."""
+    sizes = 1000 * generator.lognormal(0.0, 0.5, size=setting.documents)
+    hard = 1 + generator.normal(0.0, HARD, size=setting.documents)
+    systems = {}
+    for name in "abc":
+        own = generator.normal(0.0, OWN, size=setting.documents)
+        seeds = generator.normal(0.0, SEED * setting.deviation(name), size=(setting.seeds, 1))
+        each = generator.normal(0.0, SEED, size=(setting.seeds, setting.documents))
+        systems[name] = list(sizes * (hard + own + seeds + each))
+    for true in TRUE:
+        systems[f"b{true}"] = [(1 + true) * bits for bits in systems["b"]]
+    return Scores(RatioOfSums("lower"), systems, sizes, sizes=sizes, **_resampling(setting, generator))
 
 
-def _covers(found: Difference, true: float) -> bool:
-    signed = true if found.better == "a" else -true
-    return found.low is not None and found.high is not None and found.low <= signed <= found.high
+def _accuracy(setting: Setting, generator: np.random.Generator) -> Scores:
+    """The same for answers that are right or wrong."""
+    shared = generator.beta(*DIFFICULTY, size=setting.documents)
+    shape = (setting.seeds, setting.documents)
+    right = {}
+    for name in "abc":
+        own = generator.beta(*DIFFICULTY, size=setting.documents)
+        probability = np.where(generator.random(setting.documents) < DIFFERENT, own, shared)
+        lost = LOST * (1 + setting.deviation(name) * generator.uniform(-1, 1, size=(setting.seeds, 1)))
+        right[name] = generator.random(shape) < probability * (1 - lost)
+    for true in TRUE:
+        right[f"b{true}"] = right["b"] & (generator.random(shape) < 1 - true / ACCURACY)
+    answers = {name: [each.tolist() for each in found] for name, found in right.items()}
+    return Scores(Accuracy(), answers, [True] * setting.documents, **_resampling(setting, generator))
+
+
+def _resampling(setting: Setting, generator: np.random.Generator) -> dict[str, int]:
+    return {"resamples": RESAMPLES[setting.documents], "seed": int(generator.integers(2**31))}
+
+
+def _covers(found: Estimate | Difference, true: float) -> bool:
+    return found.low is not None and found.high is not None and found.low <= true <= found.high
 
 
 def _resampled_seeds_differ(scores: Scores, generator: np.random.Generator) -> bool:
@@ -121,10 +156,11 @@ def _resampled_seeds_differ(scores: Scores, generator: np.random.Generator) -> b
 
 def settings() -> Iterator[Setting]:
     """The rows, in order."""
-    for documents in DOCUMENTS:
-        yield Setting(documents, 1, of_models=True)
-        for variances in RATIOS:
-            yield from (Setting(documents, seeds, variances) for seeds in SEEDS if seeds > 1 or variances == "equal")
+    for metric in ("bits per byte", "accuracy"):
+        for documents in DOCUMENTS:
+            for variances in RATIOS:
+                for seeds in SEEDS[variances == "unequal" :]:
+                    yield Setting(documents, seeds, variances, metric)
 
 
 def main() -> None:
@@ -139,27 +175,29 @@ def main() -> None:
     rates: dict[Setting, Trial] = {}
     for each in settings():
         rates[each] = found = simulate(each, trials=given.trials)
-        cells = [str(each.documents), each.name, each.variances, *(f"{rate:.1%}" for rate in found)]
+        cells = [each.metric, str(each.documents), each.name, each.variances, *(f"{rate:.1%}" for rate in found)]
         print(f"| {' | '.join(cells)} |", flush=True)
     print(f"\n{time.perf_counter() - start:.0f} s")
     if given.output:
-        save(list(charts(rates)), given.output)
+        save_charts(list(charts(rates)), given.output)
 
 
 def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
     """False alarms and power against the number of seeds."""
-    of_systems = {each: found for each, found in rates.items() if not each.of_models}
-    lines = {f"{documents}, {variances}": (documents, variances) for documents in DOCUMENTS for variances in RATIOS}
+    of_systems = {each: found for each, found in rates.items() if each.metric == "bits per byte"}
+    lines = {
+        f"{documents}, {variances}": (documents, variances) for documents in DOCUMENTS for variances in list(RATIOS)[1:]
+    }
     series = [
-        Series(name, colour, [(each.seeds, 100 * found.alarm) for each, found in of_systems.items()
+        Series(name, colour, [Point(each.seeds, 100 * found.alarm) for each, found in of_systems.items()
                               if each.seeds > 1 and (each.documents, each.variances) == line])
         for (name, line), colour in zip(lines.items(), PALETTE, strict=False)
     ]  # fmt: skip
-    before = [(each.seeds, 100 * found.naive) for each, found in of_systems.items()
+    before = [Point(each.seeds, 100 * found.naive) for each, found in of_systems.items()
               if each.seeds > 1 and (each.documents, each.variances) == (500, "equal")]  # fmt: skip
     series += [
         Series("until 0.5", PALETTE[4], before),
-        Series("5%", PALETTE[9], [(SEEDS[1], 5.0)], level=True),
+        Series("5%", PALETTE[9], [Point(SEEDS[1], 5.0)], level=True),
     ]
     yield Chart(
         "false-alarms",
@@ -170,8 +208,8 @@ def charts(rates: dict[Setting, Trial]) -> Iterator[Chart]:
     )
     power = [
         Series(f"{true:.0%}, {documents} docs", colour, [
-            (each.seeds, 100 * found[-len(TRUE) + number]) for each, found in rates.items()
-            if (each.documents, each.variances) == (documents, "equal") and not each.of_models and each.seeds > 1
+            Point(each.seeds, 100 * found[-len(TRUE) + number]) for each, found in rates.items()
+            if each == Setting(documents, each.seeds) and each.seeds > 1
         ])
         for (number, true, documents), colour in zip(
             ((number, true, documents) for number, true in enumerate(TRUE) for documents in DOCUMENTS),

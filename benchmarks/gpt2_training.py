@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from lmlab.models.gpt import GPTConfig
 from lmlab.models.gpt2 import GPT2
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from timing import make_parser, matrix_limit, print_rows, stepper, take_turns
 
 DECAY = 0.1

@@ -16,7 +16,7 @@ from pathlib import Path
 import torch
 
 from lmlab.metrics.statistics import Estimate, mean_interval
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from study import clock
 from transferring import (
     BASELINES,

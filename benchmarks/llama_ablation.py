@@ -27,8 +27,7 @@ from lmlab.compare.comparison import compare
 from lmlab.compare.plan import make_conditions
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
-from lmlab.layers.positions import LearnedPositions
-from lmlab.layers.rotary import Rotary
+from lmlab.layers.positions import LearnedPositions, Rotary
 from lmlab.models import LINEAGE
 from lmlab.models.gpt import initialise
 from lmlab.models.llama import Block, Llama, LlamaConfig

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lmlab.pages.charts import PALETTE, Chart, Series, save
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
 from long_memory import megabytes
 from timing import make_parser
 
@@ -22,22 +22,22 @@ def main() -> None:
     parser.add_argument("--length", type=int, default=4096)
     parser.add_argument("--output", type=Path, help="folder for the plot")
     given = parser.parse_args()
-    found: dict[str, list[tuple[float, float]]] = {}
+    found: dict[str, list[Point]] = {}
     print(f"one text of {given.length} tokens, width 256; peak of loss and gradients beyond weights and gradients")
     for kind in ("gpt2", "reformer-local", "reformer"):
         found[kind] = []
         for layers in given.layers:
             size = {"layers": layers, "length": given.length, "threads": given.threads}
             peak = sorted(megabytes("learn", kind, **size) for _ in range(given.repeats))[given.repeats // 2]
-            found[kind].append((layers, peak))
+            found[kind].append(Point(layers, peak))
             print(f"  {kind:16}{layers:4} layers {peak:8.0f} MB", flush=True)
-        first, last = found[kind][0][1], found[kind][-1][1]
+        first, last = found[kind][0].y, found[kind][-1].y
         print(f"  {kind:16}{last / first:8.2f}x from {given.layers[0]} to {given.layers[-1]} layers")
     if given.output:
         series = [Series(kind, colour, points) for (kind, points), colour in zip(found.items(), PALETTE, strict=False)]
         title = f"Training on {given.length} tokens, width 256"
         chart = Chart("long-depth", title, "layers", "megabytes of activations", series, logarithmic=False)
-        save([chart], given.output)
+        save_charts([chart], given.output)
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from lmlab.pages.charts import PALETTE, Chart, Series, save
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, save_charts
 from long_memory import forward, make, megabytes
 from timing import make_parser, take_turns
 
@@ -46,8 +46,8 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     names = [*KINDS, "transformers"] if given.transformers else list(KINDS)
-    seconds: dict[str, list[tuple[float, float]]] = {name: [] for name in names}
-    memory: dict[str, list[tuple[float, float]]] = {name: [] for name in KINDS}
+    seconds: dict[str, list[Point]] = {name: [] for name in names}
+    memory: dict[str, list[Point]] = {name: [] for name in KINDS}
     print(f"L2 d256 h4, one text, {given.threads} threads; medians of {given.repeats}; memory beyond the weights")
     for length in given.lengths:
         tokens = torch.randint(256, (1, length))
@@ -62,12 +62,12 @@ def main() -> None:
         print(f"\n{length} tokens")
         for name in names:
             middle = statistics.median(times[name])
-            seconds[name].append((length, middle))
+            seconds[name].append(Point(length, middle))
             ratio = statistics.median(times["gpt2"]) / middle
             told = f"  {name:16}{middle:9.3f} s  {ratio:6.2f}x as fast as full attention"
             if name in memory:
                 peak = megabytes("forward", name, layers=2, length=length, threads=given.threads)
-                memory[name].append((length, peak))
+                memory[name].append(Point(length, peak))
                 told += f"  {peak:8.0f} MB"
             print(told, flush=True)
     if given.output:
@@ -85,7 +85,7 @@ def main() -> None:
                 ("long-forward-memory", "One forward pass, L2 d256", "megabytes beyond the weights", memory),
             )
         ]
-        save(charts, given.output)
+        save_charts(charts, given.output)
 
 
 if __name__ == "__main__":

@@ -19,8 +19,9 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from lmlab.cli.progress import TrainingDisplay
-from lmlab.data.corpora.unigram import unigram_nats
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.tokenizers.engines import BOUNDARY
@@ -41,6 +42,14 @@ def write_articles(folder: Path) -> dict[str, Any]:
         separated = TITLE.sub(lambda title: f"{BOUNDARY}\n{title[0]}", text)
         (folder / f"{part}.txt").write_text(separated, encoding="utf-8")
     return {"text": str(folder / "train.txt"), "valid": str(folder / "valid.txt"), "documents": "endoftext"}
+
+
+def unigram_perplexity(corpus: Any) -> float:
+    """The perplexity of the validation tokens under the counts of the training tokens, one added to each."""
+    text = ~describe_pieces(corpus.tokenizer).special
+    counts = np.bincount(corpus.train.tokens, minlength=len(text))[text] + 1
+    held_out = np.bincount(corpus.valid.tokens, minlength=len(text))[text]
+    return math.exp(math.log(counts.sum()) - (held_out * np.log(counts)).sum() / held_out.sum())
 
 
 def train(
@@ -84,8 +93,7 @@ def main() -> None:
     print("|---|---|---|---|---|---|---|---|---|")
     for kind in arguments.systems:
         lines, corpus = train(kind, data, folder / kind, arguments)
-        special = describe_pieces(corpus.tokenizer).special
-        unigram = math.exp(unigram_nats(corpus.train.tokens, corpus.valid.tokens, special=special))
+        unigram = unigram_perplexity(corpus)
         for line in lines:
             cells = [
                 kind,

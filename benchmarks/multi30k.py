@@ -25,7 +25,7 @@ from lmlab import load
 from lmlab.cli.bars import counting
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.bleu import translation_metrics
-from lmlab.training.averaging import average
+from lmlab.runs.averaging import average
 from lmlab.training.checkpointer import kept_checkpoints
 from study import clock, need, trained
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from lmlab.models import LINEAGE
 from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
-from lmlab.training.trainer import NotFiniteError
+from lmlab.training.metrics_log import NotFiniteError
 
 FIRST = 2e-3
 MARGIN = 0.01

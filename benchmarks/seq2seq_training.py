@@ -21,7 +21,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from peers import same_weights, translator
 from timing import make_parser, matrix_limit, print_rows, stepper, take_turns
 

@@ -15,7 +15,7 @@ import numpy as np
 from lmlab import load, run
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.config import apply_settings, read_toml
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.language_model import LanguageModel
 from lmlab.runs.recipe import make_recipe, read_record
@@ -56,7 +56,7 @@ def complete(values: Mapping[str, Any], output: Path) -> Path:
     return output
 
 
-def stream_nats(lm: LanguageModel, split: Split, *, most: int | None = None) -> np.ndarray:
+def stream_nats(lm: LanguageModel, split: TextSplit, *, most: int | None = None) -> np.ndarray:
     """The surprisal of every token of a split read as one stream, line and document ends included, as published.
 
     With `most` only of the first so many.

@@ -28,7 +28,7 @@ import torch
 
 from lmlab.interop.huggingface import export_run
 from lmlab.runs.storage import read_json
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from study import clock
 from transfer_peer import learn_with_peer
 from transferring import (

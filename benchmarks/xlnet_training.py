@@ -20,10 +20,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.permutation_masks import visible
+from lmlab.layers.relative_attention import visible
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.transformer_xl import Memory
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from peers import same_weights
 from timing import make_parser, print_rows, stepper, take_turns
 

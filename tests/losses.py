@@ -14,4 +14,4 @@ def loss_of(objective: Any, model: Any, batch: Batch, state: Any = None) -> Loss
 
 
 def mean_of(objective: Any, batch: Batch, loss: Loss) -> Tensor:
-    return weighted_mean(loss.sums, batch.counts, objective.weights)
+    return weighted_mean(loss.sums, batch.counts, objective.loss_weights)

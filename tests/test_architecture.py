@@ -16,14 +16,14 @@ from lmlab.models import LINEAGE
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
     # a folder, or a module of runs/ or of the top level, may import those of the lines above its own
-    {"names", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files"},
+    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files", "runs.lock"},
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},
     {"objectives", "decoding", "baselines", "runs.checkpoint", "runs.upgrade"},
     {"costs", "analysis", "interop", "runs.first_commands"},
     {"training"},
-    {"tasks", "runs.recipe", "runs.card"},
+    {"tasks", "runs.recipe", "runs.card", "runs.averaging"},
     {"language_model", "runs.jobs"},
     {"prompting", "serve", "runs.finetuning"},
     {"runs.run"},

@@ -67,7 +67,7 @@ def test_rows_of_training_scores_and_vectors_follow_the_template(
         start(make_recipe(values), tmp_path / "run")
     lm = lmlab.load(tmp_path / "run")  # by now the kind has its usual template again: the run has its own
     assert dict(lm.frame.templates) == TEMPLATE
-    cls, sep = (lm.tokenizer.role(name) for name in ("cls", "sep"))
+    cls, sep = (lm.tokenizer.special(name) for name in ("cls", "sep"))
     assert batches
     for raw in batches:
         assert (raw.tokens[:, :2] == [sep, cls]).all()
@@ -82,7 +82,7 @@ def test_rows_of_training_scores_and_vectors_follow_the_template(
             assert (raw.segments.sum(1) == seps[:, 3] - seps[:, 1]).all(), "the second text, with what belongs to it"
 
     ids = lm.tokenizer.encode("the cat sat")
-    mask = lm.tokenizer.role("mask")
+    mask = lm.tokenizer.special("mask")
     scored = rows_read(lm, lambda: lm.score("the cat sat"))
     expected = [[sep, cls, *ids[:i], mask, *ids[i + 1 :], sep] for i in range(len(ids))]
     assert sorted(scored) == sorted(expected)

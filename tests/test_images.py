@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
-import lmlab
+import lmlab.data
 from lmlab.config import Config
 from lmlab.costs.design import describe
-from lmlab.data import DATA, Kind
+from lmlab.data import DATA, Kind, make_config
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
+from lmlab.data.corpora.examples import fingerprint
+from lmlab.data.loaders.loader import Loader
+from lmlab.data.readers.examples import Example
+from lmlab.data.readers.media import Picture
 from lmlab.layers.watching import note_layer
 from lmlab.metrics.metric import accuracy
 from lmlab.models import LINEAGE, System
@@ -29,17 +34,18 @@ from lmlab.objectives import OBJECTIVES
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.pages.run import make_page
 from lmlab.runs import run
+from lmlab.runs.averaging import average
 from lmlab.runs.checkpoint import load_heads
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.report import gather_facts
 from lmlab.runs.storage import read_tensors
-from lmlab.training.averaging import average
+from lmlab.tokenizers import Tokenizer
 
 HERE = __name__
 
 
 class ImagesConfig(DataConfig):
-    """A file of images: rows of pixels, of which the last column is the class."""
+    """A folder of gray pictures, whose names begin with their class."""
 
     PATHS: ClassVar[tuple[str, ...]] = ("images",)
     what: ClassVar[str] = "images"
@@ -48,53 +54,90 @@ class ImagesConfig(DataConfig):
     images: Paths
 
 
-class Images:
-    """One part of them."""
-
-    def __init__(self, rows: Any) -> None:
-        self.rows, self.size, self.bytes = rows, len(rows), rows.nbytes
-
-    def parts(self) -> dict[str, Any]:
-        return {}
-
-    def loader(self, make: Callable[[Any], Any], *, seed: int) -> Any:
-        return make(self)
+def read_pictures(folder: Path) -> list[Example]:
+    """The pictures of a folder of PGM files such as `1-017.pgm`, in the order of their names."""
+    found = []
+    for path in sorted(folder.glob("*.pgm"), key=lambda path: path.stem.partition("-")[2]):
+        header, _, content = path.read_bytes().partition(b"\n")
+        _, width, height, _ = header.split()
+        pixels = np.frombuffer(content, np.uint8).reshape(int(height), int(width), 1)
+        found.append(Example(media=Picture(pixels), label=path.name[0], source=str(path)))
+    return found
 
 
-def prepare(config: ImagesConfig, *, tokenizer: None, source: None, progress: Any) -> Corpus:
-    assert tokenizer is None
-    content = Path(config.images[0]).read_bytes()
-    rows = np.frombuffer(content, dtype=np.float32).reshape(-1, 5)
-    digest = hashlib.sha256(content).hexdigest()
+class PixelProcessor:
+    """Pictures as rows of numbers from 0 to 1."""
+
+    def __init__(self, white: float = 255.0) -> None:
+        self.white = white
+
+    @property
+    def fingerprint(self) -> str:
+        return hashlib.sha256(f"pixels {self.white}".encode()).hexdigest()
+
+    def save(self, path: Path) -> None:
+        path.write_text(json.dumps({"white": self.white}))
+
+    def process(self, picture: Picture) -> NDArray[np.float32]:
+        return (picture.pixels / self.white).astype(np.float32).ravel()
+
+
+class Images(Dataset):
+    """Processed pictures, each with its class."""
+
+    def __init__(self, examples: Sequence[Example], processor: PixelProcessor) -> None:
+        pictures = [example.media for example in examples if isinstance(example.media, Picture)]
+        self.pixels = np.stack([processor.process(picture) for picture in pictures])  # [N, pixels]
+        self.classes = np.array([int(example.label) for example in examples])  # [N]
+
+    @property
+    def size(self) -> int:
+        return len(self.classes)
+
+    def describe(self) -> str:
+        return f"{self.size} images"
+
+
+def prepare(
+    config: ImagesConfig, *, processor: Processor | str | None, source: Tokenizer | str | None, progress: object
+) -> Corpus:
+    own = processor if isinstance(processor, PixelProcessor) else PixelProcessor()
+    folder = Path(config.images[0])
+    examples = read_pictures(folder)
+    digest = fingerprint([examples])
     return Corpus(
-        tokenizer=None,
-        train=Images(rows[:48]),  # type: ignore[arg-type]
-        valid=Images(rows[48:]),  # type: ignore[arg-type]
+        processor=own,
+        train=Images(examples[:48], own),
+        valid=Images(examples[48:], own),
         test=None,
-        fingerprint=digest,
+        fingerprint=hashlib.sha256(f"{digest} {own.fingerprint}".encode()).hexdigest(),
         text_fingerprint=digest,
-        folder=Path(config.images[0]).parent,
+        folder=folder,
     )
 
 
-class Loader:
-    """Images in the order of their numbers."""
+class ImageBatch(NamedTuple):
+    """Some of the pictures."""
+
+    pixels: NDArray[np.float32]  # [B, pixels]
+    classes: NDArray[np.int64]  # [B]
+
+
+class ImageLoader(Loader):
+    """Pictures in the order of their numbers."""
 
     window = 1
 
-    def __init__(self, rows: Any, batch: int) -> None:
-        self.rows, self.batch_size, self.steps_per_epoch = rows, batch, len(rows) / batch
-        self.units_per_step = {"images": float(batch), "pixels": 4.0 * batch}
-        self.plans: list[int | None] = []
+    def __init__(self, data: Images, batch: int) -> None:
+        self.data, self.batch_size, self.steps_per_epoch = data, batch, data.size / batch
 
-    def batch(self, step: int) -> Any:
-        return np.take(self.rows, range(step * self.batch_size, (step + 1) * self.batch_size), axis=0, mode="wrap")
+    @property
+    def units_per_step(self) -> dict[str, float]:
+        return {"images": float(self.batch_size), "pixels": float(self.data.pixels.shape[1] * self.batch_size)}
 
-    def restarts(self, step: int) -> bool:
-        return True
-
-    def plan(self, total_steps: int | None) -> None:
-        self.plans.append(total_steps)
+    def batch(self, step: int) -> ImageBatch:
+        chosen = (step * self.batch_size + np.arange(self.batch_size)) % self.data.size
+        return ImageBatch(self.data.pixels[chosen], self.data.classes[chosen])
 
 
 class BrightConfig(ModelConfig):
@@ -107,7 +150,7 @@ class BrightConfig(ModelConfig):
 
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:
-        return {"pixels": corpus.train.rows.shape[1] - 1}
+        return {"pixels": corpus.train.pixels.shape[1]}
 
 
 class Bright(Model):
@@ -150,33 +193,38 @@ class Recall:
         return float((found & true).sum() / true.sum().clamp(min=1))
 
 
+class NoSettings(Config):
+    """An objective without settings."""
+
+
 class Classes(PreTraining):
     """Cross-entropy of the class of an image, by a head."""
 
-    Config: ClassVar[type[Config]] = Config
+    Config = NoSettings
     reads: ClassVar[tuple[str, ...]] = ("images",)
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
-    metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
-    weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
+    watched_metrics: ClassVar[Mapping[str, Any]] = {"accuracy": accuracy, "recall": Recall}
+    additive: ClassVar[bool] = True
+    loss_weights: ClassVar[Mapping[str, float]] = {"class": 1.0}
 
-    def __init__(self, config: Config, tokenizer: None, frame: None) -> None:
+    def __init__(self, config: NoSettings, tokenizer: None, frame: None) -> None:
         assert tokenizer is None
 
     @classmethod
-    def needs(cls, config: Config) -> tuple[type, ...]:
+    def needs(cls, config: NoSettings) -> tuple[type, ...]:
         return (GivesVectors,)
 
     def heads(self, model: Any) -> dict[str, nn.Module]:
         return {"class": nn.Linear(model.config.width, 2)}
 
-    def loader(self, data: Images, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
-        return Loader(data.rows, batch)
+    def loader(self, data: Images, *, batch: int, window: int, seed: int, streams: bool) -> ImageLoader:
+        return ImageLoader(data, batch)
 
-    def batch(self, raw: Any, generator: Any = None) -> Batch:
-        images, classes = torch.from_numpy(raw[:, :-1].copy()), torch.from_numpy(raw[:, -1].astype(np.int64))
-        units = {"images": len(raw), "pixels": images.numel()}
-        return Batch({"images": images}, {"classes": classes}, {"class": len(raw)}, units)
+    def batch(self, raw: ImageBatch, generator: Any = None) -> Batch:
+        images, classes = torch.from_numpy(raw.pixels), torch.from_numpy(raw.classes)
+        units = {"images": len(classes), "pixels": images.numel()}
+        return Batch({"images": images}, {"classes": classes}, {"class": len(classes)}, units)
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: Any = None) -> Loss:
         logits, classes = heads["class"](model(**batch.inputs).hidden[:, 0]), batch.labels["classes"]
@@ -185,13 +233,13 @@ class Classes(PreTraining):
         return Loss({"class": nn.functional.cross_entropy(logits, classes, reduction="sum")}, watched=watched)
 
     def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
-        return 3 * model.body_flops(1) * batch.units["images"]
+        return float(3 * model.body_flops(1) * batch.units["images"])
 
 
 @pytest.fixture
 def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A file of images, and the tables with what learns from them."""
-    monkeypatch.setitem(DATA, "images", Kind(f"{HERE}:ImagesConfig", f"{HERE}:prepare"))
+    """A folder of pictures, and the tables with what learns from them."""
+    monkeypatch.setitem(DATA, "images", Kind(f"{HERE}:ImagesConfig", f"{HERE}:prepare", keys=("images",)))
     monkeypatch.setitem(OBJECTIVES, "classes", f"{HERE}:Classes")
     row = System(
         *("bright", f"{HERE}:Bright", 2020, "this test", "a layer over pixels", ("vectors",)),
@@ -199,15 +247,22 @@ def images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         tokenizer=None,
     )
     monkeypatch.setitem(LINEAGE, "bright", row)
-    pixels = np.random.default_rng(0).random((64, 4), dtype=np.float32)
-    path = tmp_path / "images.f32"
-    path.write_bytes(np.hstack([pixels, pixels.sum(1, keepdims=True) > 2]).astype(np.float32).tobytes())
-    return path
+    folder = tmp_path / "pictures"
+    write_pictures(folder)
+    return folder
+
+
+def write_pictures(folder: Path) -> None:
+    """Write 64 pictures of 2 × 2 pixels: of class 1 where they are bright."""
+    folder.mkdir()
+    for number, pixels in enumerate(np.random.default_rng(0).integers(1, 256, (64, 4)).astype(np.uint8)):
+        name = f"{int(pixels.sum() > 512)}-{number:03}.pgm"
+        (folder / name).write_bytes(b"P5 2 2 255\n" + pixels.tobytes())
 
 
 def recipe(images: Path, **train: Any) -> Any:
     settings = {"budget": "256images", "batch": 8, "rate": 0.05, "log_every": 4, "evaluations": 4, "save_seconds": 0}
-    data = {"kind": "images", "images": str(images)}
+    data = {"images": str(images)}
     return make_recipe({"data": data, "model": {"kind": "bright"}, "train": {**settings, **train}})
 
 
@@ -246,6 +301,23 @@ def test_a_run_needs_no_tokens(images: Path, tmp_path: Path) -> None:
     assert "images read, in 40 steps" in make_page(facts)
 
 
+def test_a_folder_of_pictures_reaches_its_reader(images: Path) -> None:
+    """Whatever the key that names it: the endings of its files tell that it is not text."""
+    named = make_config({"text": str(images)})
+    assert isinstance(named, ImagesConfig)
+    assert named == make_config({"images": str(images)})
+    corpus = lmlab.data.prepare(named, processor=PixelProcessor(white=510.0))
+    assert corpus.tokenizer is None
+    assert isinstance(corpus.train, Images)
+    assert corpus.train.pixels.max() <= 0.5
+    assert corpus.train.describe() == "48 images"
+    with pytest.raises(ValueError, match="these data are not plain text"):
+        corpus.train.as_text()
+    other = lmlab.data.prepare(named, processor=None)
+    assert other.text_fingerprint == corpus.text_fingerprint
+    assert other.fingerprint != corpus.fingerprint
+
+
 def test_training_lines_have_no_mean_of_what_is_of_a_whole_evaluation(images: Path, tmp_path: Path) -> None:
     run.start(recipe(images), tmp_path / "run")
     trained = [line for line in lines(tmp_path / "run") if "loss" in line]
@@ -271,15 +343,17 @@ def test_heads_resume_exactly_and_load(images: Path, tmp_path: Path) -> None:
         one, other = read_tensors(whole / name), read_tensors(cut / name)
         assert one.keys() == other.keys()
         assert all(torch.equal(one[key], other[key]) for key in one)
-    heads = nn.ModuleDict(Classes(Config(), None, None).heads(lmlab.load(whole).model))
+    heads = nn.ModuleDict(Classes(NoSettings(), None, None).heads(lmlab.load(whole).model))
     load_heads(whole, heads)
-    assert torch.equal(heads["class"].weight, read_tensors(whole / "head.safetensors")["class.weight"])
+    assert torch.equal(heads.state_dict()["class.weight"], read_tensors(whole / "head.safetensors")["class.weight"])
     with pytest.raises(ValueError, match="does not fit these heads: of another shape: class"):
         load_heads(whole, nn.ModuleDict({"class": nn.Linear(9, 2)}))
     (whole / "head.safetensors").write_bytes(b"damaged")
     with pytest.warns(UserWarning, match="Taking the last checkpoint instead"):
         load_heads(whole, heads)
-    assert torch.equal(heads["class"].weight, read_tensors(whole / "last" / "head.safetensors")["class.weight"])
+    assert torch.equal(
+        heads.state_dict()["class.weight"], read_tensors(whole / "last" / "head.safetensors")["class.weight"]
+    )
 
 
 def test_heads_are_averaged_with_the_model(images: Path, tmp_path: Path) -> None:
@@ -288,9 +362,9 @@ def test_heads_are_averaged_with_the_model(images: Path, tmp_path: Path) -> None
     assert kept == [f"{what}-0000{step}.safetensors" for what in ("head", "step") for step in (24, 32)]
     average(tmp_path / "run", last=2, output=tmp_path / "mean")
     parts = [read_tensors(tmp_path / "run" / "checkpoints" / name)["class.weight"] for name in kept[:2]]
-    heads = nn.ModuleDict(Classes(Config(), None, None).heads(lmlab.load(tmp_path / "mean").model))
+    heads = nn.ModuleDict(Classes(NoSettings(), None, None).heads(lmlab.load(tmp_path / "mean").model))
     load_heads(tmp_path / "mean", heads)
-    torch.testing.assert_close(heads["class"].weight.detach(), (parts[0] + parts[1]) / 2)
+    torch.testing.assert_close(heads.state_dict()["class.weight"], (parts[0] + parts[1]) / 2)
     assert repr(lmlab.load(tmp_path / "mean")).startswith("LanguageModel(Bright, ")
 
 

@@ -24,7 +24,7 @@ WORDS = TEXT.split()[:-2]
 
 
 def toy_tokenizer(spec: str = "words") -> Tokenizer:
-    return train(spec, [TEXT * 20]).with_roles(["cls", "sep", "mask"])
+    return train(spec, [TEXT * 20]).with_specials(["cls", "sep", "mask"])
 
 
 def _span(question: str, context: str, answer: str) -> Example:

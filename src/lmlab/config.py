@@ -9,13 +9,13 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmlab.names import suggest as suggest
-from lmlab.names import suggest_near as suggest_near
-from lmlab.names import with_article as with_article
+from lmlab.messages import suggest as suggest
+from lmlab.messages import suggest_near as suggest_near
+from lmlab.messages import with_article as with_article
 
 
 class Config(BaseModel):
-    """A frozen group of settings; every field has a doc line and bounds."""
+    """A frozen group of settings; every field has bounds and a description."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, validate_default=True)
 
@@ -24,11 +24,11 @@ C = TypeVar("C", bound=Config)
 
 
 def build(cls: type[C], values: Mapping[str, Any], *, where: str) -> C:
-    """Validate `values` as a `cls`; a ValueError says which setting of `where` is wrong and what is allowed."""
+    """Return `values` as a validated `cls`; a ValueError says which setting of `where` is wrong and what is allowed."""
     given = {
         name: "none" if value is None and "none" in get_args(_annotation(cls, name)) else value
         for name, value in values.items()
-    }  # `none` on the command line is nothing, but for a setting whose own values include it
+    }  # `none` on the command line means None, unless "none" is one of the values of the setting
     try:
         return cls.model_validate(given)
     except ValidationError as error:
@@ -49,14 +49,14 @@ def _explain(cls: type[Config], item: dict[str, Any], where: str) -> str:
         return f"{path} is needed"
     message = item["msg"].removeprefix("Value error, ")
     message = message[0].lower() + message[1:]
-    if isinstance(item["input"], Mapping) and item["type"] == "value_error":  # several settings do not go together
+    if isinstance(item["input"], Mapping) and item["type"] == "value_error":  # several settings conflict
         names_one = not item["loc"] and message.split(" ", 1)[0] in cls.model_fields
         return f"{path}.{message}" if names_one else f"{path}: {message}"
     return f"{path} = {item['input']!r}: {message}"
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """The tables of a TOML file; a ValueError names the line that does not parse."""
+    """Return the tables of a TOML file; a ValueError names the line that does not parse."""
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -66,7 +66,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def apply_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
-    """`values` with each `group.key=value` of the command line put in its place."""
+    """Return `values` with each `group.key=value` of the command line set."""
     result: dict[str, Any] = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
     }
@@ -83,7 +83,7 @@ def apply_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[s
 
 
 def _literal(text: str) -> Any:
-    """A value as TOML writes it, or none; anything else is taken as a string, so that quotes are not needed."""
+    """Return the value of a TOML literal, or None for `none`; anything else is a string, so quotes are not needed."""
     if text.lower() == "none":
         return None
     try:

@@ -22,7 +22,7 @@ from lmlab.decoding.search_tree import SearchTree
 from lmlab.decoding.translator import Searching, Translation, Translator
 from lmlab.decoding.writer import Writer
 from lmlab.models import frame_of, name_of
-from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, require
+from lmlab.models.abilities import PredictsBothWays, PredictsNext, WritesTarget, ability, learns_by_gradient, require
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.boundary import with_boundary, without_boundary
 from lmlab.tokenizers.chat_template import FILE as CHAT
@@ -44,7 +44,7 @@ def load(path: str | Path, *, device: str | torch.device = "cpu") -> LanguageMod
     if not path.exists():
         raise ValueError(f"{path} does not exist; a run directory is made by: lmlab train MODEL TEXT -o {path}")
     model, tokenizer = load_model(path)
-    if isinstance(model, torch.nn.Module):
+    if learns_by_gradient(model):
         model.to(device).eval()
     return LanguageModel(
         model=model,
@@ -112,10 +112,10 @@ class LanguageModel:
     def _repr_html_(self) -> str:
         """In a notebook: what it is and what it can do."""
         from lmlab.models.abilities import ABILITIES, ability
-        from lmlab.pages.notebook import show_card
+        from lmlab.pages.views import show_card
 
         facts: dict[str, Any] = {"run": self.path or "not saved"}
-        if isinstance(self.model, torch.nn.Module):
+        if learns_by_gradient(self.model):
             facts["parameters"] = f"{sum(each.numel() for each in self.model.parameters()):,}"
         if self.tokenizer is not None:
             facts["tokenizer"] = f"{self.tokenizer.spec}, {self.tokenizer.vocabulary:,} tokens"

@@ -1,4 +1,4 @@
-"""How work that takes a while reports how far it is, and how it is cancelled."""
+"""Progress of long work: how it is reported, and how the work is cancelled."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 
 ReportProgress = Callable[[int, int], None]
-"""Is told how much is done, and of how much: tokens read or scored, texts translated."""
+"""Called with the amount that is done and the total: tokens read or scored, texts translated."""
 
 
 class CancelledError(Exception):
-    """Nobody waits for the result any more."""
+    """The work was cancelled: its result is not needed any more."""
 
 
 _is_cancelled: ContextVar[Callable[[], bool]] = ContextVar("is_cancelled", default=lambda: False)
@@ -19,7 +19,7 @@ _is_cancelled: ContextVar[Callable[[], bool]] = ContextVar("is_cancelled", defau
 
 @contextmanager
 def cancellable(is_cancelled: Callable[[], bool]) -> Iterator[None]:
-    """Within this block `check_cancelled` asks `is_cancelled`; threads and tasks that copy the context do so too."""
+    """Make `check_cancelled` call `is_cancelled` in this block, also in threads and tasks that copy the context."""
     token = _is_cancelled.set(is_cancelled)
     try:
         yield
@@ -28,6 +28,6 @@ def cancellable(is_cancelled: Callable[[], bool]) -> Iterator[None]:
 
 
 def check_cancelled() -> None:
-    """Raise a `CancelledError` where the work was cancelled; loops call it before each batch."""
+    """Raise a `CancelledError` if the work was cancelled; loops call it before each batch."""
     if _is_cancelled.get()():
         raise CancelledError("the work was cancelled")

@@ -1,4 +1,4 @@
-"""Units: amounts of what was read by name (tokens, examples, images …), and bits per byte."""
+"""Units of data (tokens, examples, images …): amounts and speeds, and bits per byte."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ PER_SECOND = "_per_second"
 
 
 def main_unit(units: Mapping[str, float]) -> str:
-    """The unit in which amounts are limited and told: tokens where they are counted, else the first."""
+    """Return the unit of budgets and displays: tokens if they are counted, else the first."""
     return "tokens" if "tokens" in units else next(iter(units), "tokens")
 
 
 def describe_units(units: Mapping[str, float]) -> str:
-    """Amounts in words: `1,200 examples, 9,600 tokens`."""
+    """Return amounts in words: `1,200 examples, 9,600 tokens`."""
     return ", ".join(f"{count:,} {name}" for name, count in (units or {"tokens": 0}).items())
 
 
 def read_speed(line: Mapping[str, Any]) -> tuple[str, float] | None:
-    """The unit of a line of metrics and how many of it training reads in a second, where the line tells."""
+    """Return the unit of a line of metrics.jsonl and the units read per second; None if the line has no speed."""
     for name, rate in line.get("cost", {}).items():
         if name.endswith(PER_SECOND) and rate:
             return name.removesuffix(PER_SECOND), rate
@@ -28,11 +28,11 @@ def read_speed(line: Mapping[str, Any]) -> tuple[str, float] | None:
 
 
 def training_seconds(line: Mapping[str, Any]) -> float:
-    """The seconds of training alone at a line of metrics; of everything, where its speed is not told."""
+    """Return the seconds of training alone at a line of metrics.jsonl; of everything, if it has no speed."""
     unit, rate = read_speed(line) or ("", 0.0)
     return float(line[unit] / rate if rate else line["cost"]["seconds"])
 
 
 def bits_per_byte(nats: float, bytes_: float) -> float:
-    """nats / (ln 2 · bytes of UTF-8): of a whole text, or of one token with its mean number of bytes."""
+    """Return nats / (ln 2 · bytes of UTF-8), for a whole text, or for one token with its mean number of bytes."""
     return nats / math.log(2) / bytes_

@@ -9,7 +9,8 @@ import torch
 
 import lmlab
 from lmlab.analysis.alignment import Alignment
-from lmlab.pages.alignments import MOST, draw_matrix, make_page, save_png
+from lmlab.pages.figures import save_png
+from lmlab.pages.views import MOST_ALIGNMENTS, draw_alignment, to_alignments_page
 from tolerances import rounding
 from translators import write_translator
 
@@ -110,17 +111,17 @@ def test_the_page_has_each_weight_and_runs_nothing(model):
     import re
 
     found = model.alignments(SOURCES, [*TARGETS[:1], "<hund> & baum"])
-    page = make_page(found, model="en-de", what="Which weights.")
-    shown = [float(each) for each in re.findall(r"--w:([\d.]+)", page)]
+    page = to_alignments_page(found, model="en-de", what="Which weights.")
+    shown = [float(each) for each in re.findall(r'fill-opacity="([\d.]+)"', page)]
     assert shown == pytest.approx([w for each in found for row in each.weights for w in row], abs=6e-4)
     assert "Which weights." in page
     assert "<script" not in page
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
     odd = Alignment(["<b>", "e"], ["&amp;", "e"], [[1.0, 0.0], [0.5, 0.5]])
-    assert "<b>" not in draw_matrix(odd)
-    many = make_page([odd] * (MOST + 1))
-    assert many.count("<svg") == MOST
-    assert f"first {MOST} of {MOST + 1}" in many
+    assert "<b>" not in draw_alignment(*odd[:3]).html()
+    many = to_alignments_page([odd] * (MOST_ALIGNMENTS + 1))
+    assert many.count("<svg") == MOST_ALIGNMENTS
+    assert f"first {MOST_ALIGNMENTS} of {MOST_ALIGNMENTS + 1}" in many
 
 
 def test_png_is_written_or_says_what_is_missing(model, tmp_path):
@@ -129,7 +130,7 @@ def test_png_is_written_or_says_what_is_missing(model, tmp_path):
         import matplotlib  # noqa: F401
     except ImportError:
         with pytest.raises(ValueError, match=r"lmlab\[report\]"):
-            save_png(found, tmp_path / "a.png")
+            save_png([draw_alignment(*found[:3])], tmp_path / "a.png")
     else:
-        save_png(found, tmp_path / "a.png")
+        save_png([draw_alignment(*found[:3])], tmp_path / "a.png")
         assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")

@@ -33,7 +33,7 @@ def test_weights_are_those_of_transformers() -> None:
     lm = LanguageModel(model=model, tokenizer=tokenizer)
     found = read_attention(lm, "the cat sat on the mat .")["self"]
     reference.set_attn_implementation("eager")
-    row = [tokenizer.role("cls"), *tokenizer.encode("the cat sat on the mat ."), tokenizer.role("sep")]
+    row = [tokenizer.special("cls"), *tokenizer.encode("the cat sat on the mat ."), tokenizer.special("sep")]
     with torch.no_grad():
         theirs = reference(torch.tensor([row]), output_attentions=True).attentions
     expected = torch.cat(theirs).numpy()  # [L, H, T, T]

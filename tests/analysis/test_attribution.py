@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarni
 def test_it_is_the_slope_along_each_vector(kind: str) -> None:
     """d/de log P(target) where the vector of one token is multiplied by 1 + e, at e = 0, by differences."""
     torch.manual_seed(0)
-    tokenizer = train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"])
+    tokenizer = train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"])
     shape = {"width": 12, "layers": 1} | ({"hidden": 12} if kind == "lstm" else {"heads": 2})
     lm = random_model(kind, tokenizer, **shape)
     lm.model.double()
@@ -35,7 +35,7 @@ def test_it_is_the_slope_along_each_vector(kind: str) -> None:
     row = lm.frame.row(a=tokenizer.encode(text if not masked else "the cat sat on the mat"))["tokens"]
     place = 3 if masked else len(row) - 1
     if masked:
-        row[place] = tokenizer.role("mask")
+        row[place] = tokenizer.special("mask")
     (target,) = tokenizer.encode(found.target)
 
     @torch.no_grad()
@@ -135,7 +135,7 @@ def test_what_has_no_gradients_is_told() -> None:
     with pytest.raises(ValueError, match="has no gradients"):
         attribute(LanguageModel(model=Table(tokenizer.vocabulary), tokenizer=tokenizer), "the cat")
     lm = random_model(
-        "bert", train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"]), width=8, heads=2, layers=1
+        "bert", train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"]), width=8, heads=2, layers=1
     )
     with pytest.raises(ValueError, match="2 blanks"):
         attribute(lm, "the [MASK] sat [MASK]")

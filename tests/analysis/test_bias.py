@@ -89,7 +89,7 @@ def test_templates_are_checked(tmp_path: Path) -> None:
 def test_crows_pairs_of_a_masked_model_by_the_words_that_both_have() -> None:
     torch.manual_seed(0)
     lm = random_model(
-        "bert", train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"]), width=8, heads=2, layers=1
+        "bert", train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"]), width=8, heads=2, layers=1
     )
     pairs = [CrowsPair("the cat sat on the mat", "the dog sat on the mat", "animal", "stereo")]
     nats = [lm.score(text).token_nats[0] for text in pairs[0][:2]]

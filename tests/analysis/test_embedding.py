@@ -14,7 +14,7 @@ from encoders import embedding_weights, renamed
 from lmlab.analysis.embedding import Pool, find_words
 from lmlab.analysis.layer_vectors import SEGMENT
 from lmlab.language_model import LanguageModel
-from lmlab.layers.selection import select_layers
+from lmlab.layers.layer_mix import select_layers
 from lmlab.models import frame_of
 from lmlab.models.model import EncoderModel
 from lmlab.models.ngram import NGram
@@ -42,7 +42,7 @@ def rows_of(lm: LanguageModel, texts: list[str]) -> list[list[int]]:
     """The texts as their model should see them."""
     ids = [lm.tokenizer.encode(text) for text in texts]
     if isinstance(lm.model, EncoderModel):
-        cls, sep = lm.tokenizer.role("cls"), lm.tokenizer.role("sep")
+        cls, sep = lm.tokenizer.special("cls"), lm.tokenizer.special("sep")
         return [[cls, *row, sep] for row in ids]
     return [[lm.tokenizer.boundary, *row] for row in ids]
 

@@ -8,7 +8,7 @@ import xml.etree.ElementTree as ET
 import pytest
 
 from lmlab.analysis.hashing import circle_buckets, share_buckets
-from lmlab.pages.circles import draw_circles
+from lmlab.pages.figures import draw_circles
 
 
 @pytest.mark.parametrize("rounds", [1, 3])

@@ -70,7 +70,7 @@ def test_scores_are_those_by_hand(region: str) -> None:
 
 def test_masked_models_are_scored_by_pseudo_likelihood() -> None:
     torch.manual_seed(0)
-    tokenizer = train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"])
+    tokenizer = train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"])
     lm = random_model("bert", tokenizer, width=16, heads=2, layers=1, window=24)
     found = judge(lm, PAIRS)
     assert found.pseudo
@@ -80,7 +80,7 @@ def test_masked_models_are_scored_by_pseudo_likelihood() -> None:
 
 def test_of_a_masked_model_only_the_critical_tokens_are_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    tokenizer = train("characters", [TEXT]).with_roles(["cls", "sep", "mask", "pad"])
+    tokenizer = train("characters", [TEXT]).with_specials(["cls", "sep", "mask", "pad"])
     lm = random_model("bert", tokenizer, width=16, heads=2, layers=1, window=48)
     (filler,) = [each for each in lm.model.offers() if isinstance(each, FillsBlanks)]
     rows: list[int] = []

@@ -104,7 +104,7 @@ def items(count: int, seed: int) -> list[Item]:
 def test_words_are_read_from_the_embeddings_and_control_is_learnt_by_heart(kind: str) -> None:
     torch.manual_seed(0)
     shape = {"width": 16, "hidden": 16, "layers": 1} if kind == "lstm" else {"width": 16, "heads": 2, "layers": 1}
-    lm = random_model(kind, train("words", [TEXT]).with_roles(["cls", "sep", "mask", "pad"]), **shape)
+    lm = random_model(kind, train("words", [TEXT]).with_specials(["cls", "sep", "mask", "pad"]), **shape)
     found = probe(lm, items(60, 0), items(30, 1), name="first letter", length=True)
     assert [each.layer for each in found.layers] == [0, 1]
     first = found.layers[0]

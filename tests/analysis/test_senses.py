@@ -51,7 +51,7 @@ def test_another_occurrence_in_the_same_sentence_does_not_judge() -> None:
 
 def test_words_without_pieces_are_left_out() -> None:
     lm = random_model(
-        "bert", train("wordpiece:120", [TEXT]).with_roles(["cls", "sep", "mask", "pad"]), width=8, heads=2
+        "bert", train("wordpiece:120", [TEXT]).with_specials(["cls", "sep", "mask", "pad"]), width=8, heads=2
     )
     nothing = "\u200b"  # the normaliser leaves nothing of it
     found = read_senses_of(lm, "cat", [*[Occurrence(["the", "cat"], 1)] * 3, Occurrence(["the", nothing], 1)])

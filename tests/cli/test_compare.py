@@ -91,14 +91,14 @@ def test_a_lossy_tokenizer_is_labelled(lmlab) -> None:
 def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
     from lmlab.cli.leaderboard import BAR, LiveTable
     from lmlab.compare.plan import Entrant
-    from lmlab.training.trainer import Progress
+    from lmlab.training.progress import TrainingProgress
 
     entrant = Entrant("gpt2", "gpt2", 0, None)  # type: ignore[arg-type]
     table = LiveTable()
     table.ready([entrant], [])
-    table.log(entrant, {}, Progress(step=5, share=0.5))
+    table.log(entrant, {}, TrainingProgress(step=5, share=0.5))
     assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR // 2
-    table.log(entrant, {"valid_bits_per_byte": 2.0}, Progress(step=7, ended="early", share=0.7))
+    table.log(entrant, {"valid_bits_per_byte": 2.0}, TrainingProgress(step=7, ended="early", share=0.7))
     assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR
     assert table.rows["gpt2"]["valid"] == "2.000 bits per byte"
 

@@ -96,10 +96,10 @@ def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) 
     from lmlab.costs.design import describe
     from lmlab.models import create
     from lmlab.training import benchmark
-    from lmlab.training.progress import Progress
+    from lmlab.training.progress import TrainingProgress
     from lmlab.training.settings import TrainConfig
 
-    done = Progress(units={"tokens": 6000}, seconds=2.0, cost=(2.0, 2.0, 16.0))
+    done = TrainingProgress(units={"tokens": 6000}, seconds=2.0, cost=(2.0, 2.0, 16.0))
     monkeypatch.setattr(benchmark, "train", lambda *_: done)
     monkeypatch.setattr(benchmark, "Validator", lambda *_, **__: lambda: None)
     monkeypatch.setattr(benchmark, "VALIDATION_SECONDS", 0.0)

@@ -49,7 +49,7 @@ def short_part(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def untrained(kind: str = "bert", **settings: object) -> LanguageModel:
     torch.manual_seed(1)
-    tokenizer = train("bpe:280", TEXTS).with_roles(("pad", "cls", "sep", "mask"))
+    tokenizer = train("bpe:280", TEXTS).with_specials(("pad", "cls", "sep", "mask"))
     model = create(kind, {"vocabulary": tokenizer.vocabulary, **settings}, size="tiny")
     return LanguageModel(model=model.eval(), tokenizer=tokenizer)
 
@@ -111,8 +111,8 @@ def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
         assert int(chosen.sum()) == max(1, round(0.15 * len(ids)))
         for start in range(0, len(ids), 14):
             piece, hidden = ids[start : start + 14], chosen[start : start + 14]
-            row = torch.where(hidden, tokenizer.role("mask"), piece)
-            row = torch.cat([torch.tensor([tokenizer.role("cls")]), row, torch.tensor([tokenizer.role("sep")])])
+            row = torch.where(hidden, tokenizer.special("mask"), piece)
+            row = torch.cat([torch.tensor([tokenizer.special("cls")]), row, torch.tensor([tokenizer.special("sep")])])
             scores = filler.logits(filler.read(tokens=row[None])[0, 1:-1]).log_softmax(-1)
             nats -= float(scores[torch.arange(len(piece)), piece][hidden].sum())
             right += int((scores.argmax(-1) == piece)[hidden].sum())

@@ -36,10 +36,12 @@ from lmlab.compare.records import (
 from lmlab.compare.report import make_report
 from lmlab.compare.tracks import TRACKS
 from lmlab.metrics.statistics import LEVEL, Difference
-from lmlab.pages import parts, surprisal
-from lmlab.pages.charts import Chart, Series, linear_ticks, log_ticks, pareto_front, short, spread, to_svg
+from lmlab.pages.figures import Chart, Point, Series, pareto_front
+from lmlab.pages.figures.svg import linear_ticks, log_ticks, spread
+from lmlab.pages.formats import duration, short
+from lmlab.pages.page import render_macro
 from lmlab.runs.recipe import make_recipe
-from lmlab.training.trainer import Progress
+from lmlab.training.progress import TrainingProgress
 
 
 class Nesting(html.parser.HTMLParser):
@@ -103,7 +105,7 @@ def test_text_cannot_break_out(book: Path, tmp_path: Path) -> None:
     assert "&lt;script&gt;" in page
     assert "<b>shines</b>" not in page, "the test text holds markup"
     read(page)
-    read(surprisal.to_html([('"><img src=x>', 3.0), ("\n", 0.5)]))
+    read(render_macro("heat", [('"><img src=x>', 3.0), ("\n", 0.5)]))
 
 
 def test_the_passages_are_the_same_text_for_all(done: Published) -> None:
@@ -137,8 +139,10 @@ def test_csv_and_svg_copies(done: Published) -> None:
 
 
 def test_points_are_where_they_belong() -> None:
-    chart = Chart("c", "t", "x", "y", [Series("a", "#123456", [(10.0, 1.0), (100.0, 3.0), (1000.0, 2.0)])])
-    svg = ElementTree.fromstring(to_svg(chart))
+    chart = Chart(
+        "c", "t", "x", "y", [Series("a", "#123456", [Point(10.0, 1.0), Point(100.0, 3.0), Point(1000.0, 2.0)])]
+    )
+    svg = ElementTree.fromstring(chart.html())
     places = [(float(e.get("cx", 0)), float(e.get("cy", 0))) for e in svg.iter("{http://www.w3.org/2000/svg}circle")]
     (x1, y1), (x2, y2), (x3, y3) = places
     assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2), "the axis is logarithmic"
@@ -398,7 +402,7 @@ def test_seconds_and_joules_of_a_table_have_one_basis() -> None:
 
 
 def test_joules_of_training_alone_are_known_only_if_all_of_it_was_metered() -> None:
-    class Metered(Progress):
+    class Metered(TrainingProgress):
         training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)
 
     recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "bow"}, "train": {}})
@@ -417,7 +421,7 @@ def test_validation_is_worth_a_word_where_it_took_long() -> None:
 def test_the_page_says_what_validation_took(done: Published) -> None:
     spent = [entry["training"] for entry in done.board["entries"]]
     told = [
-        f"training {parts.duration(each['seconds'])} + validation {parts.duration(validation_seconds(each))}"
+        f"training {duration(each['seconds'])} + validation {duration(validation_seconds(each))}"
         for each in spent
         if validation_seconds(each)
     ]

@@ -14,7 +14,7 @@ from lmlab.compare import runner
 from lmlab.compare.comparison import Published, compare
 from lmlab.compare.conditions import tell_changes
 from lmlab.compare.runner import Interruption
-from lmlab.training import trainer
+from lmlab.training import energy_meter
 from lmlab.training.energy_meter import Cost
 
 
@@ -142,7 +142,7 @@ def test_a_budget_in_time_is_what_training_takes(book: Path, tmp_path: Path, mon
         def lap(self) -> Cost:
             return Cost(0.01, 0.01, 0.1)
 
-    monkeypatch.setattr(trainer, "Meter", Clock)
+    monkeypatch.setattr(energy_meter, "EnergyMeter", Clock)
     found = entries(compare(small(book, budget="1s", models="nplm,gpt2"), tmp_path / "timed"))
     for entry in found.values():
         assert 0.97 <= entry["training"]["seconds"] <= 1.02

@@ -16,7 +16,7 @@ from lmlab.layers.watching import watching_layers
 from lmlab.models import LINEAGE, load_class
 from lmlab.models.abilities import ABILITIES, ability
 from lmlab.models.model import EncoderDecoder, EncoderModel
-from lmlab.training.strategies import by_layer
+from lmlab.training.schedule import by_layer
 
 LENGTHS = torch.tensor([9, 4, 1])
 UNEVEN = {"width": 8, "hidden": 16, "tied": True}

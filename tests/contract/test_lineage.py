@@ -12,7 +12,7 @@ from lineage_models import BOUNDARY, NETWORKS, PREDICT_NEXT, VOCABULARY, make, r
 
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.models import LINEAGE, load_class
-from lmlab.models.abilities import PredictsNext, require
+from lmlab.models.abilities import PredictsNext, learns_by_gradient, require
 from lmlab.models.states import detach_state, reorder_state
 from lmlab.objectives.causal import Causal
 from lmlab.runs.checkpoint import load_weights, model_tensors
@@ -169,3 +169,8 @@ def test_flops_are_counted_as_torch_counts_them(neural: Any) -> None:
 
 def _name(model: Any) -> str:
     return next(name for name in LINEAGE if load_class(name) is type(model))
+
+
+@pytest.mark.parametrize("name", LINEAGE)
+def test_the_lineage_says_how_a_system_is_trained(name: str) -> None:
+    assert (LINEAGE[name].trained_by == "gradient") == learns_by_gradient(make(name))

@@ -51,7 +51,7 @@ def test_the_loss_falls(name: str, kind: str, how: str) -> None:
     optimizer = torch.optim.Adam([each for each in learner.parameters() if each.requires_grad], 1e-2)
     losses = []
     for _ in range(6):
-        loss = weighted_mean(learner(batch).sums, batch.counts, task.weights)
+        loss = weighted_mean(learner(batch).sums, batch.counts, task.loss_weights)
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
         loss.backward()  # type: ignore[no-untyped-call]
@@ -66,7 +66,7 @@ def test_the_loss_falls(name: str, kind: str, how: str) -> None:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_company_changes_nothing(name: str, kind: str) -> None:
     """Micro-batches, padding, whatever stands in it, and the order of examples; no token is there for padding."""
-    assert not tokenizer().has_role("pad")
+    assert not tokenizer().has_special("pad")
     for how, pool in (("full", None), ("mix", "concat")):
         pooled = {"pool": pool} if pool and kind in ("classification", "regression", "choice") else {}
         task, model = toy_task(kind, load_class(name), tokenizer=tokenizer(), how=how, **pooled), model_of(name)

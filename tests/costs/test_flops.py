@@ -66,7 +66,7 @@ def count_step(learner: Learner, batch: Batch, state: Any = None) -> tuple[int, 
     learner.train()
     with counting() as counter:
         loss = learner(batch, state)
-        weighted_mean(loss.sums, batch.counts, learner.objective.weights).backward()  # type: ignore[no-untyped-call]
+        weighted_mean(loss.sums, batch.counts, learner.objective.loss_weights).backward()  # type: ignore[no-untyped-call]
     learner.zero_grad()
     return counter.get_total_flops(), loss.state
 

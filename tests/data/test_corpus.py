@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.corpus import Corpus, TextSplit
 from lmlab.data.corpora.text import prepare_text
 from lmlab.data.readers import documents as documents_module
 from lmlab.data.readers.text import TextWarning
@@ -38,7 +38,7 @@ def cache(tmp_path: Path) -> Path:
     return tmp_path / "cache"
 
 
-def documents_of(corpus: Corpus, split: Split) -> list[str]:
+def documents_of(corpus: Corpus, split: TextSplit) -> list[str]:
     """The texts in a stream of tokens, after a check of its form."""
     boundary = corpus.tokenizer.boundary
     tokens = split.tokens.tolist()

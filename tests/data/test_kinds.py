@@ -12,6 +12,7 @@ import pytest
 from lmlab.config import read_toml
 from lmlab.data import DATA, find_kind, load_config, make_config
 from lmlab.data.corpora.pairs import PairFiles
+from lmlab.data.readers.labelled import read_labelled
 from lmlab.runs.recipe import make_recipe
 
 RECIPES = sorted((Path(__file__).parents[2] / "recipes").glob("*.toml"))
@@ -93,3 +94,28 @@ def test_nothing_heavy_is_imported_for_the_table() -> None:
     code = "import sys, lmlab.data; print([name for name in ('torch', 'numpy', 'tokenizers') if name in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "[]"
     assert all(len(row.keys) < 4 for row in DATA.values())
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"),
+    [
+        (["a.png", "b.JPG", "README.md"], "images"),
+        (["deep/a.wav", "b.flac"], "sounds"),
+        (["a.mid"], "notes"),
+        (["a.npz"], "episodes"),
+    ],
+)
+@pytest.mark.parametrize("key", ["text", "examples"])
+def test_a_kind_without_a_reader_is_named(names: list[str], kind: str, key: str, tmp_path: Path) -> None:
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"\0\1")
+    with pytest.raises(ValueError, match=f"{tmp_path}: these files are {kind}, and lmlab has no reader for {kind}"):
+        make_config({key: str(tmp_path)})
+    with pytest.raises(ValueError, match=f"lmlab has no reader for {kind}; it reads text, languages, pairs, examples"):
+        make_config({"kind": kind})
+    with pytest.raises(ValueError, match=f"lmlab has no reader for {kind}"):
+        read_labelled(tmp_path)
+    (tmp_path / "notes.txt").write_text("a text")
+    assert make_config({key: str(tmp_path)}).kind == key, "text beside pictures is text"
+    assert make_config({key: str(tmp_path / "absent")}).kind == key, "what is missing is told when it is read"

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 from framed import encoder_frame
-from lmlab.data.corpora.corpus import Split
-from lmlab.data.corpora.unigram import unigram_nats
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders import sentences as module
 from lmlab.data.loaders.rows import Rows
 from lmlab.data.loaders.sentence_pairs import SentencePairs
@@ -29,10 +28,10 @@ SPACED = ["characters", "bytes", "bpe:330", "unigram:330", "words"]
 def tokenizer_of(spec: str, texts: list[str]) -> Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(spec, texts * 3).with_roles(NAMES)
+        return train(spec, texts * 3).with_specials(NAMES)
 
 
-def split_of(tokenizer: Tokenizer, texts: list[str]) -> Split:
+def split_of(tokenizer: Tokenizer, texts: list[str]) -> TextSplit:
     """The stream that a corpus of these documents has."""
     parts, places = [np.array([tokenizer.boundary])], []
     length = 1
@@ -42,7 +41,7 @@ def split_of(tokenizer: Tokenizer, texts: list[str]) -> Split:
         parts += [ids, [tokenizer.boundary]]
         length += len(ids) + 1
     tokens = np.concatenate(parts).astype(np.uint16)
-    return Split(tokens, np.array(places), 0, 0, None, None, None)
+    return TextSplit(tokens, np.array(places), 0, 0, None, None, None)
 
 
 def sentences_of(spec: str, texts: list[str]) -> list[list[str]]:
@@ -143,7 +142,7 @@ class Marked:
         texts = marked(sizes)
         self.tokenizer = tokenizer_of("words", texts)
         self.data = split_of(self.tokenizer, texts)
-        self.cls, self.sep, self.pad = (self.tokenizer.role(name) for name in ("cls", "sep", "pad"))
+        self.cls, self.sep, self.pad = (self.tokenizer.special(name) for name in ("cls", "sep", "pad"))
         self.frame = encoder_frame(self.tokenizer)
         self.pieces: Pieces = describe_pieces(self.tokenizer)
         flat = [(d, s, w) for d, doc in enumerate(sizes) for s, size in enumerate(doc) for w in range(size)]
@@ -328,12 +327,3 @@ def test_too_little_text_or_window_is_told() -> None:
         single.loader("sentence-order", window=4)
     with pytest.raises(ValueError, match="no document of the text has two tokens"):
         Marked([[1], [1]]).loader("sentence-order")
-
-
-def test_unigram_nats_by_hand() -> None:
-    special = np.array([True, False, False, False])
-    seen, scored = np.array([0, 1, 1, 2, 0]), np.array([1, 3, 0, 1])
-    by_hand = -(2 * np.log(3 / 6) + np.log(1 / 6)) / 3
-    assert unigram_nats(seen, scored, special=special) == pytest.approx(by_hand)
-    with pytest.raises(ValueError, match="nothing to score"):
-        unigram_nats(seen, np.array([0, 0]), special=special)

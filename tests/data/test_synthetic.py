@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from lmlab.data.corpora.synthetic import made_up_pairs, made_up_text, made_up_tokenizer, zipf_ranks
+from lmlab.data.corpora.synthetic import synthetic_pairs, synthetic_text, synthetic_tokenizer, zipf_ranks
 from lmlab.data.loaders.sentences import find_sentences
 from lmlab.tokenizers.pieces import describe_pieces
 
@@ -13,18 +13,18 @@ ROLES = ("pad", "cls", "sep", "mask")
 
 
 def test_the_vocabulary_has_the_size_asked_for() -> None:
-    plain, blanks = made_up_tokenizer(50), made_up_tokenizer(50, roles=ROLES)
+    plain, blanks = synthetic_tokenizer(50), synthetic_tokenizer(50, specials=ROLES)
     assert plain.vocabulary == blanks.vocabulary == 50
-    assert sorted(blanks.role(name) for name in ROLES) == [46, 47, 48, 49]
+    assert sorted(blanks.special(name) for name in ROLES) == [46, 47, 48, 49]
     assert describe_pieces(blanks).special[46:].all()
-    assert made_up_tokenizer(3).vocabulary == 3
+    assert synthetic_tokenizer(3).vocabulary == 3
     with pytest.raises(ValueError, match="6 tokens are special"):
-        made_up_tokenizer(6, roles=ROLES)
+        synthetic_tokenizer(6, specials=ROLES)
 
 
 def test_documents_are_words_between_boundaries() -> None:
-    tokenizer = made_up_tokenizer(500, roles=ROLES)
-    text = made_up_text(tokenizer, tokens=20_000, seed=3, roles=ROLES)
+    tokenizer = synthetic_tokenizer(500, specials=ROLES)
+    text = synthetic_text(tokenizer, tokens=20_000, seed=3, specials=ROLES)
     assert len(text.tokens) == 20_000 + 11
     places = np.flatnonzero(text.tokens == tokenizer.boundary)
     assert places.tolist() == [0, *(text.documents[1:] - 1), len(text.tokens) - 1]
@@ -32,12 +32,12 @@ def test_documents_are_words_between_boundaries() -> None:
     assert (words.min(), words.max()) == (2, 495), "neither special tokens nor numbers beyond the vocabulary"
     sentences = find_sentences(text.tokens, text.documents, describe_pieces(tokenizer))
     assert 15 < (sentences.ends - sentences.starts).mean() < 30
-    assert np.array_equal(text.tokens, made_up_text(tokenizer, tokens=20_000, seed=3, roles=ROLES).tokens)
+    assert np.array_equal(text.tokens, synthetic_text(tokenizer, tokens=20_000, seed=3, specials=ROLES).tokens)
 
 
 def test_pairs_are_sentences_of_like_lengths() -> None:
-    tokenizer = made_up_tokenizer(500)
-    pairs = made_up_pairs(tokenizer, source_vocabulary=900, tokens=60_000, mean=20, longest=64, seed=1)
+    tokenizer = synthetic_tokenizer(500)
+    pairs = synthetic_pairs(tokenizer, source_vocabulary=900, tokens=60_000, mean=20, longest=64, seed=1)
     source, target = (lengths + 1 for lengths in pairs.lengths)  # with the boundary
     assert len(pairs) == 3000
     assert source.mean() == pytest.approx(20, rel=0.05)

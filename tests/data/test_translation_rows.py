@@ -32,8 +32,8 @@ def corpus(files: dict[str, str], tmp_path: Path) -> Corpus:
 
 
 def test_each_pair_is_one_row_once_in_an_epoch(corpus: Corpus) -> None:
-    tokenizer = corpus.tokenizer.with_roles(("pad", "cls", "sep", "mask"))
-    cls, sep, pad = (tokenizer.role(name) for name in ("cls", "sep", "pad"))
+    tokenizer = corpus.tokenizer.with_specials(("pad", "cls", "sep", "mask"))
+    cls, sep, pad = (tokenizer.special(name) for name in ("cls", "sep", "pad"))
     loader = TranslationRows(corpus.train, frame=encoder_frame(tokenizer), pad=pad, batch=4, window=80, seed=0)
     found = []
     for step in range(int(loader.steps_per_epoch)):
@@ -54,7 +54,7 @@ def test_each_pair_is_one_row_once_in_an_epoch(corpus: Corpus) -> None:
 
 
 def test_blanks_are_made_on_both_sides(corpus: Corpus) -> None:
-    tokenizer = corpus.tokenizer.with_roles(("pad", "cls", "sep", "mask"))
+    tokenizer = corpus.tokenizer.with_specials(("pad", "cls", "sep", "mask"))
     objective = create_objective({"kind": "masked"}, tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(corpus.train, batch=8, window=80, seed=0, streams=False)
     batch = objective.batch(loader.batch(0), np.random.default_rng(0))

@@ -40,7 +40,7 @@ def tokenizer() -> Tokenizer:
 
 
 def encode(text: str, tokenizer: Tokenizer) -> MaskedText:
-    specials = {"cls": tokenizer.role("cls"), "sep": tokenizer.role("sep")}
+    specials = {"cls": tokenizer.special("cls"), "sep": tokenizer.special("sep")}
     return encode_masked_text(text, tokenizer, Frame(templates=LINEAGE["bert"].frame, specials={"tokens": specials}))
 
 
@@ -62,8 +62,8 @@ def test_the_distribution_of_each_blank_is_that_of_transformers(tokenizer: Token
         tokenizer_object=hf.Tokenizer.from_str(tokenizer.engine.to_str()), mask_token="[MASK]"
     )
     text = "The [MASK] sat on the [MASK]."
-    ids = [tokenizer.role("cls"), *wrapped(text, add_special_tokens=False).input_ids, tokenizer.role("sep")]
-    places = [place for place, token in enumerate(ids) if token == tokenizer.role("mask")]
+    ids = [tokenizer.special("cls"), *wrapped(text, add_special_tokens=False).input_ids, tokenizer.special("sep")]
+    places = [place for place, token in enumerate(ids) if token == tokenizer.special("mask")]
     with torch.no_grad():
         expected = reference(torch.tensor([ids])).logits[0, places].softmax(-1)
     filled = lm.fill(text, top=tokenizer.vocabulary)
@@ -91,7 +91,7 @@ def chain(lm: LanguageModel, tokens: list[int], places: list[int], filling: tupl
 @pytest.fixture(scope="module")
 def small() -> LanguageModel:
     """A model with few tokens, so that all fillings can be tried."""
-    return random_model("bert", train("characters", ["abcde"]).with_roles(ROLES), std=0.6, **{**SHAPE, "width": 12})
+    return random_model("bert", train("characters", ["abcde"]).with_specials(ROLES), std=0.6, **{**SHAPE, "width": 12})
 
 
 @pytest.mark.parametrize("order", ["left-to-right", "confident", "right-to-left", "2,1"])
@@ -146,7 +146,7 @@ class Cities(EncoderModel):
         super().__init__()
         self.config = TokenModelConfig(vocabulary=tokenizer.vocabulary)
         self.names = {name: tokenizer.encode(name)[0] for pair in self.PAIRS for name in pair}
-        self.mask, self.output = tokenizer.role("mask"), _AsIs()
+        self.mask, self.output = tokenizer.special("mask"), _AsIs()
         self.register_parameter("somewhere", nn.Parameter(torch.zeros(1)))
 
     def offers(self) -> tuple[object, ...]:
@@ -171,7 +171,7 @@ class _AsIs(nn.Module):
 
 
 def test_blanks_that_go_together_are_why_it_matters() -> None:
-    tokenizer = train("words", ["I saw New York Delhi Golden Gate ."]).with_roles(ROLES)
+    tokenizer = train("words", ["I saw New York Delhi Golden Gate ."]).with_specials(ROLES)
     lm = LanguageModel(model=Cities(tokenizer), tokenizer=tokenizer)
     text = "I saw [MASK] [MASK] ."
     alone, joint = lm.fill(text).fillings[0], lm.fill(text, jointly=True).fillings[0]
@@ -213,7 +213,7 @@ def published(name: str) -> Tokenizer:
     else:
         engine = hf.Tokenizer.from_str(train("bpe:300", [TEXT]).engine.to_str())
         engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=True)
-    return Tokenizer(engine).with_roles(ROLES)
+    return Tokenizer(engine).with_specials(ROLES)
 
 
 CARRY = ["bpe:300", "unigram:300", "t5", "xlm-r", "llama", "prefixed"]
@@ -223,7 +223,7 @@ TOKENIZERS = ["characters", "bytes", "words", "wordpiece:120", *CARRY]
 def tokenizer_of(spec: str) -> Tokenizer:
     if spec in ("t5", "xlm-r", "llama", "prefixed"):
         return published(spec)
-    return train(spec, [TEXT]).with_roles(ROLES)
+    return train(spec, [TEXT]).with_specials(ROLES)
 
 
 @pytest.mark.parametrize("spec", TOKENIZERS)
@@ -255,17 +255,17 @@ def test_the_parts_have_the_tokens_of_the_whole_text(spec: str, text: str) -> No
     seen: set[int] = set()
     for token, (first, end) in zip(encoding.ids, encoding.offsets, strict=True):
         blanks = [i for i, span in enumerate(spans) if first < span[1] and end > span[0]]
-        expected += [tokenizer.role("mask") for i in blanks if i not in seen] if blanks else [token]
+        expected += [tokenizer.special("mask") for i in blanks if i not in seen] if blanks else [token]
         seen.update(blanks)
     blanked = encode(text, tokenizer)
-    assert blanked.tokens == [tokenizer.role("cls"), *expected, tokenizer.role("sep")]
-    assert [blanked.tokens[place] for place in blanked.places] == [tokenizer.role("mask")] * (len(parts) - 1)
+    assert blanked.tokens == [tokenizer.special("cls"), *expected, tokenizer.special("sep")]
+    assert [blanked.tokens[place] for place in blanked.places] == [tokenizer.special("mask")] * (len(parts) - 1)
 
 
 def test_a_blank_is_read_as_roberta_reads_it(shared_data: Any) -> None:
     """Their mask token takes the white space before it with it."""
     transformers = pytest.importorskip("transformers")
-    tokenizer = Tokenizer.load(shared_data("tokenizers") / "gpt2").with_roles(ROLES)
+    tokenizer = Tokenizer.load(shared_data("tokenizers") / "gpt2").with_specials(ROLES)
     engine = hf.Tokenizer.from_str(Tokenizer.load(shared_data("tokenizers") / "gpt2").engine.to_str())
     mask = AddedToken("<mask>", lstrip=True, special=True)
     wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=engine, mask_token=mask)
@@ -276,7 +276,7 @@ def test_a_blank_is_read_as_roberta_reads_it(shared_data: Any) -> None:
     ):
         theirs = wrapped(text, add_special_tokens=False).input_ids
         ours = encode(text, tokenizer).tokens[1:-1]
-        assert [wrapped.mask_token_id if token == tokenizer.role("mask") else token for token in ours] == theirs
+        assert [wrapped.mask_token_id if token == tokenizer.special("mask") else token for token in ours] == theirs
     kept = encode("a\n[MASK]", tokenizer).tokens  # theirs would lose the end of the line
     assert tokenizer.decode(kept[1:-2]) == "a\n"
 
@@ -288,7 +288,7 @@ def test_a_blank_may_be_written_in_three_ways(tokenizer: Tokenizer) -> None:
         first, second = encode("the [MASK] sat", made), encode("the <mask> sat", made)
         assert first.tokens == second.tokens
         assert len(first.places) == 1
-    assert Tokenizer(theirs).role("mask") in encode("a [MASK]", Tokenizer(theirs)).tokens
+    assert Tokenizer(theirs).special("mask") in encode("a [MASK]", Tokenizer(theirs)).tokens
 
 
 class Says(EncoderModel):

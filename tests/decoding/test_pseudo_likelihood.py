@@ -29,16 +29,16 @@ def _seed() -> None:
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train("bpe:300", [TEXT]).with_roles(("pad", "cls", "sep", "mask"))
+    return train("bpe:300", [TEXT]).with_specials(("pad", "cls", "sep", "mask"))
 
 
 @torch.no_grad()
 def one_at_a_time(lm: LanguageModel, ids: list[int]) -> list[float]:
     filler = require(lm.model, FillsBlanks)
-    row = [lm.tokenizer.role("cls"), *ids, lm.tokenizer.role("sep")]
+    row = [lm.tokenizer.special("cls"), *ids, lm.tokenizer.special("sep")]
     nats = []
     for place in range(1, len(row) - 1):
-        masked = [*row[:place], lm.tokenizer.role("mask"), *row[place + 1 :]]
+        masked = [*row[:place], lm.tokenizer.special("mask"), *row[place + 1 :]]
         scores = filler.fill(tokens=torch.tensor([masked]), at=torch.tensor([[place]]))[0, 0].double().log_softmax(-1)
         nats.append(-scores[row[place]].item())
     return nats
@@ -65,10 +65,10 @@ def test_the_sum_is_that_of_transformers(tokenizer: Tokenizer) -> None:
     lm = LanguageModel(model=model, tokenizer=tokenizer)
     total = 0.0
     for text in TEXTS:
-        row = torch.tensor([tokenizer.role("cls"), *tokenizer.encode(text), tokenizer.role("sep")])
+        row = torch.tensor([tokenizer.special("cls"), *tokenizer.encode(text), tokenizer.special("sep")])
         for place in range(1, len(row) - 1):
             masked = row.clone()
-            masked[place] = tokenizer.role("mask")
+            masked[place] = tokenizer.special("mask")
             with torch.no_grad():
                 total -= reference(masked[None]).logits[0, place].double().log_softmax(-1)[row[place]].item()
     score = lm.score(TEXTS)
@@ -86,7 +86,7 @@ def test_a_long_text_is_scored_in_the_middle_of_windows(tokenizer: Tokenizer) ->
     expected: list[float] = []
     for start, end, first, last in parts:
         expected += one_at_a_time(lm, ids[start:end])[first - start : last - start]
-    short, mask = ids[:3], tokenizer.role("mask")
+    short, mask = ids[:3], tokenizer.special("mask")
     filler = require(lm.model, FillsBlanks)
     long, other = pseudo_score_tokens(filler, [ids, short], frame=lm.frame, mask=mask, batch=3)
     np.testing.assert_allclose(long, expected, atol=1e-4)

@@ -116,14 +116,14 @@ def test_a_start_of_its_own_begins_the_target_and_is_never_written(tmp_path):
 def test_special_tokens_stand_in_no_translation(tmp_path):
     run = write_translator(tmp_path)
     tokenizer = lmlab.load(run).tokenizer
-    marked = tokenizer.with_roles(["pad", "mask"])
+    marked = tokenizer.with_specials(["pad", "mask"])
     run = write_translator(tmp_path / "more", vocabulary=marked.vocabulary)
     model = lmlab.load(run)
     free = model.translator.translate(["the cat", "a dog", "mat"], beams=8, tokens=8)
     marked.save(run / "tokenizer.json")
     (run / "manifest.json").unlink()
     bound = lmlab.load(run).translator.translate(["the cat", "a dog", "mat"], beams=8, tokens=8)
-    roles = {marked.role("pad"), marked.role("mask")}
+    roles = {marked.special("pad"), marked.special("mask")}
     assert any(roles & set(each.tokens) for each in itertools.chain(*free))
     assert not any(roles & set(each.tokens) for each in itertools.chain(*bound))
 

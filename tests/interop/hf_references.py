@@ -16,10 +16,10 @@ from torch import Tensor, nn
 import lmlab
 from encoders import filler, judge_pairs
 from lmlab.data.readers.examples import Example
-from lmlab.layers.permutation_masks import visible
+from lmlab.layers.relative_attention import visible
 from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
-from lmlab.models.model import Model, Predictor
+from lmlab.models.model import Model, ScoresTokens
 from lmlab.objectives import create_objective
 from lmlab.runs.checkpoint import model_tensors, write_config
 from lmlab.runs.storage import HEADS, TASK, write_json, write_manifest, write_tensors
@@ -211,7 +211,7 @@ def randomise(model: Any) -> Any:
 
 def scores(model: Any, hidden: Tensor) -> Tensor:
     """Over the vocabulary, by the model itself or by the head with which it fills blanks."""
-    return (model if isinstance(model, Predictor) else filler(model)).logits(hidden)
+    return (model if isinstance(model, ScoresTokens) else filler(model)).logits(hidden)
 
 
 def in_double(reference: Any, model: Any) -> tuple[Any, Any]:
@@ -306,7 +306,7 @@ def make_run(
     path: Path, kind: str, spec: str, *, roles: tuple[str, ...] = (), **values: Any
 ) -> tuple[Model, Tokenizer]:
     """A run of ours with random weights, as training leaves it."""
-    tokenizer = train(spec, TEXT).with_roles(roles)
+    tokenizer = train(spec, TEXT).with_specials(roles)
     torch.manual_seed(1)
     model = create(kind, {"vocabulary": tokenizer.vocabulary, **values}, size="tiny").eval()
     for parameter in model.parameters():

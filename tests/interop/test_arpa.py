@@ -11,7 +11,8 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from lmlab.interop.arpa import escape, read_arpa, unescape, write_arpa
+from lmlab.data.readers import files
+from lmlab.interop.arpa import escape, is_arpa, read_arpa, unescape, write_arpa
 from lmlab.models.ngram import NGram
 
 SMOOTHINGS = ["modified-kneser-ney", "kneser-ney", "jelinek-mercer", "add-k", "backoff"]
@@ -190,6 +191,17 @@ def test_every_truncation_is_refused(tmp_path, model: NGram) -> None:
             read_arpa(path)
     with pytest.raises(ValueError, match="cannot be read"):
         read_arpa(tmp_path / "absent.arpa")
+
+
+@pytest.mark.parametrize("newlines", [False, True])
+def test_a_packed_file_is_unpacked_only_so_far(tmp_path, monkeypatch: pytest.MonkeyPatch, newlines: bool) -> None:
+    """The limit is that of texts; without newlines it holds, too, though nothing is a whole line before the end."""
+    monkeypatch.setattr(files, "ALWAYS_ALLOWED", 1 << 20)
+    path = tmp_path / "bomb.arpa.gz"
+    path.write_bytes(gzip.compress(b"\\data\\\n" + (b"      \n" if newlines else b"       ") * (1 << 20)))
+    assert is_arpa(path)
+    with pytest.raises(ValueError, match=r"bomb\.arpa\.gz unpacks to more than [0-9,]+ bytes"):
+        read_arpa(path)
 
 
 def test_bytes_that_are_no_text(tmp_path) -> None:

@@ -143,11 +143,11 @@ def test_their_tokenizer_puts_the_tokens_of_the_family_around_a_text(tmp_path: P
         if kind == "bart":
             assert reader("the sun")["input_ids"] == [*a, tokenizer.boundary]
             continue
-        cls, sep = tokenizer.role("cls"), tokenizer.role("sep")
+        cls, sep = tokenizer.special("cls"), tokenizer.special("sep")
         assert reader("the sun")["input_ids"] == [cls, *a, sep]
         middle = [sep, sep] if kind == "roberta" else [sep]
         assert reader("the sun", "and Venus")["input_ids"] == [cls, *a, *middle, *b, sep]
-        assert (reader.mask_token_id, reader.pad_token_id) == (tokenizer.role("mask"), tokenizer.role("pad"))
+        assert (reader.mask_token_id, reader.pad_token_id) == (tokenizer.special("mask"), tokenizer.special("pad"))
 
 
 def test_token_types_of_a_pair(tmp_path: Path) -> None:
@@ -177,8 +177,8 @@ def test_padding_that_is_no_token_of_a_text(tmp_path: Path) -> None:
     tokens = torch.tensor([[0, 1, 2, 1, 5, 1, 1]])
     with torch.inference_mode():
         assert (theirs(tokens).logits - scores(model, model(tokens).hidden)).abs().max() <= 1e-4
-    padded = torch.tensor([[7, 1, 9, tokenizer.role("pad"), tokenizer.role("pad")]])
-    mask = (padded != tokenizer.role("pad")).long()
+    padded = torch.tensor([[7, 1, 9, tokenizer.special("pad"), tokenizer.special("pad")]])
+    mask = (padded != tokenizer.special("pad")).long()
     with torch.inference_mode():
         found = theirs(padded, attention_mask=mask).logits[:, :3]
         assert (found - scores(model, model(padded[:, :3]).hidden)).abs().max() <= 1e-4

@@ -174,7 +174,7 @@ def test_a_wordpiece_vocabulary_is_cased_as_its_settings_say(lower: bool, tmp_pa
     reference = transformers.BertTokenizer(vocab=str(tmp_path / "hf/vocab.txt"), do_lower_case=lower)
     for text in ("The suns é", "the sun", "THE É sunss"):
         assert tokenizer.encode(text) == reference(text, add_special_tokens=False)["input_ids"]
-    assert tokenizer.role("mask") == 4
+    assert tokenizer.special("mask") == 4
 
 
 def test_robertas_vocabulary_has_its_special_tokens(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_robertas_vocabulary_has_its_special_tokens(tmp_path: Path) -> None:
     (tmp_path / "hf/merges.txt").write_text("#version: 0.2\na b\n")
     import_run(tmp_path / "hf", tmp_path / "run")
     tokenizer = lmlab.load(tmp_path / "run").tokenizer
-    assert [tokenizer.role(role) for role in ("cls", "pad", "sep", "mask")] == [0, 1, 2, 8]
+    assert [tokenizer.special(role) for role in ("cls", "pad", "sep", "mask")] == [0, 1, 2, 8]
     assert tokenizer.boundary == 2
     assert tokenizer.decode([0, 7, 6, 4, 2]) == "ab a"
 

@@ -6,9 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from lmlab.layers.attention import MultiHeadAttention
+from lmlab.layers.attention import CrossAttention, MultiHeadAttention
 from lmlab.layers.beams import BeamAttention, BeamCache
-from lmlab.layers.cross_attention import CrossAttention
 from lmlab.layers.watching import watching
 from lmlab.models.states import reorder_state
 

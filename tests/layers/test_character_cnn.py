@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmlab.layers.character_cnn import PADDING, CharacterCNN, SpelledTokens
+from lmlab.layers.characters import PADDING, CharacterCNN, SpelledTokens
 from tolerances import rounding
 
 CLOSE = rounding(terms=64, depth=4)
@@ -88,7 +88,7 @@ def test_remembered_until_the_weights_change(network: CharacterCNN) -> None:
 
 
 def test_too_many_words_are_not_remembered(network: CharacterCNN, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lmlab.layers.character_cnn.KEPT", 10)
+    monkeypatch.setattr("lmlab.layers.characters.KEPT", 10)
     layer, tokens = SpelledTokens(network), torch.tensor([[1, 2, 1]])
     with torch.no_grad():
         torch.testing.assert_close(layer(tokens), SpelledTokens(network, once=False)(tokens), atol=CLOSE, rtol=CLOSE)

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from lmlab.layers.attention import attention_weights
-from lmlab.layers.axial import AxialPositions, choose_shape
 from lmlab.layers.local_attention import LocalAttention
+from lmlab.layers.positions import AxialPositions, choose_shape
 from lmlab.layers.watching import watching
 
 

@@ -10,10 +10,19 @@ import torch
 from torch import Tensor
 
 from lmlab.layers.attention import attend
-from lmlab.layers.chunked_lsh import attend_chunks
-from lmlab.layers.hashing import choose_factors, hash_vectors, places_in_buckets, rotations_of
 from lmlab.layers.kernels.sorted_attention import attend_sorted
-from lmlab.layers.lsh_attention import Hashes, LSHAttention, found, normalise, or_itself
+from lmlab.layers.lsh_attention import (
+    Hashes,
+    LSHAttention,
+    attend_chunks,
+    choose_factors,
+    found,
+    hash_vectors,
+    normalise,
+    or_itself,
+    places_in_buckets,
+    rotations_of,
+)
 from tolerances import rounding
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from lmlab.layers.mix import Mix, side_by_side
+from lmlab.layers.layer_mix import Mix, side_by_side
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
 from lmlab.tokenizers import train
@@ -43,10 +43,10 @@ def test_the_penalty_is_a_term_of_the_loss() -> None:
         heads["mix"].scores.copy_(torch.tensor([1.0, -2.0, 0.5]))  # type: ignore[union-attr]
     batch = task.batch(task.items(EXAMPLES["classification"]))
     sums = task.loss(model, heads, batch).sums
-    assert dict(task.weights) == {"label": 1.0, "mix": 0.3}
+    assert dict(task.loss_weights) == {"label": 1.0, "mix": 0.3}
     assert batch.counts["mix"] == 1
     assert float(sums["mix"].detach()) == pytest.approx(1 + 4 + 0.25)
-    mean = weighted_mean(sums, batch.counts, task.weights)
+    mean = weighted_mean(sums, batch.counts, task.loss_weights)
     assert float(mean.detach()) == pytest.approx(float(sums["label"].detach()) / 6 + 0.3 * 5.25)
 
 

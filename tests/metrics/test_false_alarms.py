@@ -10,7 +10,7 @@ from types import ModuleType
 
 import pytest
 
-TRIALS = 100
+TRIALS = 200
 
 
 @pytest.fixture(scope="module")
@@ -26,22 +26,35 @@ def simulation() -> ModuleType:
 
 
 @pytest.mark.parametrize(
-    ("documents", "seeds", "variances"),
-    [(20, 1, "equal"), (20, 2, "unequal"), (500, 2, "equal"), (500, 2, "unequal"), (500, 3, "equal")],
+    ("metric", "documents", "seeds", "variances"),
+    [
+        ("bits per byte", 20, 1, "none"),
+        ("bits per byte", 20, 2, "unequal"),
+        ("bits per byte", 20, 3, "none"),
+        ("bits per byte", 500, 2, "equal"),
+        ("bits per byte", 500, 2, "unequal"),
+        ("bits per byte", 500, 3, "equal"),
+        ("accuracy", 20, 3, "none"),
+        ("accuracy", 20, 2, "unequal"),
+        ("accuracy", 500, 5, "none"),
+    ],
 )
-def test_false_alarms_are_5_percent_at_most(simulation: ModuleType, documents: int, seeds: int, variances: str) -> None:
+def test_false_alarms_are_5_percent_at_most(
+    simulation: ModuleType, metric: str, documents: int, seeds: int, variances: str
+) -> None:
     """Within three standard errors of the simulation.
 
-    With few seeds the method until version 0.5 (seeds resampled, normal distribution) is beyond that bound: the
-    simulation computes it beside.
+    With few seeds that vary in all documents, the method until version 0.5 (seeds resampled, normal distribution) is
+    beyond that bound: the simulation computes it beside.
     """
     bound = 0.05 + 3 * math.sqrt(0.05 * 0.95 / TRIALS)
-    setting = simulation.Setting(documents, seeds, variances, of_models=seeds == 1)
+    setting = simulation.Setting(documents, seeds, variances, metric)
     found = simulation.simulate(setting, trials=TRIALS)
     assert found.alarm <= bound
     assert found.family <= bound
     assert found.covers >= 1 - bound
     assert found.covers_difference >= 1 - bound
-    assert found.power_1 <= found.power_2 <= found.power_5
-    if documents == 500:
+    if metric == "bits per byte":
+        assert found.power_1 <= found.power_2 <= found.power_5
+    if metric == "bits per byte" and documents == 500:
         assert found.naive > bound, "the simulation would notice"

@@ -171,6 +171,33 @@ def test_half_widths_of_units_and_seeds_add_as_squares() -> None:
     assert both.value - both.low == pytest.approx(expected, rel=0.03)
 
 
+def test_noise_of_single_units_counts_once() -> None:
+    """Seeds that change each unit independently: the variance of their scores has all of it, nothing is added."""
+    generator = np.random.default_rng(1)
+    noise = generator.normal(200.0, 30.0, size=(5, 400))
+    scores = bits_per_byte({"a": list(noise)}, np.full(400, 100.0), resamples=4000)
+    found, over_seeds = scores.estimate("a"), mean_interval((noise.mean(axis=1) / 100).tolist())
+    of_models = scipy.stats.t.ppf(0.975, 399) * noise.mean(axis=0).std(ddof=1) / math.sqrt(400) / 100
+    assert found.high - found.value == pytest.approx(max(over_seeds.high - over_seeds.value, of_models), rel=0.05)
+    shared = generator.normal(0.0, 20.0, size=400)  # documents that are hard for all seeds
+    both = bits_per_byte({"a": list(noise + shared)}, np.full(400, 100.0), resamples=4000).estimate("a")
+    seeds = mean_interval(((noise + shared).mean(axis=1) / 100).tolist())
+    over_units = scipy.stats.t.ppf(0.975, 399) * 20 / math.sqrt(400) / 100
+    assert both.high - both.value == pytest.approx(math.hypot(seeds.high - seeds.value, over_units), rel=0.1)
+
+
+def test_seeds_with_equal_scores_do_not_make_an_interval_narrower() -> None:
+    """By chance both seeds have as many right answers, to other questions: the interval is that of the models."""
+    right = [[True] * 10 + [False] * 10, [False] * 10 + [True] * 10]
+    other = [[True] * 12 + [False] * 8, [False] * 8 + [True] * 12]
+    scores = Scores(Accuracy(), {"a": right, "b": other}, [True] * 20, resamples=4000)
+    (found,) = scores.compare()
+    means = np.mean(other, axis=0) - np.mean(right, axis=0)
+    expected = scipy.stats.ttest_1samp(means, 0.0)
+    assert found.value == pytest.approx(0.1)
+    assert found.p == pytest.approx(expected.pvalue, rel=0.2)
+
+
 def test_seeds_that_all_have_everything_right_are_not_certain() -> None:
     scores = Scores(Accuracy(), {"a": [["x"] * 30, ["x"] * 30]}, ["x"] * 30)
     assert scores.estimate("a") == wilson(30, 30)

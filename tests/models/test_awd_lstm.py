@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 import lmlab.layers.dropout
-import lmlab.layers.weight_drop
+import lmlab.layers.recurrent
 from lmlab.layers.kernels.dropout_mask import dropout_mask
 from lmlab.layers.watching import watching_layers
 from lmlab.models import create, outline
@@ -42,7 +42,7 @@ def masks(monkeypatch: pytest.MonkeyPatch) -> list[Tensor]:
         return drawn[-1]
 
     monkeypatch.setattr(lmlab.layers.dropout, "dropout_mask", draw)
-    monkeypatch.setattr(lmlab.layers.weight_drop, "dropout_mask", draw)
+    monkeypatch.setattr(lmlab.layers.recurrent, "dropout_mask", draw)
     return drawn
 
 
@@ -134,11 +134,11 @@ def test_both_regularisers_are_means_over_components() -> None:
     with watching_layers() as seen:
         dropped = model(text[:, :-1]).hidden
     h = seen[-1]
-    assert objective.weights == {"next": 1.0, "activation": 2.0, "temporal": 1.0}
+    assert objective.loss_weights == {"next": 1.0, "activation": 2.0, "temporal": 1.0}
     means = {name: float(total.detach()) / batch.counts[name] for name, total in loss.sums.items()}
     assert means["activation"] == pytest.approx(float(dropped.detach().pow(2).mean()), rel=1e-12)
     assert means["temporal"] == pytest.approx(float((h[:, 1:] - h[:, :-1]).detach().pow(2).mean()), rel=1e-12)
-    assert Causal().weights == {"next": 1.0}
+    assert Causal().loss_weights == {"next": 1.0}
     assert Causal().batch(text).counts == {"next": 44}
 
 

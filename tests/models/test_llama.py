@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from lmlab.decoding.generate import generate
 from lmlab.decoding.sampling import Sampler, Sampling
+from lmlab.layers.attention import GroupedAttention
 from lmlab.layers.feedforward import GatedFeedForward
-from lmlab.layers.grouped_attention import GroupedAttention
-from lmlab.layers.rms_norm import RMSNorm
-from lmlab.layers.rotary import Rotary, rotate
+from lmlab.layers.positions import Rotary, rotate
 from lmlab.layers.watching import watching
 from lmlab.models import create
 from stories import read_pieces, read_stories
@@ -32,7 +32,7 @@ def test_a_real_model_writes_its_golden_text(shared_data: Callable[[str], Path])
 
 def test_rms_norm_is_its_equation() -> None:
     torch.manual_seed(0)
-    norm, x = RMSNorm(7, epsilon=0.1), 3 * torch.randn(2, 5, 7) + 1
+    norm, x = nn.RMSNorm(7, eps=0.1), 3 * torch.randn(2, 5, 7) + 1
     norm.weight.data.normal_()
     expected = norm.weight * x / (x.pow(2).mean(-1, keepdim=True) + 0.1).sqrt()
     torch.testing.assert_close(norm(x), expected, rtol=rounding(terms=7), atol=rounding(terms=7))

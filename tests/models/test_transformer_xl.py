@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.positions import sinusoids
-from lmlab.layers.relative import Distances, RelativeAttention, align
+from lmlab.layers.relative_attention import Distances, RelativeAttention, align
 from lmlab.layers.watching import watching
 from lmlab.models.states import detach_state, reorder_state
 from lmlab.models.transformer_xl import TransformerXL, TransformerXLConfig

@@ -10,9 +10,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmlab.layers.permutation_masks import visible
 from lmlab.layers.positions import sinusoids
-from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
+from lmlab.layers.relative_attention import Asking, SignedDistances, TwoStreamAttention, visible
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, PredictsNext, require
@@ -253,7 +252,7 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
     from lmlab.objectives import create_objective
     from lmlab.tokenizers import train
 
-    tokenizer = train("words", ["the planet Mars"]).with_roles(("pad", "cls", "sep", "mask"))
+    tokenizer = train("words", ["the planet Mars"]).with_specials(("pad", "cls", "sep", "mask"))
     frame = dict(LINEAGE["xlnet"].task.frame)
     settings = {"kind": "classification", "labels": ["a", "b"], "auxiliary": 0.5, "frame": frame}
     with pytest.raises(ValueError, match="those of xlnet know what follows"):
@@ -263,7 +262,7 @@ def test_a_task_reads_both_ways_so_it_cannot_predict_what_follows() -> None:
 @torch.no_grad()
 def test_vectors_of_padded_texts_are_those_of_each_alone() -> None:
     from lmlab.analysis.layer_vectors import read_layers
-    from lmlab.layers.selection import select_layers
+    from lmlab.layers.layer_mix import select_layers
 
     model, text, lengths = make(), tokens(2, 9), torch.tensor([9, 4])
     both = read_layers(model, text, lengths, select_layers("last"))

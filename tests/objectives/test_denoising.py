@@ -147,7 +147,7 @@ def test_places_of_spans_are_even() -> None:
     assert kept[3:-3] == pytest.approx(np.full(24, 0.68), abs=0.03), "the ends are spared: spans do not cross them"
 
 
-TOKENIZER = train("characters", ["abcdefghijklmnopqrstuvwxyz. A"]).with_roles(("mask", "pad"))
+TOKENIZER = train("characters", ["abcdefghijklmnopqrstuvwxyz. A"]).with_specials(("mask", "pad"))
 
 
 def objective(**options: object) -> Denoising:
@@ -165,7 +165,7 @@ def test_batches_by_hand() -> None:
     denoising = objective(mask=1.0)
     batch = denoising.batch(passages("abc", "d"), generator())
     a, b, c, d = TOKENIZER.encode("abcd")
-    mask, pad, end = TOKENIZER.role("mask"), TOKENIZER.role("pad"), TOKENIZER.boundary
+    mask, pad, end = TOKENIZER.special("mask"), TOKENIZER.special("pad"), TOKENIZER.boundary
     assert batch.inputs["source"].tolist() == [[mask, mask, mask, end], [mask, end, pad, pad]]
     assert batch.inputs["lengths"].tolist() == [4, 2]
     assert batch.inputs["tokens"].tolist() == [[end, a, b, c], [end, d, end, pad]]
@@ -181,7 +181,7 @@ def test_all_five_together_and_purity() -> None:
     assert one.inputs["source"].tolist() == same.inputs["source"].tolist()
     assert one.inputs["source"].tolist() != other.inputs["source"].tolist()
     assert one.labels["targets"].tolist() == other.labels["targets"].tolist()
-    mask = TOKENIZER.role("mask")
+    mask = TOKENIZER.special("mask")
     for row, n, text in zip(one.inputs["source"].tolist(), one.inputs["lengths"].tolist(), texts, strict=True):
         assert row[n - 1] == TOKENIZER.boundary
         assert set(row[: n - 1]) <= {mask, *TOKENIZER.encode(text)}

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from framed import encoder_frame
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.rows import LengthSchedule, Rows, TextRows
 from lmlab.models.bert import Bert, BertConfig
 from lmlab.objectives import create_objective
@@ -40,14 +40,14 @@ TEXTS = [write_text(400, seed=seed) for seed in range(10)]
 def tokenizer_of(spec: str) -> Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(spec, TEXTS).with_roles(Masked.roles)
+        return train(spec, TEXTS).with_specials(Masked.specials)
 
 
-def split_of(tokenizer: Tokenizer, texts: list[str]) -> Split:
+def split_of(tokenizer: Tokenizer, texts: list[str]) -> TextSplit:
     encoded = [[*tokenizer.encode(text), tokenizer.boundary] for text in texts]
     places = 1 + np.cumsum([0, *map(len, encoded[:-1])])
     tokens = np.concatenate([[tokenizer.boundary], *encoded]).astype(np.uint16)
-    return Split(tokens, places, 0, 0, None, None, None)
+    return TextSplit(tokens, places, 0, 0, None, None, None)
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def pieces_of() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def data(pieces_of: Tokenizer) -> Split:
+def data(pieces_of: Tokenizer) -> TextSplit:
     return split_of(pieces_of, TEXTS)
 
 
@@ -65,7 +65,7 @@ def masked(tokenizer: Tokenizer, **settings: Any) -> Masked:
 
 
 def rows_and_batches(
-    tokenizer: Tokenizer, data: Split, steps: int, *, batch: int = 16, window: int = 64, **settings: Any
+    tokenizer: Tokenizer, data: TextSplit, steps: int, *, batch: int = 16, window: int = 64, **settings: Any
 ) -> list[tuple[Rows, Batch]]:
     objective = masked(tokenizer, **settings)
     loader = objective.loader(data, batch=batch, window=window, seed=1, streams=False)
@@ -78,14 +78,14 @@ def rows_and_batches(
 
 def special_ids(tokenizer: Tokenizer) -> set[int]:
     unknown = tokenizer.engine.token_to_id("[UNK]")
-    return {tokenizer.boundary, unknown, *(tokenizer.role(name) for name in Masked.roles)} - {None}
+    return {tokenizer.boundary, unknown, *(tokenizer.special(name) for name in Masked.specials)} - {None}
 
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
 @pytest.mark.parametrize("pairs", ["none", "next-sentence", "sentence-order"])
 @pytest.mark.parametrize(("share", "window", "count"), [(0.15, 64, 10), (0.15, 33, 5), (0.4, 64, 26), (0.01, 20, 1)])
 def test_exactly_so_many_tokens_of_each_row_are_chosen(
-    pieces_of: Tokenizer, data: Split, unit: str, pairs: str, share: float, window: int, count: int
+    pieces_of: Tokenizer, data: TextSplit, unit: str, pairs: str, share: float, window: int, count: int
 ) -> None:
     for raw, batch in rows_and_batches(pieces_of, data, 3, unit=unit, pairs=pairs, share=share, window=window):
         tokens, places = batch.inputs["tokens"], batch.labels["places"]
@@ -97,7 +97,7 @@ def test_exactly_so_many_tokens_of_each_row_are_chosen(
         assert not set(batch.labels["targets"].flatten().tolist()) & special_ids(pieces_of)
         assert not set(tokens.flatten().tolist()) & special_ids(pieces_of) - {
             *raw.tokens.flatten().tolist(),
-            pieces_of.role("mask"),
+            pieces_of.special("mask"),
         }
         other = torch.ones_like(tokens, dtype=torch.bool).scatter(1, places, False)
         assert torch.equal(tokens[other], torch.from_numpy(raw.tokens)[other]), "nothing else is changed"
@@ -108,12 +108,14 @@ def test_exactly_so_many_tokens_of_each_row_are_chosen(
 
 @pytest.mark.parametrize("unit", ["token", "word", "span"])
 @pytest.mark.parametrize(("mask", "random"), [(0.8, 0.1), (0.5, 0.5), (0.0, 0.3), (1.0, 0.0)])
-def test_shares_of_the_three_fates(pieces_of: Tokenizer, data: Split, unit: str, mask: float, random: float) -> None:
+def test_shares_of_the_three_fates(
+    pieces_of: Tokenizer, data: TextSplit, unit: str, mask: float, random: float
+) -> None:
     counts, ordinary, total = np.zeros(3), [], 0
     for _, batch in rows_and_batches(pieces_of, data, 150, unit=unit, mask_share=mask, random_share=random, batch=32):
         assert batch.labels["places"] is not None
         found = batch.inputs["tokens"].gather(1, batch.labels["places"])
-        masked, kept = found == pieces_of.role("mask"), found == batch.labels["targets"]
+        masked, kept = found == pieces_of.special("mask"), found == batch.labels["targets"]
         counts += [masked.sum(), (~masked & ~kept).sum(), kept.sum()]
         ordinary += found[~masked & ~kept].tolist()
         total += found.numel()
@@ -128,7 +130,7 @@ def test_shares_of_the_three_fates(pieces_of: Tokenizer, data: Split, unit: str,
         assert (counted[allowed] > 0).all(), "every ordinary token is drawn"
 
 
-def test_every_place_of_a_row_is_chosen_as_often(pieces_of: Tokenizer, data: Split) -> None:
+def test_every_place_of_a_row_is_chosen_as_often(pieces_of: Tokenizer, data: TextSplit) -> None:
     counts = np.zeros(64)
     for _, batch in rows_and_batches(pieces_of, data, 100, batch=32):
         assert batch.labels["places"] is not None
@@ -169,13 +171,13 @@ def test_spans_are_as_long_as_published() -> None:
     expected = shares * len(lengths)
     assert (abs(counts[1:] - expected) < 5 * expected**0.5).all()
 
-    rows[:, ::7] = tokenizer.role("sep")
+    rows[:, ::7] = tokenizer.special("sep")
     numbers = number_units(rows, random.random(rows.shape), pieces, "span")
     assert (np.diff(numbers, axis=1)[:, ::7] == 1).all()
     assert (np.diff(numbers, axis=1)[:, 6::7] == 1).all()
 
 
-def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data: Split) -> None:
+def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data: TextSplit) -> None:
     objective = masked(pieces_of, unit="span")
     loader = objective.loader(data, batch=16, window=96, seed=1, streams=False)
     long = 0
@@ -198,7 +200,7 @@ def test_spans_are_whole_words_and_whole_but_for_one(pieces_of: Tokenizer, data:
 @pytest.mark.parametrize("pairs", ["none", "next-sentence", "sentence-order"])
 @pytest.mark.parametrize("unit", ["token", "span"])
 def test_static_blanks_are_those_of_the_row_and_dynamic_ones_are_new(
-    pieces_of: Tokenizer, data: Split, pairs: str, unit: str
+    pieces_of: Tokenizer, data: TextSplit, pairs: str, unit: str
 ) -> None:
     def epochs(dynamic: bool) -> list[dict[tuple[int, ...], tuple[list[int], list[int]]]]:
         objective = masked(pieces_of, dynamic=dynamic, pairs=pairs, unit=unit)
@@ -220,7 +222,7 @@ def test_static_blanks_are_those_of_the_row_and_dynamic_ones_are_new(
     assert all(first[row] != second[row] for row in common)
 
 
-def test_batches_are_a_pure_function_of_rows_and_generator(pieces_of: Tokenizer, data: Split) -> None:
+def test_batches_are_a_pure_function_of_rows_and_generator(pieces_of: Tokenizer, data: TextSplit) -> None:
     for settings in ({}, {"pairs": "next-sentence", "unit": "span"}, {"dynamic": False, "unit": "word"}):
         once = rows_and_batches(pieces_of, data, 4, **settings)
         with ThreadPoolExecutor(1) as thread:
@@ -231,14 +233,14 @@ def test_batches_are_a_pure_function_of_rows_and_generator(pieces_of: Tokenizer,
             assert torch.equal(batch.labels["targets"], other.labels["targets"])
 
 
-def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: Tokenizer, data: Split) -> None:
+def test_rows_of_full_sentences_cover_the_text_and_cross_documents(pieces_of: Tokenizer, data: TextSplit) -> None:
     objective = masked(pieces_of, dynamic=False)
     loader = objective.loader(data, batch=8, window=64, seed=1, streams=False)
     assert isinstance(loader, TextRows)
     rows = np.concatenate([loader.batch(step).tokens for step in range(int(np.ceil(loader.steps_per_epoch)))])
     rows = rows[: loader.count]
-    assert (rows[:, 0] == pieces_of.role("cls")).all()
-    assert (rows[:, -1] == pieces_of.role("sep")).all()
+    assert (rows[:, 0] == pieces_of.special("cls")).all()
+    assert (rows[:, -1] == pieces_of.special("sep")).all()
     whole = data.tokens[: loader.count * 62].reshape(-1, 62)
     assert sorted(rows[:, 1:-1].tolist()) == sorted(whole.tolist())
     assert any(pieces_of.boundary in row[2:-2] for row in rows)
@@ -272,7 +274,7 @@ def test_a_row_of_special_tokens_has_no_blanks(pieces_of: Tokenizer) -> None:
     assert torch.isfinite(mean_of(objective, batch, loss))
 
 
-def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, data: Split) -> None:
+def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, data: TextSplit) -> None:
     objective = masked(pieces_of, short=16, short_share=0.75, pairs="sentence-order")
     loader = objective.loader(data, batch=4, window=64, seed=1, streams=False)
     assert isinstance(loader, LengthSchedule)
@@ -285,7 +287,7 @@ def test_short_rows_come_first_and_have_as_many_tokens(pieces_of: Tokenizer, dat
         loader.plan(None)
 
 
-def test_settings_that_cannot_be(pieces_of: Tokenizer, data: Split) -> None:
+def test_settings_that_cannot_be(pieces_of: Tokenizer, data: TextSplit) -> None:
     with pytest.raises(ValueError, match=r"mask_share = 0\.8 and random_share = 0\.3 sum to more than 1"):
         create_objective({"kind": "masked", "random_share": 0.3}, pieces_of, encoder_frame(pieces_of))
     with pytest.raises(ValueError, match=r"objective\.share = 0"):
@@ -301,7 +303,7 @@ def test_settings_that_cannot_be(pieces_of: Tokenizer, data: Split) -> None:
     plain = train("bytes", TEXTS)
     with pytest.raises(ValueError, match="no token for pad"):
         masked(plain)
-    lacking = plain.with_roles(("pad", "mask"))
+    lacking = plain.with_specials(("pad", "mask"))
     with pytest.raises(ValueError, match="no token for cls"):
         masked(lacking).loader(data, batch=2, window=64, seed=0, streams=False).batch(0)
 
@@ -354,7 +356,9 @@ def attention_mask(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 @pytest.mark.parametrize("pairs", ["next-sentence", "sentence-order"])
 @pytest.mark.parametrize("padded", [False, True])
-def test_the_loss_is_that_of_bert_for_pre_training(pieces_of: Tokenizer, data: Split, pairs: str, padded: bool) -> None:
+def test_the_loss_is_that_of_bert_for_pre_training(
+    pieces_of: Tokenizer, data: TextSplit, pairs: str, padded: bool
+) -> None:
     pytest.importorskip("transformers")
     texts = [*TEXTS[:2], "ba ke lo. mi nu pra ba ke.", "ve sto. ba lo mi nu. ba"] if padded else TEXTS
     model = Theirs(pieces_of.vocabulary)
@@ -387,7 +391,7 @@ def test_the_loss_is_that_of_bert_for_pre_training(pieces_of: Tokenizer, data: S
 
 
 @pytest.mark.parametrize("pairs", ["none", "next-sentence"])
-def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: Split, pairs: str) -> None:
+def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: TextSplit, pairs: str) -> None:
     torch.manual_seed(0)
     config = BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64, dropout=0.0)
     model = Bert(config).train()
@@ -413,7 +417,7 @@ def test_loss_and_gradient_of_our_bert_by_hand(pieces_of: Tokenizer, data: Split
     assert batch.counts["blanks"] == batch.labels["targets"].numel()
 
 
-def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: Split) -> None:
+def test_flops_are_those_of_the_encoder_and_of_the_head_at_blanks(pieces_of: Tokenizer, data: TextSplit) -> None:
     model = Bert(BertConfig(vocabulary=pieces_of.vocabulary, width=32, heads=2, layers=2, window=64))
     objective = masked(pieces_of)
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)

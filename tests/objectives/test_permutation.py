@@ -26,7 +26,7 @@ TEXT = [f"the planet number {number} goes round the sun, and so do {number % 7} 
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train("words", TEXT).with_roles(ROLES)
+    return train("words", TEXT).with_specials(ROLES)
 
 
 def objective(tokenizer: Tokenizer, **settings: Any) -> Any:
@@ -132,7 +132,7 @@ def test_half_of_the_rows_are_read_backwards(tokenizer: Tokenizer) -> None:
 
 def test_spans_of_backward_rows_are_whole_words() -> None:
     """Pieces of a word stay together from either end: at most one word of a row is cut, and keeps its beginning."""
-    tokenizer = train("wordpiece:80", TEXT).with_roles(ROLES)
+    tokenizer = train("wordpiece:80", TEXT).with_specials(ROLES)
     task, text = objective(tokenizer, unit="span", directions="both"), rows(tokenizer, 1, 4000)[0].numpy()
     split: Any = type("Split", (), {"tokens": text})()
     loader = task.loader(split, batch=20, window=60, seed=0, streams=True)

@@ -12,7 +12,7 @@ from test_masked import TEXTS, attention_mask, split_of, tokenizer_of
 from torch import Tensor, nn
 
 from framed import encoder_frame
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.rows import Rows
 from lmlab.models.abilities import Detects, require
 from lmlab.models.electra import Electra, ElectraConfig
@@ -28,26 +28,28 @@ def tokenizer() -> Tokenizer:
 
 
 @pytest.fixture(scope="module")
-def data(tokenizer: Tokenizer) -> Split:
+def data(tokenizer: Tokenizer) -> TextSplit:
     return split_of(tokenizer, TEXTS)
 
 
-def first_batch(tokenizer: Tokenizer, data: Split, *, step: int = 0, **settings: Any) -> tuple[Replaced, Rows, Batch]:
+def first_batch(
+    tokenizer: Tokenizer, data: TextSplit, *, step: int = 0, **settings: Any
+) -> tuple[Replaced, Rows, Batch]:
     objective = Replaced(ReplacedConfig(**settings), tokenizer, encoder_frame(tokenizer))
     raw = objective.loader(data, batch=16, window=64, seed=1, streams=False).batch(step)
     return objective, raw, objective.batch(raw, np.random.default_rng(step))
 
 
-def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: Split) -> None:
+def test_chosen_tokens_are_masked_or_left(tokenizer: Tokenizer, data: TextSplit) -> None:
     for unit, share in (("token", 1.0), ("word", 1.0), ("span", 1.0), ("token", 0.85)):
         _, raw, batch = first_batch(tokenizer, data, unit=unit, mask_share=share)
         tokens, places = batch.inputs["tokens"], batch.labels["places"]
         assert places is not None
         assert places.shape == batch.labels["targets"].shape == batch.labels["sample"].shape == (16, 10)
         seen = tokens.gather(1, places)
-        masked = seen == tokenizer.role("mask")
+        masked = seen == tokenizer.special("mask")
         assert (masked | (seen == batch.labels["targets"])).all()
-        assert masked.sum() == (tokens == tokenizer.role("mask")).sum()
+        assert masked.sum() == (tokens == tokenizer.special("mask")).sum()
         assert masked.all() if share == 1 else abs(masked.sum() - 136) < 20  # 160 places, 4.5 deviations
         assert torch.equal(tokens.scatter(1, places, batch.labels["targets"]), torch.from_numpy(raw.tokens))
         assert set(batch.inputs) == {"tokens"}
@@ -117,13 +119,13 @@ class Theirs(nn.Module):
 
 
 @pytest.mark.parametrize("padded", [False, True])
-def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: Split, padded: bool) -> None:
+def test_the_loss_is_that_of_the_two_electras(tokenizer: Tokenizer, data: TextSplit, padded: bool) -> None:
     pytest.importorskip("transformers")
     model = Theirs(tokenizer.vocabulary)
     objective, raw, batch = first_batch(tokenizer, data)
     if padded:
         lengths = np.array([64, 40, 30, 64] * 4)
-        tokens = np.where(np.arange(64) < lengths[:, None], raw.tokens, tokenizer.role("pad"))
+        tokens = np.where(np.arange(64) < lengths[:, None], raw.tokens, tokenizer.special("pad"))
         raw = raw._replace(tokens=tokens, lengths=lengths)
         batch = objective.batch(raw, np.random.default_rng(0))
     with torch.no_grad():
@@ -173,7 +175,9 @@ def electra(tokenizer: Tokenizer) -> Electra:
     )
 
 
-def test_no_gradient_of_detection_reaches_the_generator(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
+def test_no_gradient_of_detection_reaches_the_generator(
+    tokenizer: Tokenizer, data: TextSplit, electra: Electra
+) -> None:
     assert electra.generator is not None
     objective, _, batch = first_batch(tokenizer, data)
     loss = loss_of(objective, electra.train(), batch)
@@ -187,7 +191,7 @@ def test_no_gradient_of_detection_reaches_the_generator(tokenizer: Tokenizer, da
     assert not loss.watched, "nothing is measured in training"
 
 
-def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
+def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: TextSplit, electra: Electra) -> None:
     assert electra.generator is not None
     objective, raw, batch = first_batch(tokenizer, data, weight=7.0)
     with torch.no_grad():
@@ -208,7 +212,7 @@ def test_the_loss_of_our_electra_by_hand(tokenizer: Tokenizer, data: Split, elec
     assert loss.item() == pytest.approx((masked + 7 * detection).item(), rel=1e-5)
 
 
-def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, data: Split, electra: Electra) -> None:
+def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, data: TextSplit, electra: Electra) -> None:
     assert electra.generator is not None
     objective = Replaced(ReplacedConfig(), tokenizer, encoder_frame(tokenizer))
     loader = objective.loader(data, batch=4, window=64, seed=0, streams=False)
@@ -218,7 +222,7 @@ def test_flops_count_both_parts_and_the_head_at_blanks(tokenizer: Tokenizer, dat
     assert objective.step_flops(electra, {}, loader) == pytest.approx(3 * (filling + detecting))
 
 
-def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: Split) -> None:
+def test_half_an_electra_cannot_be_trained(tokenizer: Tokenizer, data: TextSplit) -> None:
     objective, _, batch = first_batch(tokenizer, data)
     for parts in ("generator", "discriminator"):
         model = Electra(

@@ -121,7 +121,7 @@ def test_the_loss_is_that_of_the_real_places(smoothing: float, adaptive: bool) -
         torch.testing.assert_close(mine, other)
     if smoothing:
         plain = loss.sums["nats"]
-        assert (plain.requires_grad, batch.counts["nats"], objective.weights["nats"]) == (False, 5, 0.0)
+        assert (plain.requires_grad, batch.counts["nats"], objective.loss_weights["nats"]) == (False, 5, 0.0)
         torch.testing.assert_close(plain, expected_loss(model, smoothing=0.0).detach())
 
 

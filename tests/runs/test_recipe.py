@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lmlab.models import LINEAGE, load_class
-from lmlab.names import with_article
+from lmlab.messages import with_article
 from lmlab.runs.recipe import Record, make_recipe, read_groups, write_recipe
 
 TUNED = [name for name in LINEAGE if LINEAGE[name].tuned_width is not None]

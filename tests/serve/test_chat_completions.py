@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +14,7 @@ from serving import Running, post, serving
 import lmlab
 from chat_models import CONVERSATIONS, PLANETS, QUESTION, TEMPLATES, make_tokenizer, write_chat_folder
 from lmlab.interop.huggingface import import_run
+from patience import wait_until
 
 openai = pytest.importorskip("openai")
 
@@ -181,3 +184,47 @@ def test_every_event_is_json_and_the_last_is_done(chats: Running) -> None:
     events = [json.loads(line.removeprefix("data: ")) for line in lines[:-1]]
     assert events[-1]["choices"][0]["finish_reason"] in ("length", "stop")
     assert sum(len(event["choices"][0]["logprobs"]["content"]) for event in events) == len(events)
+
+
+SLOW = "{{ lipsum(n=1000000) }}"
+"""Takes more than the ten seconds that a template may compute."""
+BROKEN = "{{ messages + 1 }}"
+
+
+@pytest.fixture(scope="module")
+def hostile(tmp_path_factory: pytest.TempPathFactory, models: dict[str, Any]) -> Iterator[Running]:
+    folder = tmp_path_factory.mktemp("hostile")
+    runs = {"gpt2": models["gpt2"]}
+    for name, template in (("good", TEMPLATES["chatml"]), ("slow", SLOW), ("broken", BROKEN)):
+        source = write_chat_folder(folder / f"{name}-hf", "chatml", trained=False, window=128)
+        import_run(source, folder / name)
+        lm = lmlab.load(folder / name)
+        runs[name] = replace(lm, chat_template=replace(lm.chat_template, text=template))
+    with serving(runs) as running:
+        yield running
+
+
+def test_a_slow_template_holds_up_no_other_run(hostile: Running) -> None:
+    """Thirty clients ask for a template that never ends, then hang up: others are answered at once, and it ends."""
+    hello = {"messages": [{"role": "user", "content": "Hello"}]}
+    body = json.dumps({"model": "slow", **hello}).encode()
+    head = "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+    request = f"{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+    port = int(hostile.address.rpartition(":")[2])
+    clients = [socket.create_connection(("127.0.0.1", port)) for _ in range(30)]
+    for each in clients:
+        each.sendall(request)
+    slow = hostile.runs.served["slow"].engine
+    wait_until(lambda: slow._reserved == 30)
+    assert post(f"{hostile.address}/v1/completions", json={"model": "gpt2", "prompt": "the"}).status_code == 200
+    assert ask(hostile, model="good", max_tokens=2, **hello).status_code == 200
+    assert slow._reserved > 1, "others were answered while the template was being rendered"
+    for each in clients:
+        each.close()
+    wait_until(lambda: slow._reserved == 0)
+
+
+def test_a_broken_template_is_the_fault_of_the_run(hostile: Running) -> None:
+    answer = ask(hostile, model="broken", messages=[{"role": "user", "content": "Hello"}])
+    assert (answer.status_code, answer.json()["error"]["type"]) == (500, "server_error")
+    assert "broken: the chat template fails" in answer.json()["error"]["message"]

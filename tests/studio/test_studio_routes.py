@@ -171,7 +171,7 @@ def test_a_masked_token_changes_what_is_seen(client: Any, studio_runs: Path) -> 
     whole = ask(client, "attention", **body)["kinds"]["self"]
     hidden = ask(client, "attention", **body, masked=[2])["kinds"]["self"]
     mask = lmlab.load(studio_runs / "bert").text_tokenizer
-    assert hidden["queries"][2] == mask.show(mask.role("mask"))
+    assert hidden["queries"][2] == mask.show(mask.special("mask"))
     assert hidden["queries"][:2] == whole["queries"][:2]
     assert hidden["does"] != whole["does"]
 

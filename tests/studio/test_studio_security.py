@@ -234,12 +234,11 @@ def test_no_page_names_another_host_or_parses_strings_as_html() -> None:
 
 
 def test_the_studio_has_the_colours_of_the_pages() -> None:
-    from lmlab import pages
+    from lmlab.pages.page import house_style
 
-    page = Path(pages.__file__).with_name("head.html").read_text(encoding="utf-8")
     style = (STATIC / "studio.css").read_text(encoding="utf-8")
     rule = re.compile(r"--(paper|card|ink|soft|line|track|accent): (#\w+)")
-    assert rule.findall(style) == rule.findall(page)
+    assert rule.findall(style) == rule.findall(house_style())
 
 
 def _luminance(colour: str) -> float:

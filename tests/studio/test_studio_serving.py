@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import threading
@@ -11,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 import lmlab
 import lmlab.studio.run_store
@@ -19,6 +21,7 @@ from lmlab.serve.served import Limits, serve_run
 from lmlab.studio.app import make_app
 from lmlab.studio.run_store import RunStore
 from lmlab.studio.serving import StoredRuns
+from lmlab.studio.workers import Workers
 from studio_texts import KNOWS, WEIRD
 from tolerances import of_blocks
 
@@ -189,3 +192,28 @@ def test_views_and_the_engine_use_one_model_at_once(client_of: Callable[..., Any
         done.set()
         thread.join()
     assert wrong == []
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/tokenize", {"model": "demo/gpt2", "prompt": TEXT}),
+        ("POST", "/detokenize", {"model": "demo/gpt2", "tokens": [1]}),
+        ("GET", "/tokenizer_info?model=demo/gpt2", None),
+        ("POST", "/v1/completions", {"model": "demo/gpt2", "prompt": TEXT}),
+    ],
+)
+def test_a_model_that_must_be_loaded_passes_the_limit(
+    client_of: Callable[..., Any], method: str, path: str, body: Any
+) -> None:
+    answer = client_of(workers=Workers(working=0, waiting=0)).request(method, path, json=body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "overloaded")
+
+
+def test_weights_that_are_not_numbers_are_named(studio_runs: Path, tmp_path: Path) -> None:
+    shutil.copytree(studio_runs / "demo" / "gpt2", tmp_path / "nan")
+    weights = tmp_path / "nan" / "model.safetensors"
+    save_file({name: tensor.fill_(float("nan")) for name, tensor in load_file(weights).items()}, weights)
+    (tmp_path / "nan" / "manifest.json").unlink()
+    with pytest.raises(ValueError, match="nan cannot be used: its weights are not numbers"):
+        RunStore(tmp_path).open("nan")

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 import torch
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.loaders.bucketing import in_batches
 from lmlab.data.loaders.examples import ExampleLoader
+from lmlab.data.readers.files import cache_folder
 from lmlab.models import load_class
 from lmlab.objectives.objective import weighted_mean
 from lmlab.tasks import frozen_vectors
@@ -170,7 +170,7 @@ def test_the_head_learns_as_if_the_model_were_read_each_time(kind: str, how: str
         for step in range(8):
             batch = task.batch(loader.batch(step))
             optimizer.zero_grad()
-            weighted_mean(learner(batch).sums, batch.counts, task.weights).backward()  # type: ignore[no-untyped-call]
+            weighted_mean(learner(batch).sums, batch.counts, task.loss_weights).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         heads.append(learner.heads.state_dict())
     for name, value in heads[0].items():

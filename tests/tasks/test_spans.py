@@ -27,7 +27,7 @@ QUESTION = "who ?"
 
 @pytest.fixture(scope="module")
 def tokenizer() -> Tokenizer:
-    return train("words", [f"{QUESTION} {CONTEXT}\n" * 3]).with_roles(["cls", "sep"])
+    return train("words", [f"{QUESTION} {CONTEXT}\n" * 3]).with_specials(["cls", "sep"])
 
 
 def spans_task(tokenizer: Tokenizer, *, kind: str = "bert", **settings: Any) -> Spans:

@@ -14,16 +14,16 @@ from torch import Tensor, nn
 from lmlab.analysis.layer_mix import describe_mix
 from lmlab.data.readers.examples import Example
 from lmlab.language_model import load
-from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
+from lmlab.layers.characters import CharacterWordCNN, CharacterWordLSTM
 from lmlab.models import create
+from lmlab.runs.averaging import average
 from lmlab.runs.checkpoint import load_model, read_mix
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import digest, read_json, read_tensors, write_json, write_tensors
 from lmlab.tasks.lm_embeddings import LanguageStates, Reader
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.word_bytes import spell, spell_rows
-from lmlab.training.averaging import average
+from lmlab.tokenizers.spellings import spell_rows, spell_word
 from lmlab.transfer.finetune import finetune, open_data
 from lmlab.transfer.from_scratch import (
     fold,
@@ -46,8 +46,8 @@ MODEL = {"width": 12, "hidden": 10, "filters": 8, "character_width": 6}
 
 
 def test_a_spelling_is_its_bytes_between_marks() -> None:
-    assert spell("aé", longest=25) == [1, 3 + 97, 3 + 0xC3, 3 + 0xA9, 2]
-    assert spell("abcdef", longest=5) == [1, 100, 101, 102, 2]
+    assert spell_word("aé", longest=25) == [1, 3 + 97, 3 + 0xC3, 3 + 0xA9, 2]
+    assert spell_word("abcdef", longest=5) == [1, 100, 101, 102, 2]
     rows = spell_rows([["a", "bcd"], ["e"]], longest=25)
     assert rows.shape == (2, 2, 5)
     assert rows[0, 0].tolist() == [1, 100, 2, 0, 0]
@@ -57,7 +57,7 @@ def test_a_spelling_is_its_bytes_between_marks() -> None:
 def test_the_cnn_is_the_largest_value_of_each_filter() -> None:
     torch.manual_seed(0)
     layer = CharacterWordCNN(300, width=5, filters=7, window=3).double()
-    word = spell("cats", longest=25)
+    word = spell_word("cats", longest=25)
     found = layer(spell_rows([["cats", "a"], ["hippopotamus"]], longest=25))
     E, W, b = layer.embedding.weight, layer.convolution.weight, layer.convolution.bias
     padded = torch.cat([torch.zeros(1, 5), E[word], torch.zeros(1, 5)]).double()
@@ -70,7 +70,7 @@ def test_the_lstm_ends_where_a_word_ends() -> None:
     torch.manual_seed(0)
     layer = CharacterWordLSTM(300, width=5, hidden=4).double()
     found = layer(spell_rows([["cats", "hippopotamus"], ["a"]], longest=25))
-    _, (h, _) = layer.recurrent(layer.embedding(torch.tensor([spell("cats", longest=25)])))
+    _, (h, _) = layer.recurrent(layer.embedding(torch.tensor([spell_word("cats", longest=25)])))
     torch.testing.assert_close(found[0, 0], torch.cat([h[0, 0], h[1, 0]]), rtol=1e-10, atol=1e-12)
     assert not found[1, 1].any()
 

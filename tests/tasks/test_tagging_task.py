@@ -26,7 +26,7 @@ LONG = Example(
 
 @pytest.fixture(scope="module", params=["wordpiece:300", "bpe:280", "characters", "unigram:300"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
-    return train(request.param, [TEXT * 20]).with_roles(["cls", "sep"])
+    return train(request.param, [TEXT * 20]).with_specials(["cls", "sep"])
 
 
 def tagging(tokenizer: Tokenizer, *, kind: str = "bert", **settings: Any) -> Tagging:
@@ -61,7 +61,7 @@ def test_words_are_read_at_their_first_pieces(tokenizer: Tokenizer) -> None:
     total = 0.0
     for row, example in zip(scores, examples, strict=True):
         text = read_words(list(example.a), tokenizer)
-        ids = [tokenizer.role("cls"), *text.pieces, tokenizer.role("sep")]
+        ids = [tokenizer.special("cls"), *text.pieces, tokenizer.special("sep")]
         hidden = model(tokens=torch.tensor([ids]), segments=torch.zeros(1, len(ids), dtype=torch.long)).hidden[0]
         firsts = [1 + text.words.index(word) for word in range(len(example.a))]
         expected = heads["label"](hidden[firsts])
@@ -73,7 +73,7 @@ def test_words_are_read_at_their_first_pieces(tokenizer: Tokenizer) -> None:
 
 def test_a_span_that_is_cut_keeps_a_legal_beginning() -> None:
     """Under a CRF a part of a sentence that began with I would have no probability at all."""
-    tokenizer = train("words", [TEXT * 20]).with_roles(["cls", "sep"])
+    tokenizer = train("words", [TEXT * 20]).with_specials(["cls", "sep"])
     example = Example(("Ada",) * 9, label=("B-PER", *["I-PER"] * 8))
     task, model = tagging(tokenizer, window=5, crf=True), toy_model("bert", tokenizer)
     items = task.items([example])
@@ -97,7 +97,7 @@ def test_sentences_without_words_and_labels(crf: bool, tokenizer: Tokenizer) -> 
 
 
 def test_a_crf_gives_legal_tags_and_their_own_probability() -> None:
-    tokenizer = train("words", [TEXT * 20]).with_roles(["cls", "sep"])
+    tokenizer = train("words", [TEXT * 20]).with_specials(["cls", "sep"])
     task, model = tagging(tokenizer, crf=True), toy_model("bert", tokenizer)
     for seed in range(5):
         heads = toy_heads(task, model, seed=seed)
@@ -113,7 +113,7 @@ def test_a_crf_gives_legal_tags_and_their_own_probability() -> None:
 
 
 def test_an_unknown_tag_is_named() -> None:
-    tokenizer = train("words", [TEXT * 20]).with_roles(["cls", "sep"])
+    tokenizer = train("words", [TEXT * 20]).with_specials(["cls", "sep"])
     wrong = Example(("Ada",), label=("B-ORG",), source="a.conll", line=7)
     with pytest.raises(ValueError, match=r"a\.conll, line 7: tag 'B-ORG' is not among O, B-LOC"):
         tagging(tokenizer).items([wrong])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lmlab.data.readers.examples import Example
-from lmlab.layers.mix import Mix
+from lmlab.layers.layer_mix import Mix
 from lmlab.models import load_class
 from lmlab.tasks.predicting import Predictor
 from lmlab.tasks.task import Task
@@ -125,7 +125,7 @@ def test_the_auxiliary_loss_is_the_models_own(kind: str, tokenizer: Tokenizer) -
         total, count = total + float(nats.sum().detach()), count + nats.numel()
     assert float(sums["language"].detach()) == pytest.approx(total, rel=TOLERANCE)
     assert batch.counts["language"] == count
-    assert task.weights == {"label": 1.0, "language": 0.5}
+    assert task.loss_weights == {"label": 1.0, "language": 0.5}
     without = toy_task("regression", load_class(kind), tokenizer=tokenizer, both_orders=True)
     _, alone = without.verdict(model, heads, batch)
     torch.testing.assert_close(alone["label"], sums["label"], rtol=TOLERANCE, atol=TOLERANCE)

@@ -145,7 +145,7 @@ def test_the_frame_of_a_model_is_that_of_its_kind() -> None:
     tokenizer = train("wordpiece:120", [TEXT])
     small = {"vocabulary": tokenizer.vocabulary, "width": 8, "heads": 2, "layers": 1}
     bert = frame_of(create("bert", {**small, "window": 8}), tokenizer)
-    assert bert.row(a=[5]) == {"tokens": [tokenizer.role("cls"), 5, tokenizer.role("sep")]}
+    assert bert.row(a=[5]) == {"tokens": [tokenizer.special("cls"), 5, tokenizer.special("sep")]}
     gpt = frame_of(create("gpt2", {**small, "window": 8}), tokenizer)
     assert gpt.row(a=[5]) == {"tokens": [tokenizer.boundary, 5]}
     source = train("bytes", [TEXT])

@@ -21,7 +21,7 @@ NAMES = ("pad", "cls", "sep", "mask")
 def trained(spec: str) -> Tokenizer:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return train(spec, [TEXT] * 4).with_roles(NAMES)
+        return train(spec, [TEXT] * 4).with_specials(NAMES)
 
 
 @pytest.mark.parametrize("spec", ["characters", "bytes", "bpe:330", "unigram:330"])
@@ -36,7 +36,7 @@ def test_pieces_spell_the_text_with_its_white_space(spec: str) -> None:
 def test_special_tokens_stand_for_no_text_and_all_others_for_some(spec: str) -> None:
     tokenizer = trained(spec)
     pieces = describe_pieces(tokenizer)
-    named = {tokenizer.boundary, *(tokenizer.role(name) for name in NAMES)}
+    named = {tokenizer.boundary, *(tokenizer.special(name) for name in NAMES)}
     if spec.startswith("wordpiece"):
         named.add(tokenizer.engine.token_to_id("[UNK]"))
     assert set(np.flatnonzero(pieces.special).tolist()) == named
@@ -74,7 +74,9 @@ def test_rows_are_looked_at_one_by_one() -> None:
 
 def test_a_special_token_is_a_word_and_ends_one() -> None:
     tokenizer = trained("characters")
-    ids = np.array([tokenizer.role("cls"), *tokenizer.encode("ab"), tokenizer.role("sep"), *tokenizer.encode("c d")])
+    ids = np.array(
+        [tokenizer.special("cls"), *tokenizer.encode("ab"), tokenizer.special("sep"), *tokenizer.encode("c d")]
+    )
     assert describe_pieces(tokenizer).begins_word(ids).tolist() == [1, 1, 0, 1, 1, 1, 0]
 
 

@@ -12,7 +12,7 @@ import tokenizers as hf
 from lmlab.data.corpora.text import prepare_text
 from lmlab.runs.checkpoint import load_tokenizer
 from lmlab.tokenizers import Tokenizer, load, train
-from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
+from lmlab.tokenizers.engines import CHARACTER_OF
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
 
 TEXT = "the planet Mars goes round the sun, and so does Venus. "
@@ -58,7 +58,7 @@ def test_an_imported_tokenizer_is_kept_with_its_options(tmp_path: Path) -> None:
     again = load_tokenizer(tmp_path)
     assert again is not None
     copied = pickle.loads(pickle.dumps(theirs))
-    for other in (again, copied, theirs.with_roles(["mask"])):
+    for other in (again, copied, theirs.with_specials(["mask"])):
         assert other.boundary == theirs.boundary == theirs.engine.token_to_id("Ġthe")
         assert other.encode(f"a{END}b") == theirs.encode(f"a{END}b")
     plain = load(tmp_path)  # for training

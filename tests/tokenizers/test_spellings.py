@@ -11,7 +11,7 @@ import torch
 from lmlab.data.corpora.text import prepare_text
 from lmlab.models import load_class
 from lmlab.tokenizers import Tokenizer, train
-from lmlab.tokenizers.extending import with_words
+from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.spellings import (
     BEGIN_TEXT,
     BEGIN_WORD,

@@ -10,8 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.training.adagrad import Adagrad
-from lmlab.training.optimizers import create_optimizer, settle_gradients
+from lmlab.training.optimizers import Adagrad, create_optimizer, settle_gradients
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import clip_gradients
 

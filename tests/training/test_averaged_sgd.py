@@ -18,7 +18,7 @@ from lmlab.runs.run import resume, start
 from lmlab.runs.storage import read_tensors
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
-from lmlab.training.optimizers import learning_rate
+from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
 from lmlab.training.trainer import train

@@ -13,12 +13,12 @@ import torch
 import lmlab
 from lmlab.data.loaders.streams import Windows
 from lmlab.objectives.causal import Causal
+from lmlab.runs.averaging import average, average_tensors
 from lmlab.runs.checkpoint import load_model, model_tensors
 from lmlab.runs.storage import DamagedError, read_tensors, write_tensors
-from lmlab.training.averaging import average, average_tensors
-from lmlab.training.checkpointer import RunDirectory, kept_checkpoints
+from lmlab.training.checkpointer import Checkpointer, kept_checkpoints
 from lmlab.training.learner import Learner
-from lmlab.training.progress import Progress
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
 from standins import TinyGRU
@@ -77,12 +77,12 @@ def test_what_cannot_be_averaged_says_why(run, tmp_path):
     assert not (tmp_path / "mean").exists()
 
 
-def keep(path: Path, latest: int, steps: list[int]) -> RunDirectory:
-    keeper, learner = RunDirectory(path, save_seconds=60, keep=latest), Learner(TinyGRU(5), Causal())
+def keep(path: Path, latest: int, steps: list[int]) -> Checkpointer:
+    checkpointer, learner = Checkpointer(path, save_seconds=60, keep=latest), Learner(TinyGRU(5), Causal())
     for step in steps:
         learner.model.output.bias.data.fill_(step)
-        keeper.keep(learner, Progress(step=step))
-    return keeper
+        checkpointer.keep(learner, step)
+    return checkpointer
 
 
 def test_the_latest_are_kept(tmp_path):
@@ -101,12 +101,12 @@ def test_none_are_kept_unless_asked_for(tmp_path):
 def test_on_resuming_those_after_the_checkpoint_are_dropped(tmp_path):
     learner = Learner(TinyGRU(5), Causal())
     step = Step(learner, Windows(np.arange(5), batch=1, window=2, seed=0), TrainConfig(optimizer="sgd"))
-    keeper = keep(tmp_path, 5, [5, 20])
-    keeper.save(step, None, Progress(step=30))
-    keeper.keep(learner, Progress(step=40))
-    keeper.close()
-    again = RunDirectory(tmp_path, save_seconds=60, keep=5)
-    again.load(step, None)
+    checkpointer = keep(tmp_path, 5, [5, 20])
+    checkpointer.save(step, None, TrainingProgress(step=30))
+    checkpointer.keep(learner, 40)
+    checkpointer.close()
+    again = Checkpointer(tmp_path, save_seconds=60, keep=5)
+    again.load(step)
     again.close()
     step.close()
     assert [step for step, _ in kept_checkpoints(tmp_path)] == [5, 20]

@@ -1,4 +1,4 @@
-"""The price tag of a run: its meters, where it is written, and a second opinion."""
+"""The cost of a run: its meters, where it is written, and what codecarbon measures."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import read_json
 from lmlab.training import energy_meter
-from lmlab.training.energy_meter import Cost, Meter, price_tag, second_opinion
+from lmlab.training.energy_meter import Cost, EnergyMeter, codecarbon, total_cost
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(200))
 
@@ -95,19 +95,19 @@ def test_an_unknown_country_is_found_before_anything_is_made(text: Path, tmp_pat
 def test_stated_watts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(energy_meter, "RAPL", Path("/nowhere"))
     monkeypatch.setenv("LMLAB_WATTS", "20")
-    meter = Meter()
+    meter = EnergyMeter()
     sum(i * i for i in range(200_000))
     cost = meter.lap()
     assert cost.cpu_seconds > 0
     assert cost.joules == pytest.approx(20 * cost.cpu_seconds)
     assert meter.method == "CPU seconds x 20 W"
-    gpu = Meter(SimpleNamespace(type="mps"))  # type: ignore[arg-type]
+    gpu = EnergyMeter(SimpleNamespace(type="mps"))  # type: ignore[arg-type]
     cost = gpu.lap()
     assert gpu.method == "CPU seconds x 20 W + GPU seconds x 15 W"
     assert cost.joules == pytest.approx(20 * cost.cpu_seconds + 15 * cost.gpu_seconds)
     monkeypatch.setenv("LMLAB_WATTS", "many")
     with pytest.raises(ValueError, match="LMLAB_WATTS=many"):
-        Meter()
+        EnergyMeter()
 
 
 def test_rapl_counters_are_read_and_wrap_around(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_rapl_counters_are_read_and_wrap_around(monkeypatch: pytest.MonkeyPatch,
         for file, value in (("name", name), ("energy_uj", "900"), ("max_energy_range_uj", "1000")):
             (folder / file).write_text(value)
     monkeypatch.setattr(energy_meter, "RAPL", tmp_path)
-    meter = Meter()
+    meter = EnergyMeter()
     assert meter.method == "RAPL"
     (tmp_path / "intel-rapl:0" / "energy_uj").write_text("950")
     (tmp_path / "intel-rapl:1" / "energy_uj").write_text("999")
@@ -137,7 +137,7 @@ def test_nvml_adds_the_energy_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(uuid="abc"))
     monkeypatch.setattr(energy_meter, "RAPL", Path("/nowhere"))
     monkeypatch.setenv("LMLAB_WATTS", "0")
-    meter = Meter(torch.device("cuda"))
+    meter = EnergyMeter(torch.device("cuda"))
     cost = meter.lap()
     assert meter.method == "CPU seconds x 0 W + NVML"
     assert cost.joules == 2.5
@@ -146,12 +146,12 @@ def test_nvml_adds_the_energy_of_the_gpu(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_costs_add_up() -> None:
     assert Cost(1, 2, 3).plus(Cost(4, 5, 6, 7)) == (5, 7, 9, 7)
-    tag = price_tag(Cost(1, 2, 3.6e6), parameters=Parameters(10, 4), flops=5.0, method="by hand")
+    tag = total_cost(Cost(1, 2, 3.6e6), parameters=Parameters(10, 4), flops=5.0, method="by hand")
     assert tag["parameters"] == {"total": 10, "embedding": 4, "non_embedding": 6}
     assert tag["cost"]["grams"] == tag["cost"]["grams_per_kwh"]
 
 
-def test_second_opinion_is_asked_for(monkeypatch: pytest.MonkeyPatch, text: Path, tmp_path: Path) -> None:
+def test_codecarbon_measures_too_if_asked_for(monkeypatch: pytest.MonkeyPatch, text: Path, tmp_path: Path) -> None:
     """With a stand-in for codecarbon that always says 2 Wh and 1 g."""
     asked: dict[str, Any] = {}
 
@@ -166,11 +166,12 @@ def test_second_opinion_is_asked_for(monkeypatch: pytest.MonkeyPatch, text: Path
         def stop(self) -> float:
             return 0.001
 
+    monkeypatch.delenv("LMLAB_CODECARBON", raising=False)
     monkeypatch.delenv("LMLAB_SECOND_OPINION", raising=False)
-    with second_opinion() as opinion:
+    with codecarbon() as measured:
         pass
-    assert opinion.text == ""
-    monkeypatch.setenv("LMLAB_SECOND_OPINION", "codecarbon")
+    assert measured.text == ""
+    monkeypatch.setenv("LMLAB_CODECARBON", "1")
     monkeypatch.setitem(sys.modules, "codecarbon", None)
     with pytest.raises(ValueError, match=r"lmlab\[energy\]"):
         start(recipe(text), tmp_path / "first")
@@ -181,18 +182,33 @@ def test_second_opinion_is_asked_for(monkeypatch: pytest.MonkeyPatch, text: Path
     start(recipe(text, country="FR"), tmp_path / "run")
     assert asked["started"]
     assert asked["country_iso_code"] == "FRA"
-    assert "| second opinion | 2 Wh, 1 g CO2e (codecarbon 3.0" in (tmp_path / "run" / "README.md").read_text()
+    assert "| codecarbon | 2 Wh, 1 g CO2e (codecarbon 3.0" in (tmp_path / "run" / "README.md").read_text()
+    monkeypatch.setenv("LMLAB_CODECARBON", "oracle")
+    with pytest.raises(ValueError, match="give 1"), codecarbon():
+        pass
+
+
+def test_the_old_name_of_the_variable_still_works(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LMLAB_CODECARBON", raising=False)
+    monkeypatch.setenv("LMLAB_SECOND_OPINION", "codecarbon")
+    monkeypatch.setitem(sys.modules, "codecarbon", None)
+    with (
+        pytest.warns(FutureWarning, match="is now LMLAB_CODECARBON=1"),
+        pytest.raises(ValueError, match=r"lmlab\[energy\]"),
+        codecarbon(),
+    ):
+        pass
     monkeypatch.setenv("LMLAB_SECOND_OPINION", "oracle")
-    with pytest.raises(ValueError, match="only codecarbon"), second_opinion():
+    with pytest.raises(ValueError, match="give codecarbon"), codecarbon():
         pass
 
 
 def test_codecarbon_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("codecarbon")
-    monkeypatch.setenv("LMLAB_SECOND_OPINION", "codecarbon")
-    with second_opinion() as opinion:
+    monkeypatch.setenv("LMLAB_CODECARBON", "1")
+    with codecarbon() as measured:
         sum(i * i for i in range(1_000_000))
-    assert "Wh" in opinion.text
+    assert "Wh" in measured.text
 
 
 def test_scoring_has_its_price(text: Path, tmp_path: Path) -> None:

@@ -21,12 +21,12 @@ from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.runs.storage import read_tensors, write_folder, write_json, write_tensors
+from lmlab.training.devices import own_randomness, random_tensors, restore_random
 from lmlab.training.learner import Learner
-from lmlab.training.progress import Progress
-from lmlab.training.randomness import own_randomness, random_tensors, restore_random
+from lmlab.training.progress import TrainingProgress
+from lmlab.training.schedule import Layerwise
 from lmlab.training.settings import TrainConfig
 from lmlab.training.step import Step
-from lmlab.training.strategies import Layerwise
 from lmlab.training.trainer import train
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(200))
@@ -45,7 +45,7 @@ def gradients(learner: Learner, batches: list[Batch]) -> Tensor:
     counts = {"next": sum(batch.counts["next"] for batch in batches)}
     learner.zero_grad()
     for batch in batches:
-        weighted_mean(learner(batch).sums, counts, learner.objective.weights).backward()
+        weighted_mean(learner(batch).sums, counts, learner.objective.loss_weights).backward()
     return torch.cat([parameter.grad.flatten() for parameter in learner.parameters() if parameter.grad is not None])
 
 
@@ -76,11 +76,11 @@ def test_a_step_weighs_every_prediction_alike(monkeypatch: pytest.MonkeyPatch) -
             assert len({batch.counts["next"] for batch in rows}) > 1
             texts = [torch.cat([b.inputs["tokens"], b.labels["targets"][:, -1:]], 1) for b in rows]
             whole = Causal().batch(torch.cat(texts))
-            monkeypatch.setattr(step.ahead, "batch", {0: whole}.__getitem__)
-        taken, _ = step(0, 0.5, None)
+            monkeypatch.setattr(step.prefetcher, "batch", lambda place, following, whole=whole: {0: whole}[place])
+        result, _ = step(0, 0.5, None)
         step.close()
         moved.append(torch.cat([p.detach().flatten() for p in model.parameters()]))
-        assert taken.units["tokens"] == taken.counts["next"]
+        assert result.units["tokens"] == result.counts["next"]
     torch.testing.assert_close(moved[0], moved[1], rtol=1e-12, atol=1e-13)
 
 
@@ -180,9 +180,9 @@ def _dimensions(model: torch.nn.Module, name: str) -> int:
 
 
 def test_progress_of_old_checkpoints_counts_tokens() -> None:
-    progress = Progress.model_validate({"step": 3, "tokens": 96})
+    progress = TrainingProgress.model_validate({"step": 3, "tokens": 96})
     assert (progress.units, progress.tokens) == ({"tokens": 96}, 96)
-    assert Progress.model_validate(progress.model_dump()) == progress
+    assert TrainingProgress.model_validate(progress.model_dump()) == progress
 
 
 def test_the_scale_of_fp16_gradients_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -328,7 +328,7 @@ def test_the_thread_that_makes_batches_ends_whatever_happens() -> None:
     learner = Learner(create("lstm", {"vocabulary": 20}, size="tiny"), Causal())
     loader = Counted(np.arange(200) % 20, batch=2, window=8, seed=0)
 
-    def fail(line: dict[str, Any], progress: Progress) -> None:
+    def fail(line: dict[str, Any], progress: TrainingProgress) -> None:
         raise KeyError("stop")
 
     with pytest.raises(KeyError, match="stop"):

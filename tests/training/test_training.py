@@ -22,9 +22,10 @@ from lmlab.runs.run import resume, start
 from lmlab.runs.storage import DamagedError, read_folder, read_json, read_tensors, verify, write_folder, write_json
 from lmlab.training.evaluation import Evaluation
 from lmlab.training.learner import Learner
-from lmlab.training.optimizers import learning_rate
+from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.schedule import learning_rate
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trainer import NotFiniteError, train
+from lmlab.training.trainer import train
 
 TEXT = "".join(f"Line {i} of {i * 7 % 11} has {i % 13} words.\n" for i in range(300))
 
@@ -62,22 +63,22 @@ def test_schedules() -> None:
     assert rate("plateau", 50, 0.5, plateau=0.25) == 0.5
 
 
-def test_stairs_are_zarembas_halving() -> None:
+def test_step_decay_is_zarembas_halving() -> None:
     """1 in the first four epochs, then halved in each (Zaremba et al. 2014, section 4.1)."""
-    config = TrainConfig(schedule="stairs", rate=1.0)
+    config = TrainConfig(schedule="step_decay", rate=1.0)
     rates = [learning_rate(config, step=100 * epoch, progress=epoch / 13, epoch=epoch) for epoch in range(13)]
     assert rates == [1, 1, 1, 1, *(0.5**n for n in range(1, 10))]
-    config = TrainConfig(schedule="stairs", rate=2.0, stairs_epochs=1, stairs_factor=0.1)
+    config = TrainConfig(schedule="step_decay", rate=2.0, step_decay_epochs=1, step_decay_factor=0.1)
     assert learning_rate(config, step=7, progress=0.5, epoch=2) == pytest.approx(0.02)
 
 
-def test_epochs_of_the_stairs_are_those_of_the_text() -> None:
+def test_epochs_of_step_decay_are_those_of_the_text() -> None:
     """The rates that a run logs, step by step: an epoch of 25 batches in twos has 12.5 steps."""
     torch.manual_seed(0)
     tokens = np.random.default_rng(0).integers(0, 9, 1001).astype(np.uint16)
     learner = Learner(create("rnn", {"vocabulary": 9, "width": 4, "hidden": 4}), Causal())
     config = TrainConfig(
-        **{"schedule": "stairs", "stairs_epochs": 1, "rate": 0.8, "optimizer": "sgd", "log_every": 1},
+        **{"schedule": "step_decay", "step_decay_epochs": 1, "rate": 0.8, "optimizer": "sgd", "log_every": 1},
         **{"budget": "3epochs", "accumulate": 2, "batch": 4},
     )
     rates: list[float] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.readers.files import cache_folder
 from lmlab.language_model import load
 from lmlab.runs import run
 from lmlab.runs.recipe import read_record

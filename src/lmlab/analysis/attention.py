@@ -21,9 +21,10 @@ from lmlab.analysis.alignment import attention_places
 from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
 from lmlab.models import name_of
+from lmlab.models.abilities import learns_by_gradient
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.tokenizers.frames import collate, pad_rows
 
 Weights = NDArray[np.float32]
@@ -195,8 +196,8 @@ def read_attention(
     reads it. The tokens of the text (of a translator its source) at the places `masked` are hidden: see `hide`.
     """
     network = model.model
-    cross = attention_places(network) if isinstance(network, nn.Module) else []
-    own = self_attention_places(network) if isinstance(network, nn.Module) else []
+    cross = attention_places(network) if learns_by_gradient(network) else []
+    own = self_attention_places(network) if learns_by_gradient(network) else []
     if not cross and not own:
         raise ValueError(
             f"{name_of(network)} has no attention; look at its cells (lmlab inspect cells), or take a Transformer"
@@ -235,7 +236,7 @@ def hide(pieces: Sequence[int], places: Sequence[int], tokenizer: Any) -> list[i
     if not 0 <= min(places) <= max(places) < len(pieces):
         raise ValueError(f"masked = {list(places)}: there are {len(pieces)} tokens, from 0 on")
     unknown = tokenizer.unknown if tokenizer.unknown is not None else tokenizer.boundary
-    hidden = tokenizer.role("mask") if tokenizer.has_role("mask") else unknown
+    hidden = tokenizer.special("mask") if tokenizer.has_special("mask") else unknown
     return [hidden if place in places else piece for place, piece in enumerate(pieces)]
 
 

@@ -26,7 +26,7 @@ from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure, Lines
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.tokenizers.boundary import prompt_tokens
 
 MOST_BARS = 60

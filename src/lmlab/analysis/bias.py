@@ -23,7 +23,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.decoding.scorer import describe_unknown
 from lmlab.metrics.statistics import mean_interval
 from lmlab.pages.figures import Bar, Bars, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 
 SAME = 0.005

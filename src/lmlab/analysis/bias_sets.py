@@ -17,7 +17,7 @@ from lmlab.analysis.view import Viewed
 from lmlab.decoding.scorer import describe_unknown
 from lmlab.metrics.statistics import Estimate, mean_interval, wilson
 from lmlab.pages.figures import Bar, Bars, Dot, Figure, Scatter
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 
 PUBLISHED_CROWS = {"BERT base": 0.605, "RoBERTa large": 0.641, "ALBERT xxlarge": 0.670}

@@ -17,7 +17,7 @@ from lmlab.analysis.properties import Marks, Property
 from lmlab.analysis.view import Viewed
 from lmlab.metrics.auc import areas
 from lmlab.pages.figures import Bar, Bars, ColouredText, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 
 TOP = 20
 EXCERPT = 1200

@@ -23,10 +23,10 @@ from lmlab.layers.recurrent import Layer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import watching
 from lmlab.models import name_of
-from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability
+from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability, learns_by_gradient
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import ColouredText, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import check_cancelled
 
 Activations = NDArray[np.float32]
@@ -59,7 +59,7 @@ def cell_parts(model: nn.Module) -> list[Part]:
 
 def choose_parts(model: object, wanted: Sequence[str] = ()) -> list[Part]:
     """Those parts that are asked for by name; by default memory cells and hidden states, or neurons."""
-    parts = cell_parts(model) if isinstance(model, nn.Module) else []
+    parts = cell_parts(model) if learns_by_gradient(model) else []
     if isinstance(model, EncoderDecoder):
         parts = []  # an encoder reads packed texts, a decoder writes: neither reads a text alone
     if not parts:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
 from lmlab.decoding.checks import TooLongError
-from lmlab.layers.selection import Selection, select_layers
+from lmlab.layers.layer_mix import Selection, select_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model

@@ -18,7 +18,7 @@ from lmlab.analysis.alignment import Alignment, attention_places
 from lmlab.analysis.view import Viewed
 from lmlab.models.abilities import WritesTarget, ability
 from lmlab.pages.figures import Bar, Bars, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 
 LONGEST_UNIT = 8
 FEWEST_TIMES = 3

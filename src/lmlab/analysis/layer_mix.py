@@ -10,7 +10,7 @@ from torch import Tensor
 
 from lmlab.analysis.view import Viewed
 from lmlab.pages.figures import Bar, Bars, Figure, Heatmap
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 
 ALIKE = 1.1
 """How many times an even share the largest one must be, so that a layer is said to be read most."""

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from lmlab.layers.selection import Selection
+from lmlab.layers.layer_mix import Selection
 from lmlab.layers.watching import watching_layers
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsNext, State

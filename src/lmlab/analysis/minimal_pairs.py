@@ -23,7 +23,7 @@ from lmlab.decoding.pseudo_likelihood import Chosen
 from lmlab.decoding.scorer import Scorer, describe_unknown
 from lmlab.metrics.statistics import Estimate, wilson
 from lmlab.pages.figures import Bar, Bars, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 
 Published = dict[str, dict[str, float]]

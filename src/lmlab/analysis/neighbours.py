@@ -22,7 +22,7 @@ from lmlab.config import suggest_near
 from lmlab.models import name_of
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Bar, Bars, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.tokenizers.pieces import spell_pieces
 from lmlab.tokenizers.word_vectors import WordVectors
 

@@ -26,7 +26,7 @@ from lmlab.metrics.classification import Accuracy
 from lmlab.metrics.statistics import estimate, shared_groups
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Figure, Lines
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers.spellings import Spellings
 

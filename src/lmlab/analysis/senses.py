@@ -21,7 +21,7 @@ from lmlab.analysis.readers import Occurrence
 from lmlab.analysis.view import Viewed
 from lmlab.metrics.statistics import wilson
 from lmlab.pages.figures import Dot, Figure, Lines, Scatter
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 
 Projection = Literal["pca", "tsne"]

@@ -16,7 +16,7 @@ from lmlab.analysis.minimal_pairs import HasScorer
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.scorer import describe_unknown
 from lmlab.pages.figures import ColouredText, Figure
-from lmlab.pages.inspection import Table
+from lmlab.pages.views import Table
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.words import find_words
 

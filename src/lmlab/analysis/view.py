@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from lmlab.pages.figures import Figure
-from lmlab.pages.inspection import Table, to_fragment
+from lmlab.pages.views import Table, to_fragment
 
 
 class Viewed:

@@ -51,7 +51,7 @@ def _end_at_once() -> None:
 
 
 def _show_warning(message: Warning | str, category: type[Warning], *place: object, **more: object) -> None:
-    from lmlab.names import printable
+    from lmlab.messages import printable
 
     print(f"warning: {printable(str(message))}", file=sys.stderr)
 

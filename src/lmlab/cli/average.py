@@ -25,7 +25,7 @@ def average(
 
       lmlab average runs/en-de --last 5 -o runs/en-de-average
     """
-    from lmlab.training.averaging import average as average_run
+    from lmlab.runs.averaging import average as average_run
 
     target = output or run.with_name(f"{run.name}-average{last}")
     steps = average_run(run, last=last, output=target)

@@ -8,7 +8,7 @@ import rich.console
 from rich.console import ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from lmlab.names import printable
+from lmlab.messages import printable
 
 
 class Console(rich.console.Console):

@@ -175,7 +175,7 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
     from lmlab.cli.bars import counting
     from lmlab.models import create
     from lmlab.training.benchmark import affordable_rows, machine_memory, matrix_rate, try_here
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     if design.settings is None:
         raise ValueError(f"{design.name} has no file, so it cannot be tried here; give other --hardware, such as a100")

@@ -62,8 +62,8 @@ def embed(
     from lmlab.cli.bars import counting
     from lmlab.decoding.checks import TooLongError
     from lmlab.language_model import load
-    from lmlab.layers.selection import select_layers
-    from lmlab.training.trainer import choose_device
+    from lmlab.layers.layer_mix import select_layers
+    from lmlab.training.devices import choose_device
 
     if output is None or output.suffix != ".npy":
         given = "nothing" if output is None else output

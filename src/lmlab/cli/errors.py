@@ -10,7 +10,7 @@ import traceback
 from collections.abc import Iterator
 from contextvars import ContextVar
 
-from lmlab.names import printable
+from lmlab.messages import printable
 
 debugging: ContextVar[bool] = ContextVar("debugging", default=False)
 """Whether tracebacks are shown (`lmlab --debug`, or LMLAB_DEBUG=1 in the environment)."""

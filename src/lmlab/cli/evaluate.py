@@ -87,7 +87,7 @@ def evaluate(
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_outputs({"-o": output}, inputs=[run, source, target], overwrite=overwrite)
     metrics = translation_metrics(lowercase=lowercase)
@@ -140,7 +140,7 @@ def _evaluate_task(
     from lmlab.data.readers.columns import parse_columns
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
     from lmlab.transfer.evaluation import evaluate_file, find_trained_on, tell_trained_on
     from lmlab.transfer.trials import write_predictions
 

@@ -53,7 +53,7 @@ def fill(
     """
     from lmlab.decoding.filler import find_order
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     text = text_of(text).rstrip("\n") if is_stream(text) else text_of(text)
     find_order(order)

@@ -96,7 +96,7 @@ def generate(
     from lmlab.decoding.sampling import Sampling
     from lmlab.language_model import load
     from lmlab.tokenizers.boundary import describe_boundary, opening_token, puts_boundary
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
     check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)

@@ -17,8 +17,8 @@ from lmlab.compare.plan import Entrant, Refusal
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
 from lmlab.compare.tracks import track_of
-from lmlab.pages.charts import short
-from lmlab.training.progress import Progress
+from lmlab.pages.formats import short
+from lmlab.training.progress import TrainingProgress
 
 BAR = 18
 
@@ -60,7 +60,7 @@ class LiveTable:
         self.rows[entrant.name]["status"] = doing
         self._draw()
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: Progress) -> None:
+    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None:
         row = self.rows[entrant.name]
         done = BAR if progress.ended else round(progress.share * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"

@@ -25,7 +25,7 @@ def next_(
     Example:  lmlab next runs/book "Once upon a" --top 5
     """
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     found = choose_boundary(load(run, device=choose_device(device)), boundary).next(text_of(prompt), top=top)
     if json_:

@@ -66,7 +66,7 @@ def predict(
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.example_io import to_json
     from lmlab.tasks.predicting import describe_left_out
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     files = [text for text in texts or [] if is_input(text)]
     check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 
 from lmlab.cli.console import Console
 from lmlab.runs.jobs import Plan
-from lmlab.training import progress as training
+from lmlab.training.progress import TrainingProgress
 from lmlab.units import read_speed
 
 
@@ -52,7 +52,7 @@ class TrainingDisplay:
         corpus, recipe = plan.corpus, plan.recipe
         size = f"{plan.parameters:,} parameters, " if plan.parameters is not None else ""
         held = ", ".join(
-            f"{name} {split.bytes:,} bytes"
+            f"{name} {split.describe()}"
             for name, split in (("train", corpus.train), ("valid", corpus.valid), ("test", corpus.test))
             if split is not None
         )
@@ -62,7 +62,7 @@ class TrainingDisplay:
         self.console.print(f"{name}: {size}{cut}{held}", markup=False)
         self.task = self.bars.add_task(f"train {escape(name)}", total=1.0, detail="")
 
-    def log(self, line: dict[str, Any], progress: training.Progress) -> None:
+    def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
         assert self.task is not None
         self.last |= {key: value for key, value in line.items() if value is not None}
         share = 1.0 if progress.ended else progress.share

@@ -61,7 +61,7 @@ def prompt(
     from lmlab.cli.bars import counting
     from lmlab.language_model import load
     from lmlab.prompting import ask, find_template, read_items
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     template = find_template(task)
     numbers = _numbers(shots)

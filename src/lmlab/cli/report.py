@@ -41,7 +41,7 @@ def report(
     from lmlab.cli.bars import counting
     from lmlab.cli.texts import documents_of, read_documents
     from lmlab.runs.report import gather_facts
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     path = output or run / "report.html"
     if not json_:

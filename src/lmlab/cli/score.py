@@ -93,8 +93,8 @@ def score(
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scorer import add_scores
     from lmlab.language_model import load
-    from lmlab.training.energy_meter import Meter
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
+    from lmlab.training.energy_meter import EnergyMeter
 
     place, grid = choose_device(device), find_grid(country)
     how = documents or documents_of(run)
@@ -121,7 +121,7 @@ def score(
             name, texts = groups[-1]
             part = choose_scored_part(model, make_test_text(texts, prompt=None))
             groups[-1] = (name if part.texts == texts else f"part of {name}", part.texts)
-        meter = Meter(place)
+        meter = EnergyMeter(place)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
     share = share_trained_on(run, given) if given else 0.0

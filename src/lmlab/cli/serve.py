@@ -62,7 +62,7 @@ def serve(
         import uvicorn  # noqa: F401
     except ImportError:
         raise ValueError("the server needs FastAPI, uvicorn and others: pip install 'lmlab[serve]'") from None
-    from lmlab.names import printable
+    from lmlab.messages import printable
     from lmlab.serve.access_token import find_token
     from lmlab.serve.guard import Rules, allowed_hosts, is_loopback
 
@@ -83,7 +83,7 @@ def serve(
     from lmlab.serve.app import make_app
     from lmlab.serve.served import Limits, Runs, serve_run
     from lmlab.serve.server import make_server, share_threads
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     limits = Limits(
         rows=max_batch, queue=max_queue, tokens=max_tokens, prefix_bytes=prefix_cache * 2**20, lenient=lenient

@@ -77,7 +77,7 @@ def translate(
     from lmlab.decoding.checks import TooLongError
     from lmlab.decoding.search_tree import SearchTree
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     check_trace(trace, beams=beams)
     _check_alignments(alignments, layer=layer, head=head)
@@ -182,14 +182,15 @@ def _draw(
     head: int | None,
     name: str,
 ) -> None:
-    from lmlab.pages.alignments import make_page, save_png
+    from lmlab.pages.figures import save_png
+    from lmlab.pages.views import draw_alignment, to_alignments_page
 
     numbers = [number for number, each in enumerate(found) if each]
     drawn = model.alignments([lines[n] for n in numbers], [found[n][0] for n in numbers], layer=layer, head=head)
     if where.suffix == ".html":
         block = "the last block" if layer == -1 else f"block {layer}"
         heads = "The weights are the mean over all heads" if head is None else f"The weights are those of head {head}"
-        page = make_page(
+        page = to_alignments_page(
             drawn,
             numbers=[number + 1 for number in numbers],
             model=name,
@@ -200,5 +201,5 @@ def _draw(
         return
     names = [_picture(where, number, lines) for number in numbers]
     for path, each in zip(names, drawn, strict=True):
-        save_png(each, path)
+        save_png([draw_alignment(each.source, each.target, each.weights)], path)
     print(f"wrote {', '.join(map(str, names))}" if drawn else "nothing to draw: all lines are empty", file=sys.stderr)

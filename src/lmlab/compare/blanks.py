@@ -18,6 +18,7 @@ from lmlab.decoding.pseudo_likelihood import LONGEST
 from lmlab.language_model import LanguageModel
 from lmlab.models import find
 from lmlab.models.abilities import FillsBlanks, require
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 from lmlab.tokenizers.frames import collate
 
@@ -111,7 +112,7 @@ def choose_places(length: int, number: int) -> NDArray[np.int64]:
 
 def _batches(texts: list[str], model: LanguageModel, filler: FillsBlanks) -> Iterator[tuple[dict[str, Tensor], Tensor]]:
     """What the model reads, rows of about equal length side by side; and the targets [B, T], -1 where none."""
-    mask = model.text_tokenizer.role("mask")
+    mask = model.text_tokenizer.special("mask")
     content = (filler.window or LONGEST) - model.frame.overhead("tokens", "a")
     items: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     for number, ids in enumerate(model.text_tokenizer.encode_batch(texts)):
@@ -144,21 +145,21 @@ def fill_cloze(model: LanguageModel, text: str) -> dict[str, Any]:
     return {"sample": found.fillings[0].text, "filled": [[list(each) for each in blank] for blank in found.blanks]}
 
 
-def hidden_cell(entry: Entry) -> str:
-    """Accuracy and perplexity of the hidden tokens, as HTML."""
+def hidden_cell(entry: Entry) -> Cell:
+    """Accuracy and perplexity of the masked tokens."""
     if entry.get("masked_accuracy") is None:
-        return ""
+        return Cell("")
     surprise = f"{entry['masked_perplexity']:,.1f}" if entry["masked_perplexity"] is not None else "–"
-    return f"{entry['masked_accuracy']:.1%} correct<small>perplexity {surprise}</small>"
+    return Cell(f"{entry['masked_accuracy']:.1%} correct", f"perplexity {surprise}")
 
 
-def besides_cell(entry: Entry) -> str:
-    """What else the objective measures, as HTML."""
+def besides_cell(entry: Entry) -> Cell:
+    """The other metrics of the objective."""
     if "pair_accuracy" in entry:
-        return f"{entry['pair_accuracy']:.0%} of pairs<small>chance 50%</small>"
+        return Cell(f"{entry['pair_accuracy']:.0%} of pairs", "chance 50%")
     if "detection_accuracy" in entry:
-        return f"{entry['detection_accuracy']:.1%} detected<small>baseline {entry['original_share']:.1%}</small>"
-    return ""
+        return Cell(f"{entry['detection_accuracy']:.1%} detected", f"baseline {entry['original_share']:.1%}")
+    return Cell("")
 
 
 def tell_blanks(tests: Tests, units: Mapping[str, Any], ranked: Sequence[Entry]) -> Iterator[str]:

@@ -12,6 +12,7 @@ from lmlab.compare.held_out import Tests
 from lmlab.compare.likelihood import perplexity, score_units, write_sample
 from lmlab.compare.records import Entry, Record
 from lmlab.language_model import LanguageModel
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 
 WHY = (
@@ -34,6 +35,6 @@ def summarise_both_ways(records: Sequence[Record], *, same_tokens: bool) -> Entr
     return {"perplexity": perplexity(nats) if same_tokens else None, **ways}
 
 
-def direction_cell(entry: Entry) -> str:
-    """Bits per byte of each direction, as HTML."""
-    return f"{entry['forward']:.3f} forward<small>{entry['backward']:.3f} backward</small>"
+def direction_cell(entry: Entry) -> Cell:
+    """Bits per byte of each direction."""
+    return Cell(f"{entry['forward']:.3f} forward", f"{entry['backward']:.3f} backward")

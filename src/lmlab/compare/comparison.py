@@ -16,12 +16,12 @@ from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
 from lmlab.compare.runner import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
 from lmlab.compare.tracks import contests_of
-from lmlab.pages import charts
+from lmlab.pages.figures import save_charts
+from lmlab.runs.lock import hold
 from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.training import is_path
-from lmlab.training.lock import hold
 
 
 class Published(NamedTuple):
@@ -33,7 +33,7 @@ class Published(NamedTuple):
 
     def _repr_html_(self) -> str:
         """In a notebook: the report."""
-        from lmlab.pages.notebook import show_page
+        from lmlab.pages.views import show_page
 
         return show_page(self.report.read_text(encoding="utf-8"), height=720)
 
@@ -126,7 +126,7 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
             name = record["name"] if "added" in record else record["system"]
             passages[track.name, name] = answers(record, track)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())
-    png = charts.save(all_charts(read_rankings(board)), folder / "plots")
+    png = save_charts(all_charts(read_rankings(board)), folder / "plots")
     if csv:
         write_bytes(folder / "leaderboard.csv", to_csv(board).encode())
     return Published(board, folder / "report.html", png)

@@ -19,7 +19,7 @@ from lmlab.data.corpora.corpus import Corpus
 from lmlab.runs.run_files import CONDITIONS, LOCK
 from lmlab.runs.storage import read_json, write_json
 from lmlab.runs.upgrade import upgrade_saved
-from lmlab.tokenizers.fingerprints import text_fingerprint
+from lmlab.tokenizers.inspecting import text_fingerprint
 
 
 def check_folder(conditions: Conditions, folder: Path) -> None:
@@ -108,9 +108,8 @@ def describe_conditions(
         **conditions.model_dump(),
         "text_sha256": corpus.text_fingerprint,
         "text": {
-            name: {"documents": len(split.documents), "bytes": split.bytes, "words": split.words}
-            for name, split in splits.items()
-            if split is not None
+            name: {"documents": len(text.documents), "bytes": text.bytes, "words": text.words}
+            for name, text in ((name, split.as_text()) for name, split in splits.items() if split is not None)
         },
         "part": {"documents": len(part.texts), "bytes": int(part.sizes.sum())},
         "vocabularies": {spec: each.text_tokenizer.vocabulary for spec, each in corpora.items()},

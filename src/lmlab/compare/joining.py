@@ -23,9 +23,8 @@ from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import digest, read_json
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.fingerprints import text_fingerprint
-from lmlab.tokenizers.inspecting import loses_text
-from lmlab.training.trainer import choose_device
+from lmlab.tokenizers.inspecting import loses_text, text_fingerprint
+from lmlab.training.devices import choose_device
 from lmlab.units import read_speed
 
 LONG_LINE = 40
@@ -163,11 +162,12 @@ def training_share(record: recipes.Record, path: Path, texts: list[str]) -> floa
     A ValueError says why the training text cannot be read.
     """
     corpus = run.reopen_corpus(record, path, Silent())
-    if corpus.train.bytes > MOST_COMPARED:
+    train = corpus.train.as_text()
+    if train.bytes > MOST_COMPARED:
         raise ValueError(f"it has more than {MOST_COMPARED:,} bytes, which takes long to compare")
     tokenizer = corpus.text_tokenizer
-    bounds = [*corpus.train.documents.tolist(), len(corpus.train.tokens)]
-    documents = (tokenizer.decode(corpus.train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
+    bounds = [*train.documents.tolist(), len(train.tokens)]
+    documents = (tokenizer.decode(train.tokens[i:j].tolist()) for i, j in pairwise(bounds))
     if tokenizer.lossy or tokenizer.may_drop_bytes:
         texts = [tokenizer.decode(tokenizer.encode(text)) for text in texts]
     return shared_lines(texts, documents)

@@ -15,11 +15,11 @@ from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.models import LINEAGE, load_class, outline
+from lmlab.models import LINEAGE, find, load_class, outline
 from lmlab.objectives import load_objective
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.tokenizers import Tokenizer, parse
-from lmlab.tokenizers.fingerprints import text_fingerprint
+from lmlab.tokenizers.inspecting import text_fingerprint
 from lmlab.tokenizers.training import is_path
 from lmlab.training.budget import Budget, parse_budget
 
@@ -169,12 +169,13 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
                 else "give --split a third share, or give --test a text of its own"
             )
         )
-    if corpus.test.bytes < LEAST_TEST:
+    size = corpus.test.as_text().bytes
+    if size < LEAST_TEST:
         more = (
             f"a text of at least {LEAST_TEST / share:,.0f} bytes, a larger third share in --split, or " if share else ""
         )
         raise ValueError(
-            f"the test text has {corpus.test.bytes} bytes; a comparison needs at least {LEAST_TEST}: "
+            f"the test text has {size} bytes; a comparison needs at least {LEAST_TEST}: "
             f"give {more}a longer text to --test"
         )
     if conditions.sweep and corpus.valid is None:
@@ -237,9 +238,8 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
 
 def trains(system: str) -> bool:
     """Whether a system learns by gradients; an n-gram counts."""
-    from torch import nn
 
-    return issubclass(load_class(system), nn.Module)
+    return find(system).trained_by == "gradient"
 
 
 def budget_of(conditions: Conditions, system: str, corpus: Corpus) -> str:
@@ -276,11 +276,11 @@ def read_tokenizers(conditions: Conditions, corpora: Mapping[str, Corpus]) -> di
 
 
 def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
-    return corpus.text_tokenizer.with_roles(load_objective(recipe.objective["kind"]).roles)
+    return corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials)
 
 
 def _told(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """Settings of a model that only the text knows."""
-    roles = load_objective(recipe.objective["kind"]).roles
-    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_roles(roles))
+    specials = load_objective(recipe.objective["kind"]).specials
+    known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_specials(specials))
     return known

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, choose_basis, heading
 from lmlab.compare.tracks import systems_of
-from lmlab.pages.charts import PALETTE, Chart, Series, pareto_front
+from lmlab.pages.figures import PALETTE, Chart, Point, Series, pareto_front
 
 AXES = {
     "tokens": "tokens read in training",
@@ -33,7 +33,7 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
             Series(
                 entry["name"],
                 colours[entry["name"]],
-                [(point[axis], point[measure]) for point in entry["curve"]],
+                [Point(point[axis], point[measure]) for point in entry["curve"]],
                 level=len(entry["curve"]) == 1 or not all(point[axis] > 0 for point in entry["curve"]),
                 guess=heading(entry["curve"], axis, measure=measure),
             )
@@ -60,7 +60,7 @@ def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     for axis, (label, price) in axes.items():
         points = {entry["name"]: (price(entry), ranking.score(entry)) for entry in ranking.ranked}
         series = [
-            Series(name, colours[name], [point], level=point[0] <= 0)
+            Series(name, colours[name], [Point(*point)], level=point[0] <= 0)
             for name, point in points.items()
             if point[0] > 0 or axis == "flops"
         ]

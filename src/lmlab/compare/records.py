@@ -14,7 +14,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import digest, read_json, write_json
 from lmlab.training.energy_meter import Cost
-from lmlab.training.progress import Progress
+from lmlab.training.progress import TrainingProgress
 from lmlab.units import training_seconds
 
 Record = dict[str, Any]
@@ -46,7 +46,7 @@ def write_record(folder: Path, name: str, record: Record) -> None:
     write_json(folder / "scores" / f"{name}.json", record)
 
 
-def spent(progress: Progress, recipe: Recipe) -> dict[str, float]:
+def spent(progress: TrainingProgress, recipe: Recipe) -> dict[str, float]:
     """What training took, by the names in `COSTS`; joules of training alone besides, where the run metered them."""
     cost = Cost(*progress.cost)
     alone = Cost(*progress.training_cost)

@@ -4,58 +4,128 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
-from typing import Any
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
 
 from lmlab.compare.leaderboard import Board, headline, join, read_rankings, tell_groups, verdict
 from lmlab.compare.notes import write_caveats
 from lmlab.compare.plots import choose_colours, cost_charts, curve_charts
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import AHEAD, Basis, Entry, choose_basis, validation_seconds
+from lmlab.compare.tracks import Track
 from lmlab.models import LINEAGE
-from lmlab.pages import parts, surprisal
-from lmlab.pages.charts import Chart, short
-from lmlab.pages.page import fill_page, fill_part
+from lmlab.pages.figures import Chart
+from lmlab.pages.formats import duration, number, short
+from lmlab.pages.page import Cell, render
 from lmlab.training.budget import parse_budget
 
 TABS = {"tokens": "Tokens", "seconds": "Time", "flops": "FLOPs", "joules": "Energy", "parameters": "Parameters"}
 Passage = Sequence[tuple[str, float]]
 
 
-def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> str:
+class Row(NamedTuple):
+    """A line of the leaderboard."""
+
+    name: str
+    colour: str
+    mark: str
+    what: str
+    value: float
+    low: float | None
+    high: float | None
+    letters: str
+    cells: list[Cell]
+    leads: bool
+
+
+class LeftOut(NamedTuple):
+    """A model that has no place in the ranking, and why."""
+
+    name: str
+    what: str
+    reason: str
+
+
+class Leaderboard(NamedTuple):
+    """The table of a ranking."""
+
+    columns: list[str]
+    rows: list[Row]
+    left_out: list[LeftOut]
+    letters: bool
+
+    @property
+    def widest(self) -> float:
+        """The value whose bar is as wide as its column."""
+        return max([row.high or row.value for row in self.rows], default=1.0)
+
+
+class ShownPassage(NamedTuple):
+    """A held-out passage with the bits of each piece."""
+
+    pieces: Passage
+
+    @property
+    def bits_per_byte(self) -> float:
+        return sum(bits for _, bits in self.pieces) / max(1, sum(len(text.encode()) for text, _ in self.pieces))
+
+
+class RankingView(NamedTuple):
+    """A ranking as the page shows it."""
+
+    track: Track
+    headline: str  # "" where it is the headline of the page
+    verdict: str
+    leaderboard: Leaderboard
+    groups: list[str]
+    caveats: list[str]
+    curves: dict[str, Chart]
+    gains: list[tuple[float, str]]
+    costs: dict[str, Chart]
+    samples: list[tuple[Row, str]]
+    passages: list[tuple[Row, ShownPassage]]
+    differences: dict[tuple[str, str], dict[str, Any]]
+
+    @property
+    def names(self) -> list[str]:
+        return [row.name for row in self.leaderboard.rows]
+
+
+def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Markup:
     """The whole page; `passages` are the pieces of the held-out passage with the bits of each, by track and name."""
     rankings = read_rankings(board)
-    return fill_page(
-        "comparison.html",
-        tab_rules=parts.tab_rules(len(TABS)),
-        title=f"{sum(len(ranking.ranked) for ranking in rankings)} language models compared",
-        headline=escape(headline(rankings[0])),
-        verdict=escape(verdict(rankings[0])),
-        lead=_lead(board, rankings),
-        rankings="".join(make_sections(ranking, board, passages, first=ranking is rankings[0]) for ranking in rankings),
-        notes="".join(f"<li>{escape(note)}</li>" for note in board["notes"]),
-        conditions=parts.facts(_conditions(board["conditions"], rankings)),
-        versions=parts.facts({**board["conditions"]["versions"], **board["conditions"]["machine"]}),
-    )
-
-
-def _lead(board: Board, rankings: Sequence[Ranking]) -> str:
     conditions = board["conditions"]
-    text = conditions["text"]
-    lead = (
-        f"{len(conditions['systems'])} models were trained on the same {parts.size(text['train']['bytes'])} of text, "
-        f"each with the same budget of <b>{escape(_spaced(conditions['budget']))}</b>, and were tested on "
-        f"{parts.size(text['test']['bytes'])} of test text."
+    return render(
+        "comparison.html",
+        title=f"{sum(len(ranking.ranked) for ranking in rankings)} language models compared",
+        headline=headline(rankings[0]),
+        verdict=verdict(rankings[0]),
+        lead={
+            "models": len(conditions["systems"]),
+            "train": conditions["text"]["train"]["bytes"],
+            "test": conditions["text"]["test"]["bytes"],
+            "budget": _spaced(conditions["budget"]),
+            "others": _describe_others(rankings),
+        },
+        rankings=[view_ranking(ranking, board, passages, first=ranking is rankings[0]) for ranking in rankings],
+        extrapolated=AHEAD,
+        notes=board["notes"],
+        conditions=_conditions(conditions, rankings),
+        versions={**conditions["versions"], **conditions["machine"]},
     )
-    if len(rankings) > 1:
-        lead += f" The first ranking is of those that {rankings[0].track.words.do}."
+
+
+def _describe_others(rankings: Sequence[Ranking]) -> list[str]:
+    """Why there are several rankings, if there are."""
+    lines = [f"The first ranking is of those that {rankings[0].track.words.do}."] if len(rankings) > 1 else []
     for ranking in rankings[1:]:
         names = join([entry["name"] for entry in (*ranking.entries, *ranking.apart)])
-        lead += (
-            f" Others {ranking.track.words.do} ({escape(names)}): these scores are not comparable, so they are "
-            "ranked separately, further below."
+        lines.append(
+            f"Others {ranking.track.words.do} ({names}): these scores are not comparable, so they are ranked "
+            "separately, further below."
         )
-    return lead
+    return lines
 
 
 def _spaced(budget: str) -> str:
@@ -96,117 +166,78 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     }
 
 
-def make_sections(ranking: Ranking, board: Board, passages: Mapping[tuple[str, str], Passage], *, first: bool) -> str:
-    """All sections of a ranking; one that is not the `first` of the page has its own headline."""
-    track, words, colours = ranking.track, ranking.track.words, choose_colours(ranking)
-    curves, costs = curve_charts(ranking, colours), cost_charts(ranking, colours)
+def view_ranking(
+    ranking: Ranking, board: Board, passages: Mapping[tuple[str, str], Passage], *, first: bool
+) -> RankingView:
+    """Everything that the page shows of a ranking; one that is not the `first` has its own headline."""
+    track, colours = ranking.track, choose_colours(ranking)
     unit = parse_budget(board["conditions"]["budget"]).unit
-    curves.sort(key=lambda chart: not chart.name.endswith(f"curve-{unit}"))
-    return fill_part(
-        "ranking.html",
-        title=_title(ranking, first=first),
-        of=track.of_systems,
-        between=f" between {words.systems}" if words.systems else "",
-        direction=track.better.capitalize(),
-        about_leaderboard=words.leaderboard,
-        leaderboard=_leaderboard(ranking, colours),
-        groups="".join(f"<p class=after>{escape(line)}</p>" for line in tell_groups(ranking)),
-        caveats="".join(f"<p class=caveat>{escape(each)}</p>" for each in write_caveats(ranking, board["conditions"])),
-        about_curves=words.curves,
-        curves=_tabs(f"{track.name} curves", curves)
-        if curves
-        else "<p>There is no validation text, so there are no learning curves.</p>",
-        heading=_heading(ranking),
-        about_costs=words.costs,
-        costs=_tabs(f"{track.name} costs", costs),
-        shown=words.shown,
-        about_samples=words.samples,
-        samples="".join(
-            f"<article>{_name(entry, colours)}{track.show(entry, board)}</article>" for entry in ranking.ranked
-        ),
-        surprising=words.surprising,
-        about_passages=words.passages,
-        legend=surprisal.legend(),
-        passages="".join(
-            f"<article>{_name(entry, colours)} {_passage(passages[track.name, entry['name']], words.score)}</article>"
-            for entry in ranking.ranked
-            if (track.name, entry["name"]) in passages
-        ),
-        about_matrix=words.matrix,
-        matrix=_matrix(ranking),
+    curves = sorted(curve_charts(ranking, colours), key=lambda chart: not chart.name.endswith(f"curve-{unit}"))
+    table = _leaderboard(ranking, colours)
+    shown = list(zip(table.rows, ranking.ranked, strict=True))
+    paired = ranking.paired_only
+    gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
+    return RankingView(
+        track=track,
+        headline="" if first else headline(ranking),
+        verdict=verdict(ranking),
+        leaderboard=table,
+        groups=tell_groups(ranking),
+        caveats=write_caveats(ranking, board["conditions"]),
+        curves=_tabs(curves),
+        gains=sorted(gains, reverse=True),
+        costs=_tabs(cost_charts(ranking, colours)),
+        samples=[(row, track.show(entry, board)) for row, entry in shown],
+        passages=[
+            (row, ShownPassage(passages[track.name, row.name]))
+            for row, _ in shown
+            if (track.name, row.name) in passages
+        ],
+        differences={
+            pair: {**each._asdict(), "paired_only": each in paired}
+            for each in ranking.differences
+            for pair in ((each.better, each.worse), (each.worse, each.better))
+        },
     )
 
 
-def _title(ranking: Ranking, *, first: bool) -> str:
-    """What stands over a ranking: what sets it apart, and its result where that is not the page's own headline."""
-    words = ranking.track.words
-    own = "" if first else f"<h1>{escape(headline(ranking))}</h1><p class=lead><b>{escape(verdict(ranking))}</b></p>"
-    if not words.apart:
-        return own
-    why = f'<p class="why"><b>{escape(words.not_with)}</b> {escape(words.why)}</p>' if words.why else ""
-    return f'<div class="apart">\n<p class="kind">{escape(words.apart)}</p>\n{own}\n{why}\n</div>'
+def _tabs(charts: Sequence[Chart]) -> dict[str, Chart]:
+    return {TABS[chart.name.split("-")[-1]]: chart for chart in charts}
 
 
-def _tabs(group: str, charts: Sequence[Chart]) -> str:
-    return parts.tabs(group, charts, [TABS[chart.name.split("-")[-1]] for chart in charts])
-
-
-def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> str:
-    ranked, track = ranking.ranked, ranking.track
-    widest = max([entry["high"] or ranking.score(entry) for entry in ranked], default=1.0)
+def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
+    ranked, track, letters = ranking.ranked, ranking.track, ranking.letters
     leading = ranking.leaders if ranked else []
-    own = {name: cell for name, cell in track.cells.items() if any(cell(entry) for entry in ranked)}
+    own = {name: cell for name, cell in track.cells.items() if any(cell(entry).value for entry in ranked)}
     basis = choose_basis(entry["training"] for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
+    rows = [
+        Row(
+            name=entry["name"],
+            colour=colours[entry["name"]],
+            mark=" †" if "added" in entry else "",
+            what=_what(entry),
+            value=ranking.score(entry),
+            low=entry["low"],
+            high=entry["high"],
+            letters=letters.get(entry["name"], ""),
+            cells=[
+                *(Cell(cell(entry).value or "–", cell(entry).note) for cell in own.values()),
+                Cell(short(entry["parameters"])),
+                Cell(number(entry["training"].get("tokens"))),
+                _time(entry["training"], basis),
+                _energy(entry["training"], basis),
+            ],
+            leads=entry["name"] in leading,
+        )
+        for entry in ranked
+    ]
     score = f"{track.words.score}: {track.better} is better"
-    letters = ranking.letters
-    head = [
-        "",
-        "model",
-        score,
-        "",
-        *["group"] * bool(letters),
-        *own,
-        "parameters",
-        "training tokens",
-        f"time {of}",
-        f"energy {of}, CO2e",
-    ]
-    rows = []
-    for rank, entry in enumerate(ranked, start=1):
-        interval = f"{entry['low']:.3f} – {entry['high']:.3f}" if entry["low"] is not None else ""
-        value, colour = ranking.score(entry), colours[entry["name"]]
-        cells = [
-            f'<td class="rank">{rank}</td>',
-            f"<td class=what>{_name(entry, colours)}<small>{escape(_what(entry))}</small></td>",
-            f'<td class="bar">{parts.bar(value, widest, colour, low=entry["low"], high=entry["high"])}</td>',
-            f"<td class=score><b>{value:.3f}</b><small>{interval}</small></td>",
-            *[f"<td class=letters>{letters.get(entry['name'], '')}</td>"] * bool(letters),
-            *(f"<td>{cell(entry) or '–'}</td>" for cell in own.values()),
-            f"<td>{short(entry['parameters'])}</td>",
-            f"<td>{parts.number(entry['training'].get('tokens'))}</td>",
-            f"<td>{_time(entry['training'], basis)}</td>",
-            f"<td>{_energy(entry['training'], basis)}</td>",
-        ]
-        rows.append(f'<tr class="{"lead" if entry["name"] in leading else ""}">{"".join(cells)}</tr>')
-    rows += [_left_out(each["name"], "not ranked", each["reason"], len(head) - 2) for each in ranking.apart]
-    rows += [
-        _left_out(entry["name"], "failed", entry["error"], len(head) - 2)
-        for entry in ranking.entries
-        if entry["status"] != "ok"
-    ]
-    return parts.table(head, rows)
-
-
-def _left_out(name: str, what: str, reason: str, columns: int) -> str:
-    return (
-        f'<tr class="failed"><td>–</td><td><b>{escape(name)}</b><small>{what}</small></td>'
-        f"<td colspan={columns}>{escape(reason)}</td></tr>"
-    )
-
-
-def _name(entry: Entry, colours: Mapping[str, str]) -> str:
-    return parts.name_tag(entry["name"], colours[entry["name"]], mark=" †" if "added" in entry else "")
+    costs = ["parameters", "training tokens", f"time {of}", f"energy {of}, CO2e"]
+    columns = ["", "model", score, "", *["group"] * bool(letters), *own, *costs]
+    left_out = [LeftOut(each["name"], "not ranked", each["reason"]) for each in ranking.apart]
+    failed = [LeftOut(entry["name"], "failed", entry["error"]) for entry in ranking.entries if entry["status"] != "ok"]
+    return Leaderboard(columns, rows, left_out + failed, bool(letters))
 
 
 def _what(entry: Entry) -> str:
@@ -215,49 +246,15 @@ def _what(entry: Entry) -> str:
     return f"{what}; lossy" if entry["lossy"] else what
 
 
-def _time(training: Mapping[str, float], basis: Basis) -> str:
-    shown = parts.duration(training.get(basis.seconds))
+def _time(training: Mapping[str, float], basis: Basis) -> Cell:
     more = validation_seconds(training)
-    if not more:
-        return shown
-    return f"{shown}<small>training {parts.duration(training['seconds'])} + validation {parts.duration(more)}</small>"
+    note = f"training {duration(training['seconds'])} + validation {duration(more)}" if more else ""
+    return Cell(duration(training.get(basis.seconds)), note)
 
 
-def _energy(training: Mapping[str, float], basis: Basis) -> str:
+def _energy(training: Mapping[str, float], basis: Basis) -> Cell:
     joules = training.get(basis.joules)
     if not joules:
-        return "–"
+        return Cell("–")
     grams = training["grams"] * joules / training["joules"] if training["joules"] else 0.0
-    return f"{short(joules)} J<small>{short(1000 * grams)} mg</small>"
-
-
-def _heading(ranking: Ranking) -> str:
-    gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"] is not None]
-    if not gains:
-        return ""
-    items = [
-        f"<b>{escape(name)}</b> {'↓' if gain > 0.005 else '→'} {abs(gain):.3f}"
-        for gain, name in sorted(gains, reverse=True)
-    ]
-    return (
-        f"<p><b>Still improving?</b> Improvement in {ranking.track.words.curve} over the second half of the "
-        f"training. A large number suggests that a larger budget would help.</p>{parts.chips(items)}"
-        f"<p class=after>The dotted ends extrapolate to {AHEAD} times the budget, assuming that every doubling "
-        "improves as much as the last two did. This is not a measurement.</p>"
-    )
-
-
-def _passage(pieces: Passage, score: str) -> str:
-    total = sum(bits for _, bits in pieces)
-    size = sum(len(text.encode()) for text, _ in pieces)
-    figure = f"<small>{total / max(1, size):.2f} {score} here</small>"
-    return f'{figure}<pre class="heat">{surprisal.to_html(pieces)}</pre>'
-
-
-def _matrix(ranking: Ranking) -> str:
-    names = [entry["name"] for entry in ranking.ranked]
-    if len(names) < 2:
-        return "<p>There is only one model, so there is nothing to compare it with.</p>" if names else ""
-    paired = ranking.paired_only
-    differences = [{**each._asdict(), "paired_only": each in paired} for each in ranking.differences]
-    return parts.matrix(names, differences, unit=ranking.track.words.score)
+    return Cell(f"{short(joules)} J", f"{short(1000 * grams)} mg")

@@ -33,8 +33,9 @@ from lmlab.runs.recipe import Recipe
 from lmlab.runs.run_files import LOCK, SWEEP, clear, clear_comparison, is_run
 from lmlab.runs.storage import digest
 from lmlab.training.budget import Budget, parse_budget
-from lmlab.training.progress import Progress
-from lmlab.training.trainer import NotFiniteError, choose_device
+from lmlab.training.devices import choose_device
+from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.progress import TrainingProgress
 
 
 class Watcher(Protocol):
@@ -49,7 +50,7 @@ class Watcher(Protocol):
     def begin(self, entrant: Entrant, doing: str) -> None:
         """A run is now being trained, or scored."""
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: Progress) -> None:
+    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None:
         """A line of metrics of a run."""
 
     def scored(self, entrant: Entrant, record: Record, score: float) -> None:
@@ -68,7 +69,7 @@ class Unwatched:
 
     def begin(self, entrant: Entrant, doing: str) -> None: ...
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: Progress) -> None: ...
+    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None: ...
 
     def scored(self, entrant: Entrant, record: Record, score: float) -> None: ...
 
@@ -144,7 +145,7 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
     """The text as tokens of each tokenizer that is in use; the documents and their split are the same for all."""
     corpora = {}
     for spec in dict.fromkeys(conditions.tokenizers.values()):
-        corpora[spec] = prepare(conditions.data, tokenizer=spec, progress=watcher.stage)
+        corpora[spec] = prepare(conditions.data, processor=spec, progress=watcher.stage)
     return corpora
 
 
@@ -270,12 +271,12 @@ class _Relay:
     """Passes on to a watcher what a run reports."""
 
     def __init__(self, entrant: Entrant, watcher: Watcher) -> None:
-        self.entrant, self.watcher, self.last = entrant, watcher, Progress()
+        self.entrant, self.watcher, self.last = entrant, watcher, TrainingProgress()
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
     def begin(self, plan: Plan) -> None: ...
 
-    def log(self, line: dict[str, Any], progress: Progress) -> None:
+    def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
         self.last = progress
         self.watcher.log(self.entrant, line, progress)

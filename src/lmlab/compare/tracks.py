@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 import numpy as np
+from markupsafe import Markup
 from numpy.typing import NDArray
 
 from lmlab.compare import blanks, both_ways, likelihood
@@ -21,6 +22,7 @@ from lmlab.language_model import LanguageModel
 from lmlab.models import LINEAGE, find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.pages import samples
+from lmlab.pages.page import Cell
 from lmlab.progress import ReportProgress
 
 
@@ -72,10 +74,10 @@ class Track:
     curve: str  # the metric of learning curves, a loss
     fields: tuple[str, ...] = ()  # that only its entries have, as columns of the CSV
     columns: Mapping[str, tuple[str, str]] = field(default_factory=dict)  # of the terminal: field and format
-    cells: Mapping[str, Callable[[Entry], str]] = field(default_factory=dict)  # of the page, as HTML; "" for none
+    cells: Mapping[str, Callable[[Entry], Cell]] = field(default_factory=dict)  # more columns of the page
     one_tokenizer: str = ""  # why all must read the same; "" where they need not
     verdict: Callable[[Entry], str]  # what the best score means
-    show: Callable[[Entry, Mapping[str, Any]], str]  # a sample as HTML, given the entry and the board
+    show: Callable[[Entry, Mapping[str, Any]], Markup]  # a sample, given the entry and the board
     notes: Callable[[Tests, Mapping[str, Any], Sequence[Entry]], Iterable[str]] = field(default=lambda *_: ())
     words: Words
 
@@ -108,7 +110,7 @@ NEXT_TOKEN = Track(
     curve="valid_bits_per_byte",
     fields=("perplexity",),
     columns={"perplexity": ("perplexity", "{:,.1f}")},
-    cells={"perplexity": lambda entry: f"{entry['perplexity']:,.1f}" if entry.get("perplexity") else ""},
+    cells={"perplexity": lambda entry: Cell(f"{entry['perplexity']:,.1f}" if entry.get("perplexity") else "")},
     verdict=likelihood.tell_compression,
     show=lambda entry, board: samples.continued(board["prompt"], entry["sample"]),
     words=Words(
@@ -119,7 +121,7 @@ NEXT_TOKEN = Track(
         column="bits/byte",
         unit="bits per byte",
         curve="bits per byte",
-        leaderboard="A language model predicts how probable the next token is. <b>Bits per byte</b> is its "
+        leaderboard="A language model predicts how probable the next token is. Bits per byte is its "
         "cross-entropy on the test text, per byte; lower is better: 8 is a uniform guess, 0 a perfect prediction; 2 "
         "would compress the text to a quarter. The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training. Lower is better; a curve that falls further left "
@@ -167,10 +169,10 @@ BLANKS = Track(
         apart="masked language models · ranked separately",
         why=blanks.WHY,
         not_with="Not comparable with left-to-right scores.",
-        leaderboard="A masked language model predicts a masked token from the text on both sides. <b>Pseudo bits per "
-        "byte</b> is its pseudo-log-likelihood: the surprisal of each held-out token, given all others; the whisker is "
-        "the 95% confidence interval. <b>Masked tokens</b>: accuracy and perplexity where 15% of the test text is "
-        "masked at once, the same for all. <b>Auxiliary</b>: accuracy of the auxiliary objective (NSP/SOP, or "
+        leaderboard="A masked language model predicts a masked token from the text on both sides. Pseudo bits per "
+        "byte is its pseudo-log-likelihood: the surprisal of each held-out token, given all others; the whisker is "
+        "the 95% confidence interval. Masked tokens: accuracy and perplexity where 15% of the test text is "
+        "masked at once, the same for all. Auxiliary: accuracy of the auxiliary objective (NSP/SOP, or "
         "replaced-token detection) on validation text.",
         curves="Validation cross-entropy (nats per masked token) during training, with masks as in training. Lower "
         "is better; a curve that falls further left is cheaper.",
@@ -212,7 +214,7 @@ BOTH_WAYS = Track(
         why=both_ways.WHY,
         not_with="Not comparable with scores of one direction.",
         leaderboard="Two language models with shared token vectors and softmax, one from left to right, one from "
-        "right to left. <b>Bits per byte</b> is the mean of their cross-entropies on the test text; lower is better. "
+        "right to left. Bits per byte is the mean of their cross-entropies on the test text; lower is better. "
         "The whisker is the 95% confidence interval.",
         curves="Validation loss in bits per byte during training, the mean of both directions. Lower is better; a "
         "curve that falls further left is cheaper.",

@@ -83,7 +83,7 @@ def _from_file(
         if deep in cls.Config.model_fields and isinstance(layers, int) and layers > MANY_LAYERS:
             few, more = (_from_file(name, size, {**settings, deep: n}, vocabulary, window) for n in FEW_LAYERS)
             return _deepened(few, more, (layers - FEW_LAYERS[0]) // (FEW_LAYERS[1] - FEW_LAYERS[0]), {deep: layers})
-    if not issubclass(cls, nn.Module):
+    if find(name).trained_by == "counting":
         raise ValueError(
             f"{name}: the cost of an n-gram model cannot be computed in advance, because its parameters are the "
             f"distinct n-grams of the text; counting takes seconds, so try it: lmlab train {name} TEXT -o RUN"

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from lmlab.layers.positions import LearnedPositions
+from lmlab.models.abilities import learns_by_gradient
 
 
 class Parameters(NamedTuple):
@@ -23,7 +24,7 @@ class Parameters(NamedTuple):
 
 def count_parameters(model: Any) -> Parameters:
     """The parameters of a model, each tensor once; an n-gram's are the numbers that it stores, none an embedding."""
-    if not isinstance(model, nn.Module):
+    if not learns_by_gradient(model):
         return Parameters(int(model.parameters), 0)
     tables = {
         module.weight: module.weight.numel()

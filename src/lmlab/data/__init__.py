@@ -1,4 +1,4 @@
-"""What is learnt from: kinds of data, each with its own settings and its own way to become a corpus.
+"""Kinds of data, each with its own settings and its own way to become a corpus.
 
 A new kind is a file with a Config and a `prepare`, and a row in `DATA`. Nothing heavy is imported before it is used.
 """
@@ -10,10 +10,11 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmlab.config import build, suggest
+from lmlab.data.readers.media import ENDINGS, find_media_kind, missing_reader
 
 if TYPE_CHECKING:
     from lmlab.data.config import DataConfig
-    from lmlab.data.corpora.corpus import Corpus
+    from lmlab.data.corpora.corpus import Corpus, Processor
     from lmlab.data.corpora.preparing import ReportProgress
     from lmlab.tokenizers import Tokenizer
 
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 class Kind(NamedTuple):
     """A kind of data."""
 
-    config: str  # where its Config is, `module:Class`
-    prepare: str  # and the function that makes a corpus of one, `module:function`
-    keys: tuple[str, ...] = ()  # settings that name the data of this kind; they tell it from the others
+    config: str  # its Config, as `module:Class`
+    prepare: str  # the function that makes a corpus from a Config, as `module:function`
+    keys: tuple[str, ...] = ()  # the settings that name its files, by which the kind is recognized
 
 
 DATA = {
@@ -41,7 +42,9 @@ DATA = {
 
 
 def load_config(kind: str) -> type[DataConfig]:
-    """The Config class of a kind of data, imported now; a ValueError names the nearest kind."""
+    """Import and return the Config class of a kind of data; a ValueError names the nearest kind."""
+    if kind not in DATA and kind in ENDINGS:
+        raise ValueError(f"lmlab has no reader for {kind}; it reads {', '.join(DATA)}")
     if kind not in DATA:
         raise ValueError(f"unknown kind of data {kind!r}{suggest(kind, DATA)}")
     config: type[DataConfig] = _load(DATA[kind].config)
@@ -49,21 +52,21 @@ def load_config(kind: str) -> type[DataConfig]:
 
 
 def find_kind(values: Mapping[str, Any]) -> str:
-    """The kind of data that settings are about: as they say, or as the names of the texts tell."""
+    """Return the kind of data that settings are about: the one they name, or the one that their keys belong to."""
     if values.get("kind") is not None:
         return str(values["kind"])
     given = {kind: [name for name in row.keys if values.get(name) is not None] for kind, row in DATA.items()}
-    told = [kind for kind, names in given.items() if names]
-    if not told:
+    found = [kind for kind, names in given.items() if names]
+    if not found:
         raise ValueError("no text is named: give data.text, or data.source and data.target, or data.pairs")
-    if len(told) > 1:
-        names = [given[kind][0] for kind in told]
+    if len(found) > 1:
+        names = [given[kind][0] for kind in found]
         raise ValueError(f"{' and '.join(names)} do not go together: give either plain text or pairs, not both")
-    return "languages" if told == ["text"] and _has_languages(values["text"]) else told[0]
+    return "languages" if found == ["text"] and _has_languages(values["text"]) else found[0]
 
 
 def _has_languages(text: Any) -> bool:
-    """Whether texts are named by language: `en=wiki.txt`, or a table."""
+    """Whether texts are given by language: `en=wiki.txt`, or a table."""
     from lmlab.data.config import by_language
 
     texts = [text] if isinstance(text, str) else text
@@ -71,7 +74,8 @@ def _has_languages(text: Any) -> bool:
 
 
 def make_config(values: Mapping[str, Any], *, where: str = "data") -> DataConfig:
-    """Settings of data, checked as the kind that they name or tell; a ValueError says which of them is wrong."""
+    """Return the checked settings of data, of the kind that they name; a ValueError says which of them is wrong."""
+    values = _recognize_media(values)
     kind = find_kind(values)
     cls = load_config(kind)
     known = {name: value for name, value in values.items() if value is not None or name in cls.model_fields}
@@ -87,22 +91,39 @@ def make_config(values: Mapping[str, Any], *, where: str = "data") -> DataConfig
     return build(cls, {**known, "kind": kind}, where=where)
 
 
+def _recognize_media(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the settings with files that are not text, by their endings, as files of their own kind."""
+    if values.get("kind") is not None:
+        return values
+    for key in ("text", "examples"):
+        given = values.get(key)
+        paths = [given] if isinstance(given, str) else given
+        names = [path for path in paths if isinstance(path, str)] if isinstance(paths, list) else []
+        if (kind := find_media_kind(names)) is None:
+            continue
+        if kind not in DATA:
+            raise missing_reader(kind, names)
+        rest = {name: value for name, value in values.items() if name != key}
+        return {**rest, "kind": kind, DATA[kind].keys[0]: given}
+    return values
+
+
 def prepare(
     config: DataConfig,
     *,
-    tokenizer: str | Tokenizer | None,
+    processor: str | Processor | None,
     source: str | Tokenizer | None = None,
-    roles: Sequence[str] = (),
+    specials: Sequence[str] = (),
     progress: ReportProgress | None = None,
 ) -> Corpus:
-    """The data of a recipe or a comparison: read, split, texts encoded as tokens, and kept in the cache.
+    """Read, split and process the data of a recipe or a comparison; what is slow to make is kept in the cache.
 
-    `tokenizer` is None where nothing is text; `source` is that of a translator's source, where it has one of its own.
-    `roles` are the special tokens that the corpus' tokenizer is to have. They come after all others, so that the
-    encoded text is the same without them.
+    `processor` is a tokenizer (or its spec) for text, and what the kind of data asks for otherwise; None leaves it to
+    the kind. `source` is the tokenizer of a translator's sources, if it has its own. `specials` are special tokens that
+    the corpus' tokenizer needs. They come after all others, so the encoded text is the same without them.
     """
-    corpus: Corpus = _load(DATA[config.kind].prepare)(config, tokenizer=tokenizer, source=source, progress=progress)
-    return corpus.with_roles(roles)
+    corpus: Corpus = _load(DATA[config.kind].prepare)(config, processor=processor, source=source, progress=progress)
+    return corpus.with_specials(specials)
 
 
 def _load(where: str) -> Any:

@@ -11,7 +11,7 @@ import tokenizers as hf
 
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
-from lmlab.tokenizers.tokenizer import ROLES
+from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS
 
 CONTEXT = 8
 """Tokens before a blank that are decoded with what fills it, to see whether there is a space between them."""
@@ -32,8 +32,8 @@ def encode_masked_text(text: str, tokenizer: Tokenizer, frame: Frame) -> MaskedT
     as in byte-level BPE, the space before a blank belongs to it, so that it can be a new word; a blank right after
     letters goes on with their word. A tokenizer that adds a space to the beginning of a text adds it there only.
     """
-    mask = tokenizer.role("mask")
-    names = {*ROLES["mask"], str(tokenizer.engine.id_to_token(mask))}
+    mask = tokenizer.special("mask")
+    names = {*SPECIAL_TOKENS["mask"], str(tokenizer.engine.id_to_token(mask))}
     parts = re.split("|".join(map(re.escape, sorted(names, key=len, reverse=True))), text)
     if len(parts) == 1:
         raise ValueError(

@@ -79,7 +79,7 @@ class Score:
 
     def _repr_html_(self) -> str:
         """In a notebook: the text in colour."""
-        from lmlab.pages.notebook import show_surprisals
+        from lmlab.pages.views import show_surprisals
 
         if not self.token_ids:
             return f"<code>{self!r}</code>"
@@ -319,5 +319,5 @@ def scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
 
 def pseudo_scorer_of(model: object, tokenizer: Tokenizer, frame: Frame) -> Scorer:
     """The scorer by pseudo-log-likelihood of a model that fills blanks, whatever else it can do."""
-    rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.role("mask"))
+    rule = PseudoLikelihood(require(model, FillsBlanks), frame, tokenizer.special("mask"))
     return Scorer(rule=rule, tokenizer=tokenizer)

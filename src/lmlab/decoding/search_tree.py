@@ -84,7 +84,7 @@ class SearchTree:
     def _repr_html_(self) -> str:
         """In a notebook: the page to step through the search."""
         from lmlab.pages.beam_search import make_page
-        from lmlab.pages.notebook import show_page
+        from lmlab.pages.views import show_page
 
         return show_page(make_page([self]), height=640)
 

@@ -19,7 +19,7 @@ from lmlab.models.abilities import WritesTarget
 from lmlab.progress import ReportProgress, check_cancelled
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, pad_rows
-from lmlab.tokenizers.tokenizer import ROLES
+from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS
 
 
 class Translation(NamedTuple):
@@ -244,8 +244,8 @@ class Translator:
 
     def _never(self) -> list[int]:
         """Tokens that no translation holds: what begins a target, and the blanks and marks of pre-training."""
-        roles = (self.tokenizer.role(role) for role in ROLES if self.tokenizer.has_role(role))
-        found = {*self.frame.row()["tokens"], *roles}
+        specials = (self.tokenizer.special(name) for name in SPECIAL_TOKENS if self.tokenizer.has_special(name))
+        found = {*self.frame.row()["tokens"], *specials}
         return sorted(found - {self.end})
 
     def _translation(self, hypothesis: Hypothesis) -> Translation:

@@ -12,6 +12,7 @@ import gzip
 import os
 import re
 import warnings
+import zlib
 from array import array
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -20,6 +21,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 import numpy as np
 
+from lmlab.data.readers.files import Readable, open_unpacked, read_lines
 from lmlab.estimation.counting import Integers, look_up, sort_with_places
 from lmlab.estimation.smoothing import Floats
 from lmlab.models.ngram import Level, NGram
@@ -56,7 +58,7 @@ def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:
     say how the model was smoothed, so that setting of the result means nothing.
     """
     path = Path(path)
-    with _open(path) as file:
+    with open_unpacked(path) as file:
         lines = _Lines(path, file)
         declared = _read_header(lines)
         words, tables = _read_unigrams(lines, count=declared[0])
@@ -72,7 +74,7 @@ def read_arpa(path: str | Path) -> tuple[NGram, list[str]]:
 def is_arpa(path: str | Path) -> bool:
     """Whether a file looks like an ARPA file: one of its first lines says so. An empty file will do, too."""
     try:
-        with _open(Path(path)) as file:
+        with open_unpacked(Path(path)) as file:
             begin = file.read(2**16)
     except (ValueError, OSError, EOFError):
         return False
@@ -153,15 +155,17 @@ class _Table(NamedTuple):
 class _Lines:
     """The lines of a file that are not blank, with their numbers."""
 
-    def __init__(self, path: Path, file: BinaryIO) -> None:
-        self.path, self.number, self.file = path, 0, file
+    def __init__(self, path: Path, file: Readable) -> None:
+        self.path, self.number = path, 0
+        self._lines = read_lines(file)
 
     def __iter__(self) -> Iterator[bytes]:
         try:
-            for self.number, line in enumerate(self.file, start=self.number + 1):  # noqa: B020
+            for line in self._lines:
+                self.number += 1
                 if stripped := line.strip():
                     yield stripped
-        except (EOFError, gzip.BadGzipFile, OSError) as error:
+        except (EOFError, zlib.error, OSError) as error:
             raise self.error(f"cannot be read further: {error}") from None
 
     def expect(self, heading: bytes) -> None:
@@ -173,15 +177,6 @@ class _Lines:
 
     def error(self, message: str, *, number: int | None = None) -> ValueError:
         return ValueError(f"{self.path}, line {self.number if number is None else number}: {message}")
-
-
-def _open(path: Path) -> BinaryIO:
-    try:
-        with open(path, "rb") as file:
-            packed = file.read(2) == b"\x1f\x8b"
-        return cast(BinaryIO, gzip.open(path, "rb")) if packed else open(path, "rb")
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {error.strerror or error}") from None
 
 
 def _read_header(lines: _Lines) -> list[int]:

@@ -43,7 +43,7 @@ def split_template(template: str, *, segments: bool = True) -> tuple[str, str]:
 def read_template(tokenizer: Tokenizer) -> tuple[str, str] | None:
     """What their tokenizer puts around one text and two, in our names; None where it puts nothing there."""
     names = {tokenizer.boundary: "boundary"}
-    names |= {tokenizer.role(role): role for role in ("cls", "sep") if tokenizer.has_role(role)}
+    names |= {tokenizer.special(role): role for role in ("cls", "sep") if tokenizer.has_special(role)}
     for each in _processors(tokenizer):
         if each["type"] == "TemplateProcessing":
             return _tell(each["single"], tokenizer, names), _tell(each["pair"], tokenizer, names)

@@ -179,7 +179,7 @@ def find_role(tokenizer: Tokenizer, name: str) -> int | None:
     if name == "boundary":
         return tokenizer.boundary
     try:
-        return tokenizer.role(name)
+        return tokenizer.special(name)
     except ValueError:
         return None
 

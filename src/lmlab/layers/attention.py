@@ -1,6 +1,7 @@
-"""Attention as a soft dictionary: softmax(QKᵀ/√d)V (Vaswani et al. 2017, section 3.2).
+"""Attention as a soft dictionary, softmax(QKᵀ/√d)V (Vaswani et al. 2017, section 3.2): causal, in both directions,
+with shared keys and values, and from a decoder to an encoder.
 
-Shapes: B batch, H heads, T queries, S keys, D width, d = D / H width of a head.
+Shapes: B batch, H heads, G heads of keys and values, T queries, K chosen queries, S keys, D width, d = D / H.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from torch import Tensor, nn
 from lmlab.layers.cache import Slot
 from lmlab.layers.dropout import dropout as drop
 from lmlab.layers.kernels.dropped_attention import attend_dropped
-from lmlab.layers.kernels.linear import Linear
+from lmlab.layers.kernels.linear import Linear, linear
+from lmlab.layers.padding import NoPadding, Padding
+from lmlab.layers.positions import Rotary, rotate
 from lmlab.layers.watching import is_watched
 
 
@@ -118,3 +121,150 @@ class MultiHeadAttention(SelfAttention):
 
     def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
         return cast(Tensor, self.projection(super().forward(x, slot)))
+
+
+class BidirectionalAttention(nn.Module):
+    """Multi-head self-attention in which each position asks all positions of its text, before and after it.
+
+    Its parts are called as in `MultiHeadAttention`; who watches `probabilities` sees the weights [B, H, T, T].
+    With `causal` a position sees no later one: the left-to-right model to which BERT was compared (section 5.1).
+    """
+
+    def __init__(self, width: int, heads: int, *, dropout: float = 0.0, causal: bool = False) -> None:
+        super().__init__()
+        self.width, self.heads, self.dropout, self.causal = width, heads, dropout, causal
+        self.head_width = head_width(width, heads)
+        self.query_key_value = Linear(width, 3 * width)
+        self.projection = Linear(width, width)
+        self.probabilities = nn.Identity()
+
+    def forward(self, x: Tensor, padding: Padding) -> Tensor:
+        """x [B, T, D], or packed [N, D], of the given texts -> the same shape."""
+        return cast(Tensor, self.projection(padding.each_text(self._attend, self.query_key_value(x))))
+
+    def attend_from(self, chosen: Tensor, x: Tensor, padding: Padding) -> Tensor:
+        """The same where only the chosen places [B, K, D] of the texts ask -> [B, K, D]; not for `causal`."""
+        weight, bias, width = self.query_key_value.weight, self.query_key_value.bias, self.width
+        queries, keys_values = linear(chosen, weight[:width], bias[:width]), linear(x, weight[width:], bias[width:])
+        return cast(Tensor, self.projection(padding.each_query(self._answer, queries, keys_values)))
+
+    def _answer(self, queries: Tensor, keys_values: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries [B, K, D], and keys and values side by side [B, T, 2D] -> the concatenated heads [B, K, D]."""
+        q = queries.view(*queries.shape[:2], self.heads, self.head_width).transpose(1, 2)
+        parts = keys_values.view(*keys_values.shape[:2], 2, self.heads, self.head_width)
+        k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+        z = attend(q, k, v, mask=mask, dropout=self.dropout if self.training else 0.0)
+        return z.transpose(1, 2).flatten(2)
+
+    def _attend(self, parts: Tensor, mask: Tensor | None) -> Tensor:
+        """Queries, keys and values side by side [B, T, 3D] -> the concatenated heads [B, T, D]."""
+        batch, length, _ = parts.shape
+        parts = parts.view(batch, length, 3, self.heads, self.head_width)
+        q, k, v = (part.transpose(1, 2) for part in parts.unbind(2))
+        watch = self.probabilities if is_watched(self.probabilities) else None
+        dropout = self.dropout if self.training else 0.0
+        z = attend(q, k, v, causal=self.causal, mask=mask, dropout=dropout, watch=watch)
+        return z.transpose(1, 2).reshape(batch, length, self.width)
+
+
+class GroupedAttention(nn.Module):
+    """Causal attention of H query heads over G heads of keys and values, queries and keys turned by their place.
+
+    With G = H it is multi-head attention, with G = 1 multi-query attention; the cache is H / G times smaller. Without
+    `rotary` nothing is turned. Who watches `probabilities` sees the weights [B, H, T, S].
+    """
+
+    def __init__(
+        self, width: int, heads: int, *, key_value_heads: int, rotary: Rotary | None, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.heads, self.key_value_heads, self.head_width = heads, key_value_heads, head_width(width, heads)
+        check_groups(heads, key_value_heads)
+        self.rotary = rotary
+        self.query = Linear(width, width, bias=bias)
+        self.key_value = Linear(width, 2 * key_value_heads * self.head_width, bias=bias)
+        self.projection = Linear(width, width, bias=False)
+        self.probabilities = nn.Identity()
+
+    def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; with a slot of the cache, which holds the tokens before x."""
+        batch, length, width = x.shape
+        q = self.query(x).view(batch, length, self.heads, self.head_width)
+        k, v = self.key_value(x).view(batch, length, 2, self.key_value_heads, self.head_width).unbind(2)
+        if self.rotary is not None:
+            angles = self.rotary.at(length, slot)
+            q, k = rotate(q, angles), rotate(k, angles)
+        q, k, v = (part.transpose(1, 2) for part in (q, k, v))  # [B, H, T, d], [B, G, T, d]
+        mask = None
+        if slot is not None:
+            k, v = slot.extend(torch.stack((k, v), 2)).unbind(2)
+            mask = None if slot.rows is None else slot.rows.mask
+        watch = self.probabilities if is_watched(self.probabilities) else None
+        if (
+            length == 1 and watch is None
+        ):  # the queries of a group see the same keys: they stand as R places of one head
+            grouped = q.reshape(batch, self.key_value_heads, -1, self.head_width)
+            z = attend(grouped, k, v, mask=mask).reshape(batch, 1, width)
+        else:
+            k, v = (part.repeat_interleave(self.heads // self.key_value_heads, dim=1) for part in (k, v))
+            z = attend(q, k, v, causal=mask is None, mask=mask, watch=watch).transpose(1, 2)
+        mixed: Tensor = self.projection(z.reshape(batch, length, width))
+        return mixed
+
+
+def check_groups(heads: int, key_value_heads: int) -> None:
+    """A ValueError where heads of keys and values cannot be shared evenly."""
+    if heads % key_value_heads:
+        raise ValueError(
+            f"{heads} heads cannot share {key_value_heads} key/value heads evenly; choose a number that divides {heads}"
+        )
+
+
+FULL = NoPadding()
+FEW = 16
+"""Up to so many queries the weights are computed in the open when nothing is learnt: a kernel would copy all keys."""
+
+
+class CrossAttention(nn.Module):
+    """Queries from the decoder, keys and values from the encoder (Vaswani et al. 2017, section 3.2.3).
+
+    Keys and values are made once for each source by `remember`. All K texts in the writing for it share them: their
+    queries stand beside each other, as if they were one longer text. Who watches `probabilities` sees the weights
+    [B * K, H, T, S]; otherwise they need not be computed.
+    """
+
+    def __init__(self, width: int, heads: int, *, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.heads, self.head_width, self.dropout = heads, head_width(width, heads), dropout
+        self.query = Linear(width, width)
+        self.key_value = Linear(width, 2 * width)
+        self.projection = Linear(width, width)
+        self.probabilities = nn.Identity()
+
+    def remember(self, x: Tensor, padding: Padding = FULL) -> Tensor:
+        """Encoded sources [B, S, D], or packed, -> keys and values [B, H, 2, S, d]."""
+        parts = padding.unpack(self.key_value(x))
+        return parts.view(*parts.shape[:2], 2, self.heads, self.head_width).permute(0, 3, 2, 1, 4)
+
+    def forward(self, y: Tensor, keys_values: Tensor, mask: Tensor | None = None, padding: Padding = FULL) -> Tensor:
+        """y [B * K, T, D] or packed, keys and values [B, H, 2, S, d], mask [B, 1, 1, S] False at padding -> as y."""
+        q = padding.unpack(self.query(y))
+        rows, length, width = q.shape
+        q = q.view(len(keys_values), -1, self.heads, self.head_width).transpose(1, 2)  # [B, H, K * T, d]
+        k, v = keys_values.unbind(2)
+        dropout = self.dropout if self.training else 0.0
+        few = q.shape[2] <= FEW and not torch.is_grad_enabled()
+        if is_watched(self.probabilities):
+            z = drop(self._show(attention_weights(q, k, mask=mask), length), dropout) @ v
+        elif few and q.device.type == "cpu":
+            z = attention_weights(q, k, mask=mask) @ v
+        else:
+            z = attend(q, k, v, mask=mask, dropout=dropout)
+        return cast(Tensor, self.projection(padding.pack(z.transpose(1, 2).reshape(rows, length, width))))
+
+    def _show(self, weights: Tensor, length: int) -> Tensor:
+        """Pass weights [B, H, K * T, S] through `probabilities`, each text as a row of its own."""
+        sources, heads, _, keys = weights.shape
+        rows = weights.view(sources, heads, -1, length, keys).transpose(1, 2).flatten(0, 1)  # [B * K, H, T, S]
+        seen: Tensor = self.probabilities(rows)
+        return seen.view(sources, -1, heads, length, keys).transpose(1, 2).reshape(weights.shape)

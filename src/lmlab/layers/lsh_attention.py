@@ -15,17 +15,85 @@ Shapes: B batch, H heads, T queries, S keys, R rounds, d width of a head.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple, cast
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.attention import attend
+from lmlab.layers.attention import attend, causal_mask
 from lmlab.layers.cache import Slot
-from lmlab.layers.hashing import hash_vectors, places_in_buckets
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.sorted_attention import attend_sorted
 from lmlab.layers.watching import is_watched
+
+
+def rotations_of(seed: int, *, heads: int, width: int, rounds: int, factors: Sequence[int]) -> Tensor:
+    """The rotations that belong to a seed, for numbers of buckets with these factors; drawn on a CPU."""
+    generator = torch.Generator(device="cpu").manual_seed(seed)
+    shape = _shape(heads, width, rounds, factors)
+    return torch.randn(shape, generator=generator, dtype=torch.get_default_dtype(), device="cpu")
+
+
+def fresh_rotations(like: Tensor) -> Tensor:
+    """New rotations of the same shape from torch's generator of the CPU, which a checkpoint keeps."""
+    return torch.randn(like.shape, dtype=like.dtype, device="cpu").to(like.device)
+
+
+def _shape(heads: int, width: int, rounds: int, factors: Sequence[int]) -> tuple[int, int, int, int]:
+    return heads, width, rounds, sum(factors) // 2
+
+
+@torch.no_grad()
+def hash_vectors(x: Tensor, rotations: Tensor, factors: Sequence[int]) -> Tensor:
+    """x [B, H, T, d] and rotations [H, d, R, Σ factors / 2] -> the bucket of each vector in each round [B, H, R, T].
+
+    A large number of buckets is a product of factors: each has its own rotation, so that 64 · 64 buckets take 64 axes
+    and not 2048.
+    """
+    heads, _, rounds, _ = rotations.shape
+    buckets = torch.zeros(len(x), heads, rounds, x.shape[2], dtype=torch.long, device=x.device)
+    for number in range(rounds):
+        turned = x @ rotations[:, :, number]  # [B, H, T, axes]
+        place, step = 0, 1
+        for factor in factors:
+            along = turned[..., place : place + factor // 2]
+            high, low = along.max(-1), along.min(-1)
+            buckets[:, :, number] += step * torch.where(
+                high.values >= -low.values, high.indices, low.indices + factor // 2
+            )
+            place, step = place + factor // 2, step * factor
+    return buckets
+
+
+def choose_factors(window: int, chunk: int, *, most: int = 128) -> list[int]:
+    """The number of buckets so that one holds half a chunk (section 2): 2 · window / chunk, as a power of 2.
+
+    Where that is more than `most`, it is a product of two factors.
+    """
+    power = max(1, int(math.log2(max(2, 2 * (window // chunk)))))
+    if 2**power <= most:
+        return [2**power]
+    return [2 ** (power // 2), 2 ** (power - power // 2)]
+
+
+def places_in_buckets(buckets: Tensor, *, counts: Tensor, stride: int) -> tuple[Tensor, Tensor]:
+    """Where each token stands in its bucket: place = bucket · stride + the tokens that were in the bucket before it.
+
+    buckets [..., T] and counts [..., n], how many each of n buckets has already -> places [..., T] and counts then.
+    With a stride above any count, the difference of two places tells whether tokens share a bucket, and how far apart
+    they are in it.
+    """
+    after = counts.scatter_add(-1, buckets, torch.ones_like(buckets))
+    if buckets.shape[-1] == 1:
+        return buckets * stride + counts.gather(-1, buckets), after
+    order = buckets.argsort(dim=-1, stable=True)
+    starts = (after - counts).cumsum(-1) - (after - counts)  # where each bucket begins in the sorted order
+    every = torch.arange(buckets.shape[-1], device=buckets.device).expand_as(order)
+    rank = torch.empty_like(order).scatter_(-1, order, every) - starts.gather(-1, buckets)
+    return buckets * stride + counts.gather(-1, buckets) + rank, after
+
 
 MASKED = 2**22
 """Pairs of a query and a key for which a mask is made at a time."""
@@ -185,3 +253,77 @@ class LSHAttention(nn.Module):
 
     def _mix(self, z: Tensor) -> Tensor:
         return cast(Tensor, self.projection(z.transpose(1, 2).flatten(2)))
+
+
+class ChunkedLSHAttention(LSHAttention):
+    """By chunks of `reach` tokens; a text is padded to a multiple of `multiple`, and a short one is not hashed."""
+
+    multiple: int
+    least: int
+    """Texts of at most so many tokens are not padded."""
+
+    def forward(
+        self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None, lengths: Tensor | None = None
+    ) -> Tensor:
+        assert slot is None
+        assert lengths is None
+        q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
+        length = x.shape[1]
+        room = self.padded(length)
+        watch = self.probabilities if is_watched(self.probabilities) else None
+        if room <= self.reach:
+            mask = causal_mask(length, length, device=x.device).logical_xor(torch.eye(length, device=x.device).bool())
+            mask[0, 0] = True
+            return self._mix(attend(q, normalise(q), v, mask=mask, watch=watch))
+        if hashes.buckets is None:
+            hashes.buckets = hash_vectors(q, hashes.rotations, self.factors).int()
+        buckets = F.pad(hashes.buckets.long(), (0, room - length), value=self.buckets)
+        q, v = (F.pad(part, (0, 0, 0, room - length)) for part in (q, v))
+        z = attend_chunks(q, normalise(q), v, buckets, chunk=self.reach, watch=watch)
+        return self._mix(z[:, :, :length])
+
+    def padded(self, length: int) -> int:
+        """How many places a text of this length takes."""
+        return length if length <= self.least else -(-length // self.multiple) * self.multiple
+
+    def keys(self, length: int, rounds: int) -> float:
+        room = self.padded(length)
+        return length if room <= self.reach else 2 * rounds * self.reach * room / length
+
+    def sorts(self, length: int, rounds: int) -> bool:
+        return False  # autograd keeps the scores
+
+
+def attend_chunks(
+    q: Tensor, k: Tensor, v: Tensor, buckets: Tensor, *, chunk: int, watch: nn.Module | None = None
+) -> Tensor:
+    """q, k, v [B, H, T, d] and buckets [B, H, R, T] -> [B, H, T, d]; rounds weigh by their logsumexp."""
+    rounds, length, width = buckets.shape[2], *q.shape[2:]
+    order = buckets.argsort(dim=-1, stable=True)  # [B, H, R, T]
+    back = order.argsort(-1)  # where each token of a round went
+    index = order.flatten(2)[..., None].expand(-1, -1, -1, width)
+    queries, keys, values = (torch.unflatten(x.gather(2, index), 2, (-1, chunk)) for x in (q, k, v))  # [B, H, C, m, d]
+    mine = torch.unflatten(order.flatten(2), 2, (-1, chunk))
+    theirs = _with_previous(mine)
+    scores = queries @ _with_previous(keys).mT / math.sqrt(width)  # [B, H, C, m, 2m]
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))  # what is hidden is too small for 16 bits
+    between = mine[..., None] - theirs[..., None, :]
+    scores = scores.masked_fill(between < 0, -1e9).masked_fill(between == 0, -1e5)
+    sums = scores.logsumexp(-1, keepdim=True)
+    weights = (scores - sums).exp().to(v.dtype)
+    shares = torch.unflatten(sums.flatten(2), 2, (rounds, length)).gather(3, back).softmax(2)  # [B, H, R, T]
+    shares = shares.to(v.dtype)
+    if watch is not None:
+        sorted_shares = torch.unflatten(shares.gather(3, order).flatten(2), 2, (-1, chunk))
+        pairs = mine[..., None] * length + theirs[..., None, :]
+        full = weights.new_zeros(*q.shape[:2], length * length)
+        full.scatter_add_(2, pairs.flatten(2), (weights * sorted_shares[..., None]).flatten(2))
+        return cast(Tensor, watch(full.view(*q.shape[:2], length, length)) @ v)
+    z = torch.unflatten((weights @ _with_previous(values)).flatten(2, 3), 2, (rounds, length))
+    z = z.gather(3, back[..., None].expand(-1, -1, -1, -1, width))
+    return (z * shares[..., None]).sum(2)
+
+
+def _with_previous(x: Tensor) -> Tensor:
+    """[B, H, C, m, ...] -> [B, H, C, 2m, ...], each chunk after the one before it; before the first is the last."""
+    return torch.cat((x.roll(1, 2), x), 3)

@@ -1,12 +1,16 @@
-"""Marking positions: vectors that are added to the token embeddings, because attention does not see order."""
+"""Positions, because attention does not see order: vectors that are added to the token embeddings (learnt, sinusoidal,
+axial), and rotary angles by which queries and keys are turned."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from lmlab.layers.cache import Slot
 
 Order = Literal["pairs", "halves"]
 FIRST = 512
@@ -99,3 +103,69 @@ class UnboundedSinusoidalPositions(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.width}, order={self.order}"
+
+
+def choose_shape(window: int) -> tuple[int, int]:
+    """Rows and columns for `window` positions: about its root each, and rounded up, so that any window will do."""
+    columns = 2 ** max(0, round(math.log2(window) / 2))
+    return -(-window // columns), columns
+
+
+class AxialPositions(nn.Module):
+    """P(p) = [row(p div columns); column(p mod columns)], learnt."""
+
+    def __init__(self, shape: tuple[int, int], widths: tuple[int, int], *, std: float = 0.02) -> None:
+        super().__init__()
+        self.rows = nn.Parameter(torch.empty(shape[0], widths[0]).normal_(std=std))
+        self.columns = nn.Parameter(torch.empty(shape[1], widths[1]).normal_(std=std))
+
+    def forward(self, start: int | Tensor, length: int) -> Tensor:
+        """The vectors [length, D] of the positions from `start`, or [B, length, D] from each of [B]."""
+        places = torch.arange(length, device=self.rows.device)
+        places = places + (start if isinstance(start, int) else start[:, None])
+        columns = len(self.columns)
+        row = F.embedding(places.div(columns, rounding_mode="floor"), self.rows)
+        return torch.cat((row, F.embedding(places % columns, self.columns)), -1)
+
+    def extra_repr(self) -> str:
+        return f"{len(self.rows)} x {len(self.columns)}, {self.rows.shape[1]} + {self.columns.shape[1]}"
+
+
+def check_pairs(head_width: int) -> None:
+    """A ValueError where the components of a head do not come in pairs."""
+    if head_width % 2:
+        raise ValueError(
+            f"a head of width {head_width} cannot be turned in pairs; choose a width that is an even multiple of the "
+            f"heads"
+        )
+
+
+class Rotary(nn.Module):
+    """(x₁, x₂) -> (x₁ cos mθᵢ − x₂ sin mθᵢ, x₂ cos mθᵢ + x₁ sin mθᵢ) with θᵢ = base^(−2i/d), equation 34.
+
+    The paper pairs the dimensions 2i and 2i + 1; here, as in the checkpoints that most people have, i and i + d/2 are a
+    pair, which is the same function with the rows of the query and key matrices in another order. The table for the
+    window is computed once, and not stored with the weights.
+    """
+
+    table: Tensor
+
+    def __init__(self, window: int, head_width: int, *, base: float = 10000.0) -> None:
+        super().__init__()
+        check_pairs(head_width)
+        frequencies = base ** (-torch.arange(0, head_width, 2) / head_width)
+        angles = torch.arange(window)[:, None] * frequencies
+        self.register_buffer("table", torch.cat((angles.cos(), angles.sin()), 1), persistent=False)  # [window, d]
+
+    def at(self, length: int, slot: Slot | None) -> Tensor:
+        """cos and sin [T, d] of the places of `length` new tokens, or [B, T, d] where texts differ in length."""
+        if slot is None or slot.rows is None:
+            return rows_from(self.table, 0 if slot is None else slot.start, length)
+        return self.table[slot.rows.places]
+
+
+def rotate(x: Tensor, angles: Tensor) -> Tensor:
+    """Queries or keys x [B, T, H, d] turned by the angles of their places, [T, d] or [B, T, d]."""
+    cos, sin = angles.unsqueeze(-2).chunk(2, -1)  # [(B,) T, 1, d / 2]
+    one, two = x.chunk(2, -1)
+    return torch.cat((one * cos - two * sin, two * cos + one * sin), -1)

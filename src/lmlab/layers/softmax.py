@@ -7,7 +7,7 @@ one for another. Shapes: N places at which a token is predicted, D width, V voca
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import cast
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from lmlab.layers.kernels.cross_entropy import chunk_rows, linear_cross_entropy
-from lmlab.layers.kernels.linear import Prepares, linear
+from lmlab.layers.kernels.linear import Linear, Prepares, linear
 
 
 class Softmax(Prepares):
@@ -199,3 +199,42 @@ def default_cutoffs(vocabulary: int) -> list[int]:
 def _widen(scores: Tensor) -> Tensor:
     """Half-precision scores as single precision, so that their exponentials can be added up."""
     return scores.float() if scores.dtype in (torch.float16, torch.bfloat16) else scores
+
+
+class MaskedHead(nn.Module):
+    """P(w | h) = softmax(E LN(f(W h + b)) + c)_w: one more layer, then the token embeddings E themselves.
+
+    Devlin et al. 2019, as published: the vector at a blank is turned into one that lies among the embeddings, whose
+    width it takes. All of it runs only where there is something to predict.
+    """
+
+    def __init__(
+        self, width: int, *, tied: nn.Embedding, activation: Callable[[Tensor], Tensor], epsilon: float = 1e-12
+    ) -> None:
+        super().__init__()
+        vocabulary, embedding_width = tied.weight.shape
+        self.transform = Linear(width, embedding_width)
+        self.activation = activation
+        self.norm = nn.LayerNorm(embedding_width, eps=epsilon)
+        self.softmax = Softmax(embedding_width, vocabulary, tied=tied)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Hidden vectors [..., D] -> vectors of the embeddings' width, from which the scores are computed."""
+        x: Tensor = self.norm(self.activation(self.transform(hidden)))
+        return x
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Scores [..., V] of hidden vectors [..., D]."""
+        return self.softmax.logits(self(hidden))
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """Surprisal in nats [N] of targets [N] at hidden vectors [N, D]."""
+        return self.softmax.nll(self(hidden), targets)
+
+    def total(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`."""
+        return self.softmax.total(self(hidden), targets)
+
+    def flops(self) -> float:
+        """Floating-point operations per predicted token."""
+        return 2.0 * self.transform.weight.numel() + self.softmax.flops()

@@ -6,11 +6,11 @@ import importlib
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lmlab.messages import suggest
 from lmlab.models.lineage import ARCHITECTURES as ARCHITECTURES
 from lmlab.models.lineage import LEFT_TO_RIGHT, SENTENCES
 from lmlab.models.lineage import LINEAGE as LINEAGE
 from lmlab.models.lineage import System as System
-from lmlab.names import suggest
 
 if TYPE_CHECKING:
     from lmlab.models.model import Model

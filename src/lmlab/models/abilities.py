@@ -9,16 +9,35 @@ Shapes: B batch, T time, K places, D width, V vocabulary.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeGuard, TypeVar, cast, runtime_checkable
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from lmlab.models import name_of
 from lmlab.models.descriptions import DESCRIPTIONS
 
 State = Any
 """What a model remembers of what it has read: a nest (tuple, list, dict) of batch-first tensors, or None."""
+
+
+class Output(NamedTuple):
+    """What a forward pass gives."""
+
+    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
+    state: State = None
+
+
+class OutputLayer(Protocol):
+    """A distribution over the vocabulary: full softmax, or an approximation to it."""
+
+    def logits(self, hidden: Tensor) -> Tensor: ...
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+    def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
+
+    def flops(self) -> float: ...
 
 
 @runtime_checkable
@@ -48,6 +67,29 @@ class PredictsNext(Steps, Protocol):
 
     def start(self, batch_size: int, **inputs: Any) -> State:
         """The state of `batch_size` texts of which nothing has been read; `inputs` are what they are about, by name."""
+
+
+@runtime_checkable
+class LearnsNext(PredictsNext, Protocol):
+    """A network that learns to predict the next token: it has vectors, and the loss at these."""
+
+    def __call__(self, *, state: State = None, **inputs: Any) -> Output:
+        """The vectors [B, T, D] of all tokens, and the state after them."""
+
+    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The surprisal in nats [N] of targets [N] at vectors [N, D]."""
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of `nll`, computed the fast way for training."""
+
+    def reading_flops(self, inputs: Mapping[str, Tensor], *, places: int | None = None, remembered: int = 0) -> float:
+        """Floating-point operations of the vectors of a batch."""
+
+    def head_flops(self) -> float:
+        """Floating-point operations of the scores at one token."""
+
+    def training_passes(self, window: int) -> float:
+        """How many forward passes one forward and backward pass costs."""
 
 
 @runtime_checkable
@@ -82,6 +124,29 @@ class WritesTarget(Steps, Protocol):
 
     def begin(self, memory: Any, *, beams: int = 1) -> State:
         """The state of `beams` targets for each source of which nothing has been written."""
+
+
+@runtime_checkable
+class LearnsTarget(WritesTarget, Protocol):
+    """A network that learns to write targets: it has vectors, and the loss at these."""
+
+    @property
+    def output(self) -> OutputLayer: ...
+
+    def __call__(self, *, state: State = None, **inputs: Any) -> Output:
+        """The vectors [B, T, D] of all target tokens, given their sources."""
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """The scores [..., V] at vectors [..., D]."""
+
+    def total_nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
+        """The sum of the surprisals in nats of targets [N] at vectors [N, D]."""
+
+    def writing_flops(self, inputs: Mapping[str, Tensor]) -> float:
+        """Floating-point operations of the vectors of a batch."""
+
+    def head_flops(self) -> float:
+        """Floating-point operations of the scores at one token."""
 
 
 @runtime_checkable
@@ -160,6 +225,10 @@ class JudgesPairs(Protocol):
 class PredictsNeighbours(Protocol):
     """Has two vectors for each token: its own, and one as a neighbour of others. Their gradients are sparse."""
 
+    @property
+    def width(self) -> int:
+        """D, the width of both."""
+
     def as_centres(self, tokens: Tensor) -> Tensor:
         """Vectors [..., D] of tokens themselves."""
 
@@ -208,6 +277,11 @@ class Offers(Protocol):
     def offers(self) -> Iterable[object]: ...
 
 
+def learns_by_gradient(model: object) -> TypeGuard[nn.Module]:
+    """Whether a model is a network, trained by gradient; an n-gram is trained by counting (`System.trained_by`)."""
+    return isinstance(model, nn.Module)
+
+
 def ability(model: object, kind: type[A]) -> A | None:
     """What of a model has an ability: the first of its offers that does, or None."""
     for offer in cast(Offers, model).offers():
@@ -216,12 +290,17 @@ def ability(model: object, kind: type[A]) -> A | None:
     return None
 
 
+def listed_ability(kind: type) -> type | None:
+    """The ability of the table that `kind` is, or that it refines, as LearnsNext does PredictsNext; None: neither."""
+    return next((each for each in kind.__mro__ if each in KINDS.values()), None)
+
+
 def require(model: object, kind: type[A]) -> A:
     """What of a model has an ability; a ValueError says what the model can do instead, and what to train."""
     found = ability(model, kind)
     if found is not None:
         return found
-    wanted = next(each for each in ABILITIES.values() if each.kind is kind)
+    wanted = next(each for each in ABILITIES.values() if each.kind is listed_ability(kind))
     able = [each for each in ABILITIES.values() if each.name != "pairs" and ability(model, each.kind) is not None]
     told = DESCRIPTIONS[wanted.name]
     is_a = f"is {DESCRIPTIONS[able[0].name].model}; it " if able else ""

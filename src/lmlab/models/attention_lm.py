@@ -6,31 +6,34 @@ take from each. Then come positions, heads, the tricks that make nets deep, and 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention import SelfAttention
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.linear import Linear
-from lmlab.layers.positions import LearnedPositions, SinusoidalPositions
+from lmlab.layers.positions import LearnedPositions, SinusoidalPositions, check_window
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import ModelConfig
-from lmlab.models.windowed import WindowedConfig, WindowedTransformer
+from lmlab.layers.watching import note_layer
+from lmlab.models.abilities import State
+from lmlab.models.model import ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
 
-class AttentionLMConfig(WindowedConfig):
+class AttentionLMConfig(TokenModelConfig):
     """The rung of the ladder."""
 
+    width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
     heads: int = Field(1, ge=1, description="attention heads; must divide the width")
+    layers: int = Field(1, ge=1, description="Transformer blocks; more than one needs tricks = post or pre")
+    window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
     positions: Literal["none", "learned", "sinusoidal"] = Field("none", description="positional encoding")
     tricks: Literal["none", "post", "pre"] = Field(
         "none",
         description="none: tanh only; post, pre: GELU, residual connections, LayerNorm after or before each sublayer",
     )
-    layers: int = Field(1, ge=1, description="Transformer blocks; more than one needs tricks = post or pre")
     inner: int = Field(256, ge=1, description="width of the feed-forward layer after attention")
 
     @field_validator("tricks")
@@ -86,7 +89,7 @@ class PreNormBlock(PostNormBlock):
         return x
 
 
-class AttentionLM(WindowedTransformer):
+class AttentionLM(NextTokenModel):
     """x_j = φ(x_j) + φ_p(j); then the blocks; P(next) = softmax(W''h + b''), with the tricks softmax(Wᵛh)."""
 
     Config: ClassVar[type[ModelConfig]] = AttentionLMConfig
@@ -106,8 +109,38 @@ class AttentionLM(WindowedTransformer):
             self.positions = SinusoidalPositions(config.window, config.width)
         self.blocks = nn.ModuleList(self.BLOCKS[config.tricks](config) for _ in range(config.layers))
         self.output = Softmax(config.inner if plain else config.width, config.vocabulary, bias=plain)
-        self.norm = nn.Identity()
 
-    def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
-        x: Tensor = self.embedding(tokens)
-        return x if self.positions is None else x + self.positions(start, tokens.shape[1])
+    @property
+    def window(self) -> int:
+        return self.config.window
+
+    def forward(self, tokens: Tensor, *, state: State = None, lengths: Tensor | None = None) -> Output:
+        length, before = tokens.shape[1], 0 if state is None else state.length
+        check_window(before, length, self.config.window)
+        x = self.embedding(tokens)  # [B, T, D]
+        if self.positions is not None:
+            x = x + self.positions(0 if state is None else state.start, length)
+        slots: list[Slot] | list[None] = [None] * len(self.blocks)
+        if state is not None:
+            state, slots = state.advance(length, window=self.config.window)
+        note_layer(x)
+        for block, slot in zip(self.blocks, slots, strict=True):
+            x = block(x, slot)
+            note_layer(x)
+        return Output(x, state)
+
+    def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
+        size = {"layers": self.config.layers, "heads": self.config.heads, "window": self.config.window}
+        head_width = self.config.width // self.config.heads
+        return KeyValueCache.empty(batch_size, **size, head_width=head_width, like=self.embedding.weight)
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().step(tokens, self.start(len(tokens)) if state is None else state)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        return by_depth(self, (self.embedding, self.positions), *((block,) for block in self.blocks))
+
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V."""
+        weights = sum(module.weight.numel() for module in self.blocks.modules() if isinstance(module, nn.Linear))
+        return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers

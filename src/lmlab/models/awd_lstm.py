@@ -20,10 +20,9 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.dropout import VariationalDropout
-from lmlab.layers.recurrent import Kernel
+from lmlab.layers.recurrent import EmbeddingDropout, Kernel, WeightDroppedLSTM
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import note_layer
-from lmlab.layers.weight_drop import EmbeddingDropout, WeightDroppedLSTM
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
 from lmlab.models.states import restart_rows

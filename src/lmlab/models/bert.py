@@ -16,28 +16,31 @@ import torch.nn.functional as F
 from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
-from lmlab.layers.bidirectional import BidirectionalAttention
+from lmlab.layers.attention import BidirectionalAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
 from lmlab.layers.kernels.linear import Linear
 from lmlab.layers.kernels.packing import pack_by_length
-from lmlab.layers.masked_head import MaskedHead
 from lmlab.layers.padding import Padding, choose
 from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.softmax import MaskedHead
 from lmlab.layers.watching import is_watched, layers_watched, note_layer
 from lmlab.models.abilities import State
 from lmlab.models.flops import row_lengths
 from lmlab.models.gpt import initialise
-from lmlab.models.model import EncoderModel, Filler, ModelConfig, Output, by_depth
-from lmlab.models.windowed import WindowedConfig
+from lmlab.models.model import EncoderModel, Filler, Heads, ModelConfig, Output, TokenModelConfig, by_depth
 
 GELU: dict[str, Callable[[Tensor], Tensor]] = {"exact": nn.functional.gelu, "tanh": gelu_tanh}
 
 
-class EncoderConfig(WindowedConfig):
+class EncoderConfig(TokenModelConfig):
     """The size of an encoder."""
 
+    width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
+    heads: Heads = 4
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
     inner: int | None = Field(
         None, ge=1, description="width of the feed-forward layers (intermediate size); by default 4 times the width"
     )

@@ -14,8 +14,8 @@ from torch import Tensor, nn
 from lmlab.layers.attention import head_width
 from lmlab.layers.kernels.linear import Linear
 from lmlab.models.abilities import FillsBlanks, State
+from lmlab.models.albert import FactorisedConfig, FactorisedEncoder
 from lmlab.models.bert import GELU, EncoderConfig, initialise_scaled
-from lmlab.models.factorised import FactorisedConfig, FactorisedEncoder
 from lmlab.models.gpt import initialise
 from lmlab.models.model import EncoderModel, ModelConfig, Output, by_depth
 

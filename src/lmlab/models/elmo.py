@@ -21,7 +21,7 @@ import torch
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.character_cnn import Spell
+from lmlab.layers.characters import Spell
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.padding import has_padding, reverse_rows
 from lmlab.layers.recurrent import Connections, Stack

@@ -1,27 +1,41 @@
 """GPT: a stack of Transformer decoder blocks without cross-attention, trained to predict the next token.
 
 Radford et al. 2018, "Improving Language Understanding by Generative Pre-Training".
+
+    x_t = E w_t + P t
+    z = LN(x + Attention(x));  h = LN(z + FeedForward(z))        in each block
+    P(w_{t+1} | w_1 … w_t) = softmax(E h_t)
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.layers.attention import MultiHeadAttention
-from lmlab.layers.cache import Slot
+from lmlab.layers.cache import KeyValueCache, Slot
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.kernels.gelu import gelu_tanh
-from lmlab.layers.positions import LearnedPositions
+from lmlab.layers.positions import LearnedPositions, check_window
 from lmlab.layers.softmax import Softmax
-from lmlab.models.model import ModelConfig
-from lmlab.models.windowed import WindowedConfig, WindowedTransformer
+from lmlab.layers.watching import note_layer
+from lmlab.models.abilities import State
+from lmlab.models.model import Heads, ModelConfig, NextTokenModel, Output, TokenModelConfig, by_depth
 
 
-class GPTConfig(WindowedConfig):
+class DecoderConfig(TokenModelConfig):
+    """The size of a stack of decoder blocks."""
+
+    width: int = Field(128, ge=1, description="hidden size: width of the token vectors")
+    heads: Heads = 4
+    layers: int = Field(4, ge=1, description="Transformer blocks")
+    window: int = Field(128, ge=2, description="context length: the most tokens that the model reads at once")
+
+
+class GPTConfig(DecoderConfig):
     """The size of a GPT."""
 
     dropout: float = Field(
@@ -41,38 +55,89 @@ class Block(nn.Module):
         self.dropout = Dropout(config.dropout)
 
     def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `slot` holds the keys and values of the tokens before."""
         x = self.attention_norm(x + self.dropout(self.attention(x, slot)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
         return x
 
 
-class GPT(WindowedTransformer):
+class GPT(NextTokenModel):
     """x = token + position; then the blocks; P(next) = softmax(E h) with E the token embeddings themselves."""
 
     Config: ClassVar[type[ModelConfig]] = GPTConfig
     block: ClassVar[type[nn.Module]] = Block
 
-    config: GPTConfig
-    positions: LearnedPositions
+    config: DecoderConfig
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.positions = LearnedPositions(config.window, config.width)
+        self.positions: nn.Module | None = LearnedPositions(config.window, config.width)
         self.dropout = Dropout(config.dropout)
         self.blocks = nn.ModuleList(self.block(config) for _ in range(config.layers))
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=self.embedding)
         self.norm: nn.Module = nn.Identity()
         self.apply(initialise)
 
+    @property
+    def window(self) -> int:
+        return self.config.window
+
     def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
+        """The vectors [B, T, D] of tokens at the positions from `start`, or from `start[i]` in row i."""
+        assert self.positions is not None
         x: Tensor = self.dropout(self.embedding(tokens) + self.positions(start, tokens.shape[1]))
         return x
 
+    def forward(self, tokens: Tensor, *, state: State = None, lengths: Tensor | None = None) -> Output:
+        """A fresh text (state None) is read without a cache; with a state from `start`, the text goes on."""
+        length = tokens.shape[1]
+        check_window(0 if state is None else state.length, length, self.config.window)
+        x = self.embed(tokens, 0 if state is None else state.start)  # [B, T, D]
+        slots: list[Slot] | list[None] = [None] * len(self.blocks)
+        if state is not None:
+            state, slots = state.advance(length, window=self.config.window)
+        for block, slot in zip(self.blocks, slots, strict=True):
+            note_layer(x)
+            x = block(x, slot)
+        x = self.norm(x)
+        note_layer(x)
+        return Output(x, state)
+
+    def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
+        """An empty key-value cache."""
+        return KeyValueCache.empty(
+            batch_size,
+            layers=self.config.layers,
+            heads=self.key_value_heads,
+            head_width=self.config.width // self.config.heads,
+            window=self.config.window,
+            like=self.embedding.weight,
+        )
+
+    @property
+    def key_value_heads(self) -> int:
+        return self.config.heads
+
+    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+        return super().step(tokens, self.start(len(tokens)) if state is None else state)
+
+    def depths(self) -> list[list[nn.Parameter]]:
+        *below, last = self.blocks
+        return by_depth(self, (self.embedding, self.positions), *((block,) for block in below), (last, self.norm))
+
+    def body_flops(self, window: int, *, share: float = 1.0, remembered: int = 0) -> float:
+        """2 per weight of a product, and 4·T·D per layer for QKᵀ and its product with V.
+
+        Attention is counted for all T keys, as profilers count it, though a causal kernel leaves out about half.
+        """
+        weights = sum(module.weight.numel() for module in self.modules() if isinstance(module, nn.Linear))
+        return 2.0 * weights + 4.0 * window * self.config.width * self.config.layers
+
 
 def initialise(module: nn.Module) -> None:
-    """Weights from N(0, 0.02), biases zero (section 4.1)."""
+    """Weights from N(0, 0.02²), biases zero (section 4.1)."""
     if isinstance(module, (nn.Linear, nn.Embedding)):
         nn.init.normal_(module.weight, std=0.02)
     if isinstance(module, nn.Linear) and module.bias is not None:

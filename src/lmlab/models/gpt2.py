@@ -1,6 +1,7 @@
 """GPT-2: GPT with the normalisation moved to the input of each sublayer, and much larger.
 
-Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
+Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3. Embedding, forward pass and
+cache are those of GPT (gpt.py).
 """
 
 from __future__ import annotations
@@ -24,13 +25,18 @@ class PreNormBlock(Block):
 
 
 class GPT2(GPT):
-    """GPT with pre-norm blocks, one more norm at the end, and smaller first weights into the sum."""
+    """GPT with pre-norm blocks, one more norm at the end, and smaller initial weights into the sum."""
 
     block: ClassVar[type[nn.Module]] = PreNormBlock
 
     def __init__(self, config: GPTConfig) -> None:
         super().__init__(config)
         self.norm = nn.LayerNorm(config.width)
-        for name, parameter in self.named_parameters():
-            if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.layers))
+        shrink_residual(self, layers=config.layers)
+
+
+def shrink_residual(model: nn.Module, *, layers: int) -> None:
+    """Draw the weights that lead into the residual sum from N(0, 0.02² / 2L), as 2L of them are added up."""
+    for name, parameter in model.named_parameters():
+        if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):
+            nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * layers))

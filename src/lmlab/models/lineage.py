@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from lmlab.names import suggest
+from lmlab.messages import suggest
 
 Settings = Mapping[str, Any]
 

@@ -1,7 +1,7 @@
-"""LLaMA: where the line of GPT leads today. Four changes to GPT-2's block, and no biases:
+"""LLaMA: GPT-2 with RMSNorm, RoPE, SwiGLU and grouped-query attention, and without biases.
 
-RMS norm instead of LayerNorm, rotary positions inside attention instead of learnt ones at the input, a gated
-feed-forward net (SwiGLU) instead of GELU, and keys and values that several query heads share.
+RMSNorm replaces LayerNorm, rotary positions (RoPE) inside attention replace learnt ones at the input, a gated
+feed-forward net (SwiGLU) replaces GELU, and groups of query heads share keys and values (grouped-query attention).
 
 Touvron et al. 2023, "LLaMA: Open and Efficient Foundation Language Models", section 2.2; grouped keys and values:
 Touvron et al. 2023, "Llama 2", section 2.2.
@@ -9,21 +9,19 @@ Touvron et al. 2023, "Llama 2", section 2.2.
 
 from __future__ import annotations
 
-import math
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field, ValidationInfo
 from torch import Tensor, nn
 
-from lmlab.layers.cache import KeyValueCache, Slot
+from lmlab.layers.attention import GroupedAttention, check_groups
+from lmlab.layers.cache import Slot
 from lmlab.layers.feedforward import GatedFeedForward
-from lmlab.layers.grouped_attention import GroupedAttention, check_groups
-from lmlab.layers.rms_norm import RMSNorm
-from lmlab.layers.rotary import Rotary, check_pairs
+from lmlab.layers.positions import Rotary, check_pairs
 from lmlab.layers.softmax import Softmax
-from lmlab.models.gpt import initialise
+from lmlab.models.gpt import GPT, DecoderConfig, initialise
+from lmlab.models.gpt2 import shrink_residual
 from lmlab.models.model import ModelConfig
-from lmlab.models.windowed import WindowedConfig, WindowedTransformer
 
 
 def _divides_heads(groups: int, info: ValidationInfo) -> int:
@@ -33,7 +31,7 @@ def _divides_heads(groups: int, info: ValidationInfo) -> int:
     return groups
 
 
-class LlamaConfig(WindowedConfig):
+class LlamaConfig(DecoderConfig):
     """The size of a LLaMA."""
 
     key_value_heads: Annotated[int, AfterValidator(_divides_heads)] = Field(
@@ -51,11 +49,11 @@ class Block(nn.Module):
 
     def __init__(self, config: LlamaConfig, rotary: Rotary) -> None:
         super().__init__()
-        self.attention_norm: nn.Module = RMSNorm(config.width, epsilon=config.epsilon)
+        self.attention_norm: nn.Module = nn.RMSNorm(config.width, eps=config.epsilon)
         self.attention = GroupedAttention(
             config.width, config.heads, key_value_heads=config.key_value_heads, rotary=rotary, bias=config.bias
         )
-        self.feed_forward_norm: nn.Module = RMSNorm(config.width, epsilon=config.epsilon)
+        self.feed_forward_norm: nn.Module = nn.RMSNorm(config.width, eps=config.epsilon)
         self.feed_forward: nn.Module = GatedFeedForward(config.width, config.inner)
 
     def forward(self, x: Tensor, slot: Slot | None = None) -> Tensor:
@@ -64,38 +62,33 @@ class Block(nn.Module):
         return x
 
 
-class Llama(WindowedTransformer):
-    """x = token; then the blocks; P(next) = softmax(W RMS(h)), with W the token embeddings or a matrix of its own."""
+class Llama(GPT):
+    """x = token; then the blocks; P(next) = softmax(W RMS(h)), with W the token embeddings or a matrix of its own.
+
+    The forward pass and the cache are GPT's; all parts are made here.
+    """
 
     Config: ClassVar[type[ModelConfig]] = LlamaConfig
-    block: ClassVar[type[Block]] = Block
+    block: ClassVar[type[nn.Module]] = Block
 
     config: LlamaConfig
 
     def __init__(self, config: LlamaConfig) -> None:
-        super().__init__()
+        super(GPT, self).__init__()
         self.config = config
         self.embedding = nn.Embedding(config.vocabulary, config.width)
-        self.positions: nn.Module | None = None  # they are inside attention
+        self.positions = None  # they are inside attention
         rotary = Rotary(config.window, config.width // config.heads, base=config.base)
         self.blocks = nn.ModuleList(self.block(config, rotary) for _ in range(config.layers))
-        self.norm: nn.Module = RMSNorm(config.width, epsilon=config.epsilon)
+        self.norm = nn.RMSNorm(config.width, eps=config.epsilon)
         tied = self.embedding if config.tied else None
         self.output = Softmax(config.width, config.vocabulary, bias=False, tied=tied)
         self.apply(initialise)
-        for name, parameter in self.named_parameters():
-            if name.endswith(("attention.projection.weight", "feed_forward.contract.weight")):
-                nn.init.normal_(parameter, std=0.02 / math.sqrt(2 * config.layers))
+        shrink_residual(self, layers=config.layers)
 
-    def start(self, batch_size: int, **inputs: Any) -> KeyValueCache:
-        return KeyValueCache.empty(
-            batch_size,
-            layers=self.config.layers,
-            heads=self.config.key_value_heads,
-            head_width=self.config.width // self.config.heads,
-            window=self.config.window,
-            like=self.embedding.weight,
-        )
+    @property
+    def key_value_heads(self) -> int:
+        return self.config.key_value_heads
 
     def embed(self, tokens: Tensor, start: int | Tensor) -> Tensor:
         x: Tensor = self.embedding(tokens)

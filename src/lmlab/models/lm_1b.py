@@ -18,7 +18,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.character_cnn import Activation, CharacterCNN, Spell, SpelledTokens
+from lmlab.layers.characters import Activation, CharacterCNN, Spell, SpelledTokens
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.recurrent import Connections, Kernel, ProjectedLSTMLayer, Stack
 from lmlab.layers.softmax import SampledSoftmax, Softmax

@@ -7,38 +7,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from lmlab.layers.padding import choose
 from lmlab.layers.watching import watching_layers
+from lmlab.models.abilities import Output as Output
+from lmlab.models.abilities import OutputLayer as OutputLayer
 from lmlab.models.abilities import State
 from lmlab.models.flops import CountsFlops
 from lmlab.models.settings import Heads as Heads
 from lmlab.models.settings import ModelConfig as ModelConfig
 from lmlab.models.settings import TokenModelConfig as TokenModelConfig
 from lmlab.models.states import Decoding
-
-
-class Output(NamedTuple):
-    """What a forward pass gives."""
-
-    hidden: Tensor  # [B, T, D], the vectors from which scores are computed; [B, K, D] where K places were asked for
-    state: State = None
-
-
-class OutputLayer(Protocol):
-    """A distribution over the vocabulary: full softmax, or an approximation to it."""
-
-    def logits(self, hidden: Tensor) -> Tensor: ...
-
-    def nll(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-    def total(self, hidden: Tensor, targets: Tensor) -> Tensor: ...
-
-    def flops(self) -> float: ...
 
 
 @runtime_checkable
@@ -119,11 +102,12 @@ class Model(nn.Module, CountsFlops):
         return tensors
 
 
-class Predictor(Model):
-    """A model whose hidden vector at a token scores the token after it: supplies step and score."""
+class ScoresTokens:
+    """Adds `step` and `score` to a model whose hidden vector at a token scores the token after it."""
 
     config: Any
     output: OutputLayer
+    __call__: Callable[..., Any]
 
     @property
     def vocabulary(self) -> int:
@@ -153,7 +137,7 @@ class Predictor(Model):
         return self.nll(hidden.flatten(0, 1), targets.flatten()).view_as(targets), state
 
 
-class NextTokenModel(Predictor):
+class NextTokenModel(ScoresTokens, Model):
     """A model that reads a text from left to right and predicts each next token (`PredictsNext`)."""
 
     @property
@@ -255,7 +239,7 @@ class Filler:
         return self.encoder.reading_flops(inputs, places=places, remembered=remembered)
 
 
-class EncoderDecoder(Predictor):
+class EncoderDecoder(ScoresTokens, Model):
     """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
 
     main_input: ClassVar[str] = "source"

@@ -20,16 +20,21 @@ from pydantic import BeforeValidator, Field, model_validator
 from torch import Tensor, nn
 
 from lmlab.layers.attention import head_width
-from lmlab.layers.axial import AxialPositions, choose_shape
 from lmlab.layers.cache import KeyValueCache, Slot
-from lmlab.layers.chunked_lsh import ChunkedLSHAttention
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.hashing import choose_factors, fresh_rotations, rotations_of
 from lmlab.layers.local_attention import LocalAttention
-from lmlab.layers.lsh_attention import BucketSlot, Hashes, LSHAttention
+from lmlab.layers.lsh_attention import (
+    BucketSlot,
+    ChunkedLSHAttention,
+    Hashes,
+    LSHAttention,
+    choose_factors,
+    fresh_rotations,
+    rotations_of,
+)
 from lmlab.layers.padding import choose
-from lmlab.layers.positions import LearnedPositions, check_window
+from lmlab.layers.positions import AxialPositions, LearnedPositions, check_window, choose_shape
 from lmlab.layers.reversible import in_pieces, run_reversible
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers

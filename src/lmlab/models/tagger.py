@@ -18,10 +18,9 @@ import torch
 from pydantic import Field, model_validator
 from torch import Tensor, nn
 
-from lmlab.layers.character_cnn import USUAL_LETTERS
-from lmlab.layers.character_words import CharacterWordCNN, CharacterWordLSTM
+from lmlab.layers.characters import USUAL_LETTERS, CharacterWordCNN, CharacterWordLSTM
 from lmlab.layers.dropout import Dropout
-from lmlab.layers.mix import Mix
+from lmlab.layers.layer_mix import Mix
 from lmlab.layers.padding import choose
 from lmlab.layers.recurrent import LSTMLayer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder

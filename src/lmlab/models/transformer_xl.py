@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
-from lmlab.layers.relative import Distances, RelativeAttention
+from lmlab.layers.relative_attention import Distances, RelativeAttention
 from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State

@@ -59,6 +59,10 @@ class Word2Vec(EncoderModel):
         note_layer(v)
         return Output(v if at is None else choose(v, at))
 
+    @property
+    def width(self) -> int:
+        return self.config.width
+
     def as_centres(self, tokens: Tensor) -> Tensor:
         """The vectors v [..., D] of tokens."""
         return _look_up(tokens, self.embedding)

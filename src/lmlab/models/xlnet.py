@@ -28,9 +28,16 @@ from lmlab.layers.attention import causal_mask
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.padding import choose
-from lmlab.layers.permutation_masks import differing, join_masks, real_tokens, visible
+from lmlab.layers.relative_attention import (
+    Asking,
+    SignedDistances,
+    TwoStreamAttention,
+    differing,
+    join_masks,
+    real_tokens,
+    visible,
+)
 from lmlab.layers.softmax import Softmax
-from lmlab.layers.two_stream import Asking, SignedDistances, TwoStreamAttention
 from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
 from lmlab.models.abilities import State
 from lmlab.models.bert import GELU

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import BothDirections, Streams, Windows
 from lmlab.metrics.metric import StreamingMetric, mean_nats
 from lmlab.models.abilities import PredictsBothWays, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -34,10 +35,10 @@ class Bidirectional(PreTraining):
 
     Config: ClassVar[type[Config]] = BidirectionalConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
-    weights: ClassVar[Mapping[str, float]] = {"both": 1.0, "forward": 0.0, "backward": 0.0}
+    loss_weights: ClassVar[Mapping[str, float]] = {"both": 1.0, "forward": 0.0, "backward": 0.0}
 
     def __init__(
         self, config: BidirectionalConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
@@ -51,7 +52,7 @@ class Bidirectional(PreTraining):
     def needs(cls, config: BidirectionalConfig) -> tuple[type, ...]:
         return (PredictsBothWays,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a stateful model, shuffled windows for others; both ways round."""
         make = Streams if streams else Windows
         ways = [make(tokens, batch=batch, window=window, seed=seed) for tokens in (data.tokens, data.tokens[::-1])]
@@ -65,7 +66,7 @@ class Bidirectional(PreTraining):
         count = labels["targets"].numel()
         return Batch(inputs, labels, {"both": 2 * count, "forward": count, "backward": count}, {"tokens": count})
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         both = require(model, PredictsBothWays)
         forward, backward, state = both.read(**batch.inputs, state=state)
         found = []
@@ -80,7 +81,7 @@ class Bidirectional(PreTraining):
         nats = torch.cat(found)
         return Loss(sums, state, {"nats": nats if self.separator is None else nats[targets != self.separator]})
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Each direction reads its own text, and predicts each token of it."""
         heads = batch.labels["targets"].numel() * model.head_flops()
         return float(PASSES * (model.embedding_flops_of(batch.inputs) + model.reading_flops(batch.inputs) + heads))

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Streams, Windows
 from lmlab.layers.watching import watching_layers
 from lmlab.metrics.metric import StreamingMetric, mean_nats
-from lmlab.models.abilities import PredictsNext, State, require
+from lmlab.models.abilities import LearnsNext, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -50,7 +51,7 @@ class Causal(PreTraining):
 
     Config: ClassVar[type[Config]] = CausalConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"nats": mean_nats}
 
@@ -65,14 +66,14 @@ class Causal(PreTraining):
 
     @classmethod
     def needs(cls, config: CausalConfig) -> tuple[type, ...]:
-        return (PredictsNext,)
+        return (LearnsNext,)
 
     @property
-    def weights(self) -> Mapping[str, float]:
+    def loss_weights(self) -> Mapping[str, float]:
         further = {"activation": self.config.activation, "temporal": self.config.temporal}
         return {"next": 1.0, **{name: weight for name, weight in further.items() if weight}}
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous streams for a stateful model, shuffled windows for others."""
         tokens = data.tokens[::-1] if self.config.backwards else data.tokens
         return (Streams if streams else Windows)(tokens, batch=batch, window=window, seed=seed)
@@ -82,12 +83,12 @@ class Causal(PreTraining):
         tokens, targets = raw[:, :-1], raw[:, 1:]
         count = targets.numel()
         counts = {"next": count, "activation": count, "temporal": count - len(targets)}
-        counts = {name: counts[name] for name in self.weights}
+        counts = {name: counts[name] for name in self.loss_weights}
         return Batch({"tokens": tokens}, {"targets": targets}, counts, {"tokens": count})
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        reader: Any = require(model, PredictsNext)
-        with watching_layers(when=len(self.weights) > 1) as layers:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        reader = require(model, LearnsNext)
+        with watching_layers(when=len(self.loss_weights) > 1) as layers:
             vectors, state = reader(**batch.inputs, state=state)
         further = self._regularise(vectors, layers[-1]) if layers else {}
         hidden, targets = vectors.flatten(0, 1), batch.labels["targets"].flatten()
@@ -100,14 +101,14 @@ class Causal(PreTraining):
     def _regularise(self, dropped: Tensor, h: Tensor) -> dict[str, Tensor]:
         """The sums of both regularising terms over all places [B, T, D], where they are asked for."""
         terms = {"activation": dropped, "temporal": h[:, 1:] - h[:, :-1]}
-        return {name: terms[name].square().mean(-1).sum() for name in self.weights if name in terms}
+        return {name: terms[name].square().mean(-1).sum() for name in self.loss_weights if name in terms}
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
-        reader: Any = require(model, PredictsNext)
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+        reader = require(model, LearnsNext)
         rows, window = batch.inputs["tokens"].shape
         body = reader.reading_flops(batch.inputs, remembered=remembered)
         around = model.embedding_flops_of(batch.inputs) + rows * window * reader.head_flops()
-        return float(reader.training_passes(window) * body + PASSES * around)
+        return reader.training_passes(window) * body + PASSES * around
 
 
 def training_pairs(tokens: list[str], *, start: str = "<s>") -> list[tuple[list[str], str]]:

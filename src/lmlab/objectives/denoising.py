@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Part
 from lmlab.data.loaders.pairs import frame_pairs, pair_overhead
 from lmlab.data.loaders.passages import PassageRows, Passages
@@ -52,16 +52,16 @@ class Denoising(TargetLoss):
 
     Config: ClassVar[type[Config]] = DenoisingConfig
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ("mask", "pad")
+    specials: ClassVar[tuple[str, ...]] = ("mask", "pad")
     likelihood: ClassVar[bool] = False
 
     def __init__(self, config: DenoisingConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config.smoothing)
         self.config, self.frame = config, frame
-        self.padding, self.token = tokenizer.role("pad"), tokenizer.role("mask")
+        self.padding, self.token = tokenizer.special("pad"), tokenizer.special("mask")
         self.pieces = describe_pieces(tokenizer) if config.permute else None
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Passages:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Passages:
         """Batches of at most `batch` × `window` tokens; a row has at most `window`, special tokens included."""
         around = max(pair_overhead(self.frame))
         return Passages(data, around=around, tokens=batch * window, longest=window, seed=seed, pieces=self.pieces)

@@ -16,7 +16,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.pairs import TranslationRows
@@ -25,6 +25,7 @@ from lmlab.data.loaders.sentence_pairs import SentencePairs
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsBlanks, JudgesPairs, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.masking import Corrupted, Draws, Unit, corrupt, draw_numbers
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
@@ -71,7 +72,7 @@ class Blanks(PreTraining):
     """What objectives over rows with blanks have in common: the rows, and which of their tokens are chosen."""
 
     reads: ClassVar[tuple[str, ...]] = ("text", "languages")
-    roles: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
+    specials: ClassVar[tuple[str, ...]] = ("pad", "cls", "sep", "mask")
     likelihood: ClassVar[bool] = False
     asked_beside: int = 0  # places of a row, beside the chosen ones, whose vectors the loss needs
     config: BlanksConfig
@@ -79,9 +80,9 @@ class Blanks(PreTraining):
     def __init__(self, config: BlanksConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         self.config, self.frame = config, frame
         self.pieces = describe_pieces(tokenizer)
-        self.pad, self.mask = tokenizer.role("pad"), tokenizer.role("mask")
+        self.pad, self.mask = tokenizer.special("pad"), tokenizer.special("mask")
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Rows of the window; with `short`, batches of as many tokens in shorter rows come first."""
         if streams:
             raise ValueError("a masked language model carries no state from row to row; set train.order=shuffled")
@@ -99,7 +100,7 @@ class Blanks(PreTraining):
             self._rows(data, batch=more, window=short, seed=seed), rows, fraction=self.config.short_share
         )
 
-    def _rows(self, data: Split, *, batch: int, window: int, seed: int) -> RowLoader:
+    def _rows(self, data: TextSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         fixed = not self.config.dynamic
         return TextRows(data.tokens, frame=self.frame, batch=batch, window=window, seed=seed, fixed=fixed)
 
@@ -132,7 +133,7 @@ class Masked(Blanks):
         super().__init__(config, tokenizer, frame)
         pairs = config.pairs != "none"
         self.asked_beside = int(pairs)  # [CLS], which tells about the pair
-        self.weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
+        self.loss_weights: Mapping[str, float] = {"blanks": 1.0, "pair": 1.0} if pairs else {"blanks": 1.0}
 
     @classmethod
     def needs(cls, config: MaskedConfig) -> tuple[type, ...]:
@@ -143,7 +144,7 @@ class Masked(Blanks):
         """Of a translation no sentence is the next."""
         return {"pairs": "none"} if data == "pairs" else {}
 
-    def _rows(self, data: Split | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
+    def _rows(self, data: TextSplit | PairSplit, *, batch: int, window: int, seed: int) -> RowLoader:
         """Rows of text; of translation pairs, a text and its translation (translation language modelling)."""
         if isinstance(data, PairSplit):
             if self.config.pairs != "none":
@@ -170,7 +171,7 @@ class Masked(Blanks):
         blanks, _ = self._corrupt(raw, generator, **shares)
         return make_batch(raw, blanks)
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the chosen tokens, and of the pairs' labels; accuracy is watched in evaluation only."""
         filler, labels = require(model, FillsBlanks), batch.labels
         pair = "pair" in labels
@@ -186,7 +187,7 @@ class Masked(Blanks):
             watched["pair_accuracy"] = is_right(scores, labels["pair"])
         return Loss(sums, watched=watched)
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         pairs = batch.counts.get("pair", 0)
         judging = pairs * require(model, JudgesPairs).pair_flops() if pairs else 0.0
         return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + judging)

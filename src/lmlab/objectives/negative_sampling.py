@@ -22,12 +22,13 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import Windows
 from lmlab.metrics.metric import StreamingMetric
-from lmlab.models.abilities import PredictsNeighbours, State
+from lmlab.models.abilities import PredictsNeighbours, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -66,10 +67,10 @@ class Neighbours(PreTraining):
 
     Config: ClassVar[type[Config]] = NeighboursConfig
     reads: ClassVar[tuple[str, ...]] = ("text",)
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
-    weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}
+    loss_weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}
 
     def __init__(
         self, config: NeighboursConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
@@ -82,7 +83,7 @@ class Neighbours(PreTraining):
     def needs(cls, config: NeighboursConfig) -> tuple[type, ...]:
         return (PredictsNeighbours,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Shuffled windows; how frequent a word is, is counted in the first text that is opened, that of training."""
         if self._counted is None:
             counts = np.bincount(data.tokens).astype(np.float64)
@@ -124,11 +125,12 @@ class Neighbours(PreTraining):
         after = np.minimum(reach, np.maximum(lengths[:, None] - 1 - places, 0))
         return np.where(reach > 0, np.minimum(reach, places) + after, 0)
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+        words = require(model, PredictsNeighbours)
         centre, other = batch.labels["centre"], batch.labels["other"]
         time, negatives = centre.shape[1], self.config.negatives
-        v = F.embedding(centre, model.as_centres(batch.labels["centres"]))  # [B, T, D]
-        u = F.embedding(other, model.as_neighbours(batch.labels["others"]))  # [B, T + K, D]
+        v = F.embedding(centre, words.as_centres(batch.labels["centres"]))  # [B, T, D]
+        u = F.embedding(other, words.as_neighbours(batch.labels["others"]))  # [B, T + K, D]
         near = _near(batch.labels["reach"], batch.inputs["lengths"]).to(v.dtype)  # [B, T, T]
         count = near.sum(-1, keepdim=True)  # [B, T, 1]
         if self.config.variant == "skip-gram":
@@ -143,10 +145,10 @@ class Neighbours(PreTraining):
         wrong = weight * F.softplus(scores[..., -self.config.drawn :]).mean(-1, keepdim=True)
         return Loss({"pairs": right.sum() + negatives * wrong.sum()})
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Each of the words that are kept, or its mean, with all words of its row and with those drawn."""
         (rows, time), both = batch.labels["centre"].shape, batch.labels["other"].shape[1]  # T and T + K
-        product = 2.0 * rows * time * float(model.config.width)
+        product: float = 2.0 * rows * time * require(model, PredictsNeighbours).width
         if self.config.variant == "skip-gram":
             return PASSES * product * both
         return product * (2 * time + PASSES * (both - time))  # who is near is not learnt

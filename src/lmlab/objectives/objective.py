@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -66,10 +66,12 @@ class Objective(Protocol):
     """The kinds of data that it learns from (data.DATA)."""
     default_for: ClassVar[tuple[str, ...]]
     """Those of them for which it is taken unasked by a system whose own objective does not read them."""
-    roles: ClassVar[tuple[str, ...]]
+    specials: ClassVar[tuple[str, ...]]
     """The special tokens that it needs: of `pad`, `cls`, `sep`, `mask`."""
     likelihood: ClassVar[bool]
     """Whether the loss is that of the text itself, token by token, so that bits per byte can be told from it."""
+    additive: ClassVar[bool]
+    """Whether the loss of a batch is a sum over its parts; for a contrastive one all parts are embedded first."""
     separates: bool
     """Whether the metric `nats` leaves out what separates documents, which is predicted but is no text."""
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]]
@@ -87,8 +89,8 @@ class Objective(Protocol):
         """`frame` is what stands around the texts of the run: rows are made by it alone; None where no text is read."""
 
     @property
-    def weights(self) -> Mapping[str, float]:
-        """The terms of the loss, the main one first, and what each weighs."""
+    def loss_weights(self) -> Mapping[str, float]:
+        """The weight of each term of the loss, the main term first."""
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
         """What is learnt besides a model, over its vectors: nothing, in pre-training."""
@@ -99,11 +101,26 @@ class Objective(Protocol):
     def batch(self, raw: Any, generator: np.random.Generator) -> Batch:
         """Inputs and labels from raw material, on the CPU; runs ahead of training, in another thread."""
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The loss on a batch; called by `Learner.forward` alone."""
 
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Loader) -> float:
         """Floating-point operations of the forward and backward pass over one batch of a loader, on average."""
+
+
+@runtime_checkable
+class NotAdditive(Protocol):
+    """An objective whose loss compares all rows of a batch (contrastive): the losses of micro-batches do not add up.
+
+    Training embeds the micro-batches one by one, takes the loss of all vectors, and passes its gradient back through
+    each micro-batch. `loss` does the same for a batch that is read at once.
+    """
+
+    def embed(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch) -> dict[str, Tensor]:
+        """Vectors of a micro-batch by name, with one row per example; labels may be among them."""
+
+    def compare(self, heads: Mapping[str, nn.Module], vectors: Mapping[str, Tensor]) -> Loss:
+        """The loss of all vectors of a batch."""
 
 
 def mean_flops(loader: Loader, flops_of: Callable[[Loader, int], tuple[float, Mapping[str, int]]]) -> float:
@@ -124,6 +141,7 @@ class PreTraining:
     """What objectives over plain data share: no head of their own, nothing that depends on the kind of data."""
 
     default_for: ClassVar[tuple[str, ...]] = ()
+    additive: ClassVar[bool] = True
     separates: bool = False
 
     @classmethod
@@ -136,7 +154,7 @@ class PreTraining:
     def batch(self, raw: Any, generator: np.random.Generator) -> Batch:
         raise NotImplementedError
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Floating-point operations of the forward and backward pass over a batch, after a memory of so many tokens."""
         raise NotImplementedError
 

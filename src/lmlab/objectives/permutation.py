@@ -19,7 +19,7 @@ from pydantic import Field
 from torch import Tensor, nn
 
 from lmlab.config import Config
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Integers
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.rows import Rows, TextRows
@@ -27,6 +27,7 @@ from lmlab.data.loaders.streams import HalfReversed, Streams
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import FillsInOrder, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.masked import Blanks, blanks_of, is_right
 from lmlab.objectives.masking import count_chosen, number_units
 from lmlab.objectives.objective import IGNORE, Batch, Loss
@@ -65,7 +66,7 @@ class Permutation(Blanks):
 
     Config: ClassVar[type[Config]] = PermutationConfig
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {"accuracy": accuracy}
-    weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
+    loss_weights: ClassVar[Mapping[str, float]] = {"blanks": 1.0}
     config: PermutationConfig  # type: ignore[assignment]
 
     def __init__(self, config: PermutationConfig, tokenizer: Tokenizer, frame: Frame) -> None:
@@ -76,7 +77,7 @@ class Permutation(Blanks):
     def needs(cls, config: PermutationConfig) -> tuple[type, ...]:
         return (FillsInOrder,)
 
-    def loader(self, data: Split, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
+    def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:
         """Contiguous text for a model with a memory; otherwise shuffled rows in their frame."""
         if self.config.directions == "both":
             if not streams:
@@ -123,7 +124,7 @@ class Permutation(Blanks):
             {"tokens": tokens.size},
         )
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """The surprisal of the predicted tokens; the state is the memory of the text before."""
         filler = require(model, FillsInOrder)
         hidden, state = filler.read_in_order(**batch.inputs, at=batch.labels["places"], state=state)
@@ -131,7 +132,7 @@ class Permutation(Blanks):
         watched = {} if model.training else {"accuracy": is_right(filler.logits(chosen), targets)}
         return Loss({"blanks": filler.total_nll(chosen, targets)}, state, watched)
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Those of both streams, and those of the output layer at the predicted tokens."""
         return PASSES * self.filling_flops(require(model, FillsInOrder), batch, remembered=remembered)
 

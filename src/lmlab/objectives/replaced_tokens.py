@@ -6,7 +6,7 @@ Clark et al. 2020 (ELECTRA), section 2.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from lmlab.layers.padding import flat_places
 from lmlab.metrics.metric import StreamingMetric, accuracy
 from lmlab.models.abilities import Detects, FillsBlanks, State, require
 from lmlab.models.flops import PASSES
+from lmlab.models.model import Model
 from lmlab.objectives.masked import Blanks, BlanksConfig, blanks_of, is_right, make_batch
 from lmlab.objectives.objective import Batch, Loss
 from lmlab.tokenizers import Tokenizer
@@ -55,7 +56,7 @@ class Replaced(Blanks):
 
     def __init__(self, config: ReplacedConfig, tokenizer: Tokenizer, frame: Frame) -> None:
         super().__init__(config, tokenizer, frame)
-        self.weights: Mapping[str, float] = {"blanks": 1.0, "detection": config.weight}
+        self.loss_weights: Mapping[str, float] = {"blanks": 1.0, "detection": config.weight}
 
     @classmethod
     def needs(cls, config: ReplacedConfig) -> tuple[type, ...]:
@@ -67,7 +68,7 @@ class Replaced(Blanks):
         batch = make_batch(raw, blanks, sample=sample.astype(np.float32))
         return batch._replace(counts={**batch.counts, "detection": batch.units["tokens"]})
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """Both losses; accuracies, and how many tokens were original, are watched in evaluation only."""
         generator, detector = require(model, FillsBlanks), require(model, Detects)
         chosen, targets = blanks_of(batch, generator.read(**batch.inputs, at=batch.labels["places"]))
@@ -103,7 +104,7 @@ class Replaced(Blanks):
         replaced = torch.zeros_like(tokens, dtype=torch.bool).index_copy(0, places, drawn != targets)
         return filled.view(shape), replaced.view(shape)
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
         """Those of the generator, of its output layer at the chosen tokens, and of the discriminator."""
         detecting = require(model, Detects).detection_flops(batch.inputs)
         return PASSES * (self.filling_flops(require(model, FillsBlanks), batch) + detecting)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -16,9 +16,9 @@ from lmlab.data.corpora.pairs import PairSplit
 from lmlab.data.loaders.pairs import PairBatches, PairRows
 from lmlab.layers.softmax import Softmax
 from lmlab.metrics.metric import StreamingMetric, accuracy
-from lmlab.models.abilities import State, WritesTarget
+from lmlab.models.abilities import LearnsTarget, State, require
 from lmlab.models.flops import PASSES
-from lmlab.models.model import Predictor
+from lmlab.models.model import Model
 from lmlab.objectives.objective import IGNORE, Batch, Loss, PreTraining
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
@@ -46,28 +46,29 @@ class TargetLoss(PreTraining):
 
     def __init__(self, smoothing: float) -> None:
         self.smoothing = smoothing
-        self.weights: Mapping[str, float] = {"target": 1.0, "nats": 0.0} if smoothing else {"target": 1.0}
+        self.loss_weights: Mapping[str, float] = {"target": 1.0, "nats": 0.0} if smoothing else {"target": 1.0}
 
     @classmethod
     def needs(cls, config: Config) -> tuple[type, ...]:
-        return (WritesTarget,)
+        return (LearnsTarget,)
 
-    def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
+    def loss(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
         """Smoothed while the model is in training, plain when it is evaluated; only where there is a target."""
-        targets = batch.labels["targets"]
-        hidden, _ = model(**batch.inputs)
+        writer, targets = require(model, LearnsTarget), batch.labels["targets"]
+        hidden, _ = writer(**batch.inputs)
         predicted = targets != IGNORE
         hidden, targets = hidden[predicted], targets[predicted]
         if not model.training:
-            plain, right = evaluate_targets(model, hidden, targets)
+            plain, right = evaluate_targets(writer, hidden, targets)
             return Loss({"target": plain, "nats": plain}, watched={"accuracy": right})
         if not self.smoothing:
-            return Loss({"target": model.total_nll(hidden, targets)})
-        total, plain = smoothed_nll(model, hidden, targets, smoothing=self.smoothing)
+            return Loss({"target": writer.total_nll(hidden, targets)})
+        total, plain = smoothed_nll(writer, hidden, targets, smoothing=self.smoothing)
         return Loss({"target": total, "nats": plain.detach()})
 
-    def batch_flops(self, model: Any, batch: Batch, *, remembered: int = 0) -> float:
-        return float(PASSES * (model.writing_flops(batch.inputs) + batch.counts["target"] * model.head_flops()))
+    def batch_flops(self, model: Model, batch: Batch, *, remembered: int = 0) -> float:
+        writer = require(model, LearnsTarget)
+        return PASSES * (writer.writing_flops(batch.inputs) + batch.counts["target"] * writer.head_flops())
 
 
 class Seq2Seq(TargetLoss):
@@ -81,7 +82,7 @@ class Seq2Seq(TargetLoss):
     Config: ClassVar[type[Config]] = Seq2SeqConfig
     reads: ClassVar[tuple[str, ...]] = ("pairs",)
     default_for: ClassVar[tuple[str, ...]] = ("pairs",)
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = True
 
     def __init__(
@@ -123,7 +124,7 @@ def pair_batch(
     )
 
 
-def evaluate_targets(model: Predictor, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+def evaluate_targets(model: LearnsTarget, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
     """The plain loss at hidden vectors [N, D], and whether each of the targets [N] has the highest score."""
     total, right = torch.zeros((), device=hidden.device), []
     for h, y in _chunks(model, hidden, targets):
@@ -133,7 +134,7 @@ def evaluate_targets(model: Predictor, hidden: Tensor, targets: Tensor) -> tuple
     return total, torch.cat(right)
 
 
-def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
+def smoothed_nll(model: LearnsTarget, hidden: Tensor, targets: Tensor, *, smoothing: float) -> tuple[Tensor, Tensor]:
     """The sum of (1 − ε) −log P(y) + ε · mean over all w of −log P(w), and the sum of −log P(y).
 
     Label smoothing: Szegedy et al. 2016, section 7; Vaswani et al. 2017 take ε = 0.1.
@@ -149,6 +150,6 @@ def smoothed_nll(model: Predictor, hidden: Tensor, targets: Tensor, *, smoothing
     return total, plain
 
 
-def _chunks(model: Predictor, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
+def _chunks(model: LearnsTarget, hidden: Tensor, targets: Tensor) -> zip[tuple[Tensor, Tensor]]:
     rows = max(1, SCORES // model.vocabulary)
     return zip(torch.split(hidden, rows), torch.split(targets, rows), strict=True)

@@ -1,25 +1,75 @@
-"""Filling a page: one file that needs nothing else, with the style that all pages share in its head."""
+"""Pages: jinja2 templates that escape whatever is put into them. A page is one file that needs nothing else."""
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
-from string import Template
+from typing import Any, NamedTuple
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from lmlab.messages import printable
+from lmlab.pages import formats
+
+TEMPLATES = Path(__file__).with_name("templates")
 
 
-def fill_page(name: str, *, title: str, **parts: str) -> str:
-    """The template of this name with its parts, all of them HTML; `$head` stands for title and house style.
+class Tile(NamedTuple):
+    """A number that stands out at the top of a page, and what it is."""
 
-    A page's own rules come after the head, so it has to say only what differs there.
-    """
-    return fill_part(name, head=fill_part("head.html", title=title), **parts)
+    value: str
+    what: str
 
 
-def fill_part(name: str, **parts: str) -> str:
-    """The template of this name, of a part of a page, with its own parts."""
-    return Template(Path(__file__).with_name(name).read_text(encoding="utf-8")).substitute(parts)
+class Cell(NamedTuple):
+    """A cell of a table, with a note in small print."""
+
+    value: str
+    note: str = ""
+
+
+def render(template: str, **values: Any) -> Markup:
+    """A template filled with values; control characters in them are shown as escapes, such as \\x00."""
+    return Markup(printable(_environment().get_template(template).render(values)))
+
+
+def render_macro(name: str, *arguments: Any) -> Markup:
+    """A part of a page: the macro of this name in macros.html."""
+    return Markup(printable(getattr(_environment().get_template("macros.html").module, name)(*arguments)))
 
 
 def house_style() -> str:
-    """The style that all pages share, as a style sheet for pages that are served and may have none of their own."""
-    head = Path(__file__).with_name("head.html").read_text(encoding="utf-8")
-    return head.partition("<style>")[2].partition("</style>")[0].lstrip()
+    """The style sheet that all pages share."""
+    return (TEMPLATES / "house.css").read_text(encoding="utf-8")
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {
+        "short": formats.short,
+        "number": formats.number,
+        "duration": formats.duration,
+        "size": formats.size,
+        "energy": formats.energy,
+        "thousands": lambda value: f"{value:,}",
+        "decimals": lambda value, digits: f"{value:,.{digits}f}",
+        "capital": lambda text: f"{text[:1].upper()}{text[1:]}",
+    }
+    return environment
+
+
+def fill_page(name: str, *, title: str, **parts: str) -> str:
+    """The template of this name, with parts that are HTML already."""
+    from string import Template
+
+    folder = Path(__file__).parent
+    head = Template((folder / "head.html").read_text(encoding="utf-8")).substitute(title=title)
+    return printable(Template((folder / name).read_text(encoding="utf-8")).substitute(parts, head=head))

@@ -8,7 +8,10 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import NamedTuple
 
-from lmlab.pages.charts import LINE, linear_ticks, short, spread
+from lmlab.pages.figures.svg import linear_ticks, spread
+from lmlab.pages.formats import short
+
+LINE = 15
 
 LEFT, TOP, BOTTOM = 56, 18, 48
 LETTER = 7.2

@@ -7,7 +7,8 @@ from html import escape
 from typing import Any
 
 from lmlab.pages import evidence, parts
-from lmlab.pages.charts import PALETTE, short
+from lmlab.pages.figures import PALETTE
+from lmlab.pages.formats import duration, short
 from lmlab.pages.page import fill_page
 from lmlab.pages.plots import Curve, Measured, draw_curves
 from lmlab.pages.scores import (
@@ -297,11 +298,6 @@ def _cost(price: Facts) -> str:
 def _energy(joules: float) -> str:
     hours = joules / 3600
     return f"{1000 * hours:.3g} mWh" if hours < 1 else f"{hours:.3g} Wh" if hours < 1000 else f"{hours / 1000:,.3g} kWh"
-
-
-def duration(seconds: float | None) -> str:
-    """Seconds, minutes or hours."""
-    return f"{seconds / 3600:.1f} h" if seconds is not None and seconds >= 7200 else parts.duration(seconds)
 
 
 def _data(facts: Facts) -> str:

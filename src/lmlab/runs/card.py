@@ -1,4 +1,4 @@
-"""The model card of a run, with its price tag."""
+"""The model card of a run, with its cost."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from lmlab.costs.parameters import Parameters
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
 from lmlab.training.energy_meter import Cost
-from lmlab.training.progress import Progress
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
 from lmlab.units import describe_units, main_unit
 
@@ -48,11 +48,11 @@ class Described(Protocol):
 def model_card(
     recipe: Described,
     corpus: Corpus,
-    progress: Progress,
+    progress: TrainingProgress,
     *,
     parameters: Parameters,
     bits: float | None,
-    second_opinion: str = "",
+    codecarbon: str = "",
     commands: Sequence[str] = (),
     changes: Sequence[tuple[int, str]] = (),
 ) -> str:
@@ -77,7 +77,7 @@ def model_card(
     unit = main_unit(progress.units) if on_text else "training examples"
     learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
     if tokenizer is not None and on_text:
-        learnt = f"| text | {named}: {corpus.train.bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
+        learnt = f"| text | {named}: {corpus.train.as_text().bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
     if tokenizer is not None:
         learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
     trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)
@@ -99,7 +99,7 @@ This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {
 {learnt}
 | training | {how}, {ended} |
 
-## Price tag
+## Cost
 | | |
 |---|---|
 | parameters | {parameters.total:,}: {parameters.embedding:,} embedding, {parameters.non_embedding:,} other |
@@ -107,7 +107,7 @@ This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {
 | time | {cost.seconds:,.1f} s ({processors}) |
 | energy | {cost.joules / 3600:.3g} Wh (method: {progress.energy_method}) |
 | CO2e | {grid.grams(cost.joules):.3g} g (at {grid.grams_per_kwh:g} g/kWh: {grid.name}, {grid.source}) |
-{f"| second opinion | {second_opinion} |{chr(10)}" if second_opinion else ""}
+{f"| codecarbon | {codecarbon} |{chr(10)}" if codecarbon else ""}
 ## Settings
 | setting | value |
 |---|---|
@@ -126,7 +126,7 @@ def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
     return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['how']}`)."
 
 
-def describe_selection(corpus: Corpus, progress: Progress) -> str:
+def describe_selection(corpus: Corpus, progress: TrainingProgress) -> str:
     """Of a task, the result on the examples that chose the checkpoint; where there are none, that nothing chose it."""
     if corpus.valid is None:
         return "none: the last checkpoint is kept; its score on held-out examples is in scores.json"
@@ -136,7 +136,7 @@ def describe_selection(corpus: Corpus, progress: Progress) -> str:
     )
 
 
-def describe_quality(progress: Progress, bits: float | None) -> str:
+def describe_quality(progress: TrainingProgress, bits: float | None) -> str:
     """The validation result in the unit that suits the objective."""
     if bits is not None:
         return f"{bits:.4f} bits per byte"

@@ -12,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from lmlab.models.abilities import learns_by_gradient
 from lmlab import __version__
 from lmlab.config import Config, build
-from lmlab.models import load_class
+from lmlab.models import find, load_class
 from lmlab.models.model import ReadsLetters
 from lmlab.runs.storage import (
     HEADS,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 def model_tensors(model: Any) -> dict[str, Tensor]:
     """The weights of a model by name, tied ones once (under their first name)."""
-    if not isinstance(model, nn.Module):
+    if not learns_by_gradient(model):
         tensors: dict[str, Tensor] = model.tensors()
         return tensors
     seen: set[int] = set()
@@ -176,7 +177,7 @@ def load_model(run: str | Path) -> tuple[Any, Tokenizer | None]:
     config = build(cls.Config, description["model"], where=f"{run / 'config.json'}: model")
     tensors = _best_weights(run)
     model: Any
-    if issubclass(cls, nn.Module):
+    if find(description["kind"]).trained_by == "gradient":
         expected = expected_tensors(description["kind"], config)  # before memory is taken: settings may be of any size
         check_fit(expected, with_new_names(tensors, cls), source=run / MODEL, into="the model in config.json")
         network = cls(config)

@@ -14,7 +14,7 @@ from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.corpora.corpus import Corpus
-from lmlab.data.corpora.examples import ExampleSet
+from lmlab.data.corpora.examples import ExampleSplit
 from lmlab.runs.jobs import Reporter, Training
 from lmlab.models.model import Model
 from lmlab.runs.recipe import Recipe
@@ -26,10 +26,10 @@ from lmlab.tasks.task import Item, Task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.word_vectors import read_word_vectors
-from lmlab.training.energy_meter import Cost, Meter
+from lmlab.training.energy_meter import Cost, EnergyMeter
 from lmlab.training.trainer import plan_steps
-from lmlab.training.progress import Progress
-from lmlab.training.randomness import own_randomness
+from lmlab.training.progress import TrainingProgress
+from lmlab.training.devices import own_randomness
 from lmlab.training.weight_average import check_average
 
 
@@ -66,7 +66,7 @@ class FineTuning(Training):
     def _open_data(self, recipe: Recipe, window: int) -> None:
         """The loader of the training examples, and what evaluates on those of validation."""
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
-        self.items = [task.items(cast(ExampleSet, part).examples) if part is not None else [] for part in parts]
+        self.items = [task.items(cast(ExampleSplit, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
         names = ["loss", *task.metrics]
         if self.settings.watch not in names:
@@ -74,7 +74,7 @@ class FineTuning(Training):
         if self.settings.watch != "loss" and not self.items[1]:
             raise ValueError(f"train.watch = {self.settings.watch!r} needs validation examples; hold some out")
         check_average(self.settings, validated=bool(self.items[1]))
-        self.planned = plan_steps(self.learner, self.loader, self.settings)
+        self.plan = plan_steps(self.learner, self.loader, self.settings)
 
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
@@ -84,13 +84,13 @@ class FineTuning(Training):
         )
         self.evaluate = None
         if valid:
-            examples = cast(ExampleSet, self.corpus.valid).examples
+            examples = cast(ExampleSplit, self.corpus.valid).examples
             self.evaluate = TaskValidator(self.learner, self.task, examples, valid)
 
     def carry_out(
-        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
-    ) -> tuple[Progress, Parameters]:
-        meter = Meter(self.learner.device)
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[TrainingProgress], None]
+    ) -> tuple[TrainingProgress, Parameters]:
+        meter = EnergyMeter(self.learner.device)
         read = self._complete if self.task.config.trains_model else self._read_examples
         try:
             with own_randomness(self.learner.device, seed=0):  # the same run, read or found in the cache
@@ -101,7 +101,7 @@ class FineTuning(Training):
         if self.task.config.trains_model and not flops:
             return super().carry_out(path, reporter, interrupted, begin)
 
-        def pay(progress: Progress) -> None:
+        def pay(progress: TrainingProgress) -> None:
             """What was read is paid for before the first step, so that all that is written of the price agrees."""
             progress.cost = Cost(*progress.cost).plus(reading)
             progress.flops += flops
@@ -109,10 +109,10 @@ class FineTuning(Training):
 
         return super().carry_out(path, reporter, interrupted, pay)
 
-    def _interrupted(self, path: Path) -> tuple[Progress, Parameters]:
+    def _interrupted(self, path: Path) -> tuple[TrainingProgress, Parameters]:
         """Where the run stood before what was to be read for it."""
         last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
-        return Progress.model_validate({**(last or {}), "ended": ""}), self.counted
+        return TrainingProgress.model_validate({**(last or {}), "ended": ""}), self.counted
 
     def _complete(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
         """Give all items what the task computes of them once; the FLOPs of what was not in the cache."""

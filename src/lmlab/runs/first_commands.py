@@ -63,7 +63,7 @@ def task_commands(task: str, *, pair: bool = False) -> tuple[str, ...]:
 def _beginning(corpus: Corpus) -> str:
     if corpus.valid is not None:
         return next((text for text in corpus.valid.texts() if isinstance(text, str) and text.strip()), "")
-    return corpus.text_tokenizer.decode(corpus.train.tokens[1:BEGINNING].tolist())
+    return corpus.text_tokenizer.decode(corpus.train.as_text().tokens[1:BEGINNING].tolist())
 
 
 def first_words(text: str) -> str:

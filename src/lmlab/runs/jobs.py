@@ -21,7 +21,7 @@ from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.streams import vary
-from lmlab.data.corpora.corpus import Corpus, Dataset
+from lmlab.data.corpora.corpus import Corpus, Dataset, TextDataset
 from lmlab.decoding.translator import Translator
 from lmlab.metrics.bleu import Bleu
 from lmlab.models.abilities import PredictsNext, WritesTarget, ability
@@ -30,14 +30,15 @@ from lmlab.objectives import create_objective
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import DamagedError, read_json, replace_tensors, verify, write_bytes, write_json, write_manifest
 from lmlab.tokenizers.frames import Frame
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from lmlab.training.budget import parse_budget
-from lmlab.training.energy_meter import Meter, price_tag
+from lmlab.training.energy_meter import EnergyMeter, total_cost
 from lmlab.training.evaluation import Evaluate, Evaluation, Validator, evaluate_parts, term_name
 from lmlab.training.learner import Learner
-from lmlab.training.trainer import choose_device, plan_steps, train
-from lmlab.training.progress import Progress
-from lmlab.training.checkpointer import RunDirectory
+from lmlab.training.devices import choose_device
+from lmlab.training.trainer import plan_steps, train
+from lmlab.training.progress import TrainingProgress
+from lmlab.training.checkpointer import Checkpointer
 from lmlab.training.weight_average import check_average
 from lmlab.units import main_unit
 
@@ -57,7 +58,7 @@ class Reporter(Protocol):
     def begin(self, plan: Plan) -> None:
         """Everything is ready, training starts."""
 
-    def log(self, line: dict[str, Any], progress: Progress) -> None:
+    def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
         """A line of metrics."""
 
 
@@ -68,7 +69,7 @@ class Silent:
 
     def begin(self, plan: Plan) -> None: ...
 
-    def log(self, line: dict[str, Any], progress: Progress) -> None: ...
+    def log(self, line: dict[str, Any], progress: TrainingProgress) -> None: ...
 
 
 class Plan(NamedTuple):
@@ -88,8 +89,8 @@ class Job(Protocol):
         """How many there will be, if that is known beforehand."""
 
     def carry_out(
-        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
-    ) -> tuple[Progress, Parameters]:
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[TrainingProgress], None]
+    ) -> tuple[TrainingProgress, Parameters]:
         """Do it; give how far it came and the number of parameters.
 
         Nothing is written before `begin` has been told where the work goes on, and it is not told where all is done.
@@ -111,9 +112,10 @@ class Counting:
     def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
         self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
         budget = parse_budget(recipe.train.budget)
-        self.tokens = corpus.train.tokens[: int(budget.amount)] if budget.unit == "tokens" else corpus.train.tokens
+        tokens = corpus.train.as_text().tokens
+        self.tokens = tokens[: int(budget.amount)] if budget.unit == "tokens" else tokens
 
-    def _done(self, path: Path) -> Progress | None:
+    def _done(self, path: Path) -> TrainingProgress | None:
         """How a count of all these tokens ended, where one did and its model is there."""
         if not (path / PROGRESS).is_file() or not (path / "model.safetensors").is_file():
             return None
@@ -122,32 +124,32 @@ class Counting:
         except DamagedError as error:
             warnings.warn(f"{error}. Counting again", stacklevel=2)
             return None
-        progress = Progress.model_validate(read_json(path / PROGRESS))
+        progress = TrainingProgress.model_validate(read_json(path / PROGRESS))
         return progress if len(self.tokens) <= progress.tokens else None
 
     def carry_out(
-        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
-    ) -> tuple[Progress, Parameters]:
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[TrainingProgress], None]
+    ) -> tuple[TrainingProgress, Parameters]:
         if (done := self._done(path)) is not None:
             return done, count_parameters(load_model(path)[0])
-        begin(Progress())
+        begin(TrainingProgress())
 
         def report(stage: str, share: float) -> None:
             if interrupted():
                 raise InterruptedCountError
             reporter.stage("counting", round(100 * share), 100)
 
-        meter, split = Meter(), self.corpus.valid
+        meter, split = EnergyMeter(), None if self.corpus.valid is None else self.corpus.valid.as_text()
         try:
             valid = split.tokens if split is not None else None
             model = self.cls.fit(self.tokens, config=self.config, valid=valid, progress=report)
         except InterruptedCountError:
-            return Progress(), Parameters(0, 0)
+            return TrainingProgress(), Parameters(0, 0)
         cost = meter.lap()
         replace_tensors(path / "model.safetensors", model.tensors())
         found = None if split is None else score_split(model, split)
         units = {"tokens": len(self.tokens)}
-        progress = Progress(step=1, units=units, seconds=cost.seconds, cost=cost, training_cost=cost)
+        progress = TrainingProgress(step=1, units=units, seconds=cost.seconds, cost=cost, training_cost=cost)
         progress.energy_method, progress.ended, progress.share = meter.method, "budget", 1.0
         line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
         if found is not None and split is not None:
@@ -159,7 +161,7 @@ class Counting:
         spent = {**cost._asdict(), "training_joules": cost.joules, "grams": self.grid.grams(cost.joules)}
         line |= {"best": True, "cost": spent}
         parameters = count_parameters(model)
-        tag = price_tag(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
+        tag = total_cost(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
         lines = [line, {"step": 1, **units, **tag}]
         write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
         write_json(path / PROGRESS, progress.model_dump())
@@ -168,16 +170,16 @@ class Counting:
         return progress, parameters
 
 
-def score_split(model: PredictsNext, split: Dataset) -> Evaluation:
+def score_split(model: PredictsNext, split: TextDataset) -> Evaluation:
     """The evaluation of a split; of several languages the mean, as networks are evaluated."""
     if parts := split.parts():
-        found = [score_stream(model, part) for part in parts.values()]
+        found = [score_stream(model, part.as_text()) for part in parts.values()]
         nats = sum(each.values["nats"] for each in found) / len(found)
         return Evaluation(sum(each.loss for each in found) / len(found), {"nats": nats})
     return score_stream(model, split)
 
 
-def score_stream(model: PredictsNext, split: Dataset) -> Evaluation:
+def score_stream(model: PredictsNext, split: TextDataset) -> Evaluation:
     """Nats per token of a split, and those of the text alone: what stands between documents is left out."""
     raw = torch.from_numpy(split.tokens.astype("int64"))[None]
     nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
@@ -229,7 +231,7 @@ class Training:
             return vary(loader) if order == "varied" else loader
 
         self.loader = corpus.train.loader(load, seed=seed)
-        self.planned = plan_steps(self.learner, self.loader, self.settings)
+        self.plan = plan_steps(self.learner, self.loader, self.settings)
         self.evaluate: Evaluate | None = None
         if corpus.valid is not None:
             self.evaluate = validation(
@@ -247,7 +249,7 @@ class Training:
     def _check_watch(self, split: Dataset) -> None:
         """A ValueError where `train.watch` names nothing that validation will give."""
         objective, watch = self.learner.objective, self.settings.watch
-        terms = [term_name(name, objective.weights) for name in list(objective.weights)[1:]]
+        terms = [term_name(name, objective.loss_weights) for name in list(objective.loss_weights)[1:]]
         names = ["loss", *terms, *objective.watched_metrics, "bleu", *(f"{name}_loss" for name in split.parts())]
         if watch not in names:
             raise ValueError(f"train.watch = {watch!r}{suggest(watch, names)}")
@@ -278,14 +280,14 @@ class Training:
         return {"bleu": (Bleu, show)}
 
     def carry_out(
-        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[Progress], None]
-    ) -> tuple[Progress, Parameters]:
+        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[TrainingProgress], None]
+    ) -> tuple[TrainingProgress, Parameters]:
         keep_buffers()
-        keeper = RunDirectory(path, save_seconds=self.settings.save_seconds, keep=self.settings.keep)
+        checkpointer = Checkpointer(path, save_seconds=self.settings.save_seconds, keep=self.settings.keep)
         try:
             with tensorboard_log(path, enabled=self.settings.tensorboard) as also:
 
-                def on_log(line: dict[str, Any], progress: Progress) -> None:
+                def on_log(line: dict[str, Any], progress: TrainingProgress) -> None:
                     also(line)
                     reporter.log(line, progress)
 
@@ -293,16 +295,16 @@ class Training:
                     self.learner,
                     self.loader,
                     self.settings,
-                    planned=self.planned,
+                    plan=self.plan,
                     evaluate=self.evaluate,
                     bytes_per_token=likelihood_bytes(self.learner, self.corpus),
-                    keeper=keeper,
+                    checkpointer=checkpointer,
                     on_log=on_log,
                     on_begin=begin,
                     interrupted=interrupted,
                 )
         finally:
-            keeper.close()
+            checkpointer.close()
         return progress, self.counted
 
 
@@ -359,7 +361,8 @@ def likelihood_bytes(learner: Learner, corpus: Corpus) -> tuple[float, float] | 
     if not objective.likelihood or getattr(ability(learner.model, PredictsNext), "sees_ahead", False):
         return None
     valid = corpus.valid or corpus.train
-    return corpus.train.bytes_per_token(), valid.bytes_per_token(text_alone=objective.separates)
+    text = valid.as_text().bytes_per_token(text_alone=objective.separates)
+    return corpus.train.as_text().bytes_per_token(), text
 
 
 @contextmanager

@@ -12,12 +12,12 @@ from lmlab.config import Config, build, suggest, with_article
 from lmlab.data import make_config
 from lmlab.data.config import AnyData
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
-from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, require
+from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
 from lmlab.runs.storage import read_json, write_json
 from lmlab.tokenizers.training import is_path
 from lmlab.training.settings import TrainConfig
-from lmlab.runs.upgrade import upgrade, upgrade_saved
+from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
@@ -196,7 +196,7 @@ class Record(NamedTuple):
 
     def change(self, settings: Mapping[str, Any], *, step: int) -> Record:
         """The same with settings of training that are others from a step on; those that stay the same are no change."""
-        train = build(TrainConfig, {**self.recipe.train.model_dump(), **settings}, where="train")
+        train = build(TrainConfig, {**self.recipe.train.model_dump(), **upgrade_train(settings)}, where="train")
         before, after = self.recipe.train.model_dump(), train.model_dump()
         new = {name: value for name, value in after.items() if value != before[name]}
         earlier = [each for each in self.changes if each.step < step]
@@ -303,7 +303,8 @@ def _suits(system: str, objective: str, config: Config | None = None) -> bool:
     cls = load_objective(objective)
     does = {ABILITIES[name].kind for name in find(system).does}
     listed = {each.kind for each in ABILITIES.values()} - {JudgesPairs}
-    return {need for need in cls.needs(config or cls.Config()) if need in listed} <= does
+    needs = map(listed_ability, cls.needs(config or cls.Config()))
+    return {need for need in needs if need in listed} <= does
 
 
 def _unread(kind: str, reads: Sequence[str], data: str) -> str:
@@ -336,4 +337,5 @@ def check_abilities(recipe: Recipe) -> None:
                 f"--from {recipe.origin}: the output layer (softmax) was not published with these weights, so they "
                 "cannot be trained on; use them with lmlab embed or lmlab finetune, or train without --from"
             )
-        require(model, need)
+        counted = find(recipe.kind).trained_by == "counting"  # no loss is computed then
+        require(model, (counted and listed_ability(need)) or need)

@@ -32,15 +32,16 @@ from lmlab.runs.storage import (
     write_manifest,
 )
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.extending import without_last
+from lmlab.tokenizers.files import without_last
 from lmlab.tokenizers.frames import FILE, Frame, make_frame
 from lmlab.tokenizers.training import is_path
 from lmlab.runs.card import LOSSY, describe_quality, model_card
-from lmlab.training.energy_meter import Cost, second_opinion
+from lmlab.training.energy_meter import Cost, codecarbon
 from lmlab.runs.first_commands import next_commands
-from lmlab.training.lock import hold
-from lmlab.training.trainer import NotFiniteError, choose_device
-from lmlab.training.progress import Progress
+from lmlab.runs.lock import hold
+from lmlab.training.devices import choose_device
+from lmlab.training.metrics_log import NotFiniteError
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import FIXED
 
 
@@ -48,7 +49,7 @@ class Outcome(NamedTuple):
     """What a run came to."""
 
     path: Path
-    progress: Progress
+    progress: TrainingProgress
     bits_per_byte: float | None  # on validation text, of the best weights
     parameters: int
     interrupted: bool
@@ -89,9 +90,9 @@ def start(
     recipe = recipe.model_copy(update={"data": recipe.data.absolute()})
     corpus = prepare(
         recipe.data,
-        tokenizer=recipe.tokenizer.spec,
+        processor=recipe.tokenizer.spec,
         source=recipe.tokenizer.source,
-        roles=_roles(recipe),
+        specials=_specials(recipe),
         progress=reporter.stage,
     )
     config = model_config(recipe, corpus)
@@ -139,7 +140,7 @@ def create_job(recipe: Recipe, corpus: Corpus, config: Any, *, frame: Frame | No
     cls = load_class(recipe.kind)
     find_grid(recipe.train.country)
     choose_device(recipe.train.device)
-    if not issubclass(cls, nn.Module):
+    if find(recipe.kind).trained_by == "counting":
         if recipe.objective.get("backwards"):
             raise ValueError(f"objective.backwards: {recipe.kind} counts from left to right; train a network instead")
         return Counting(cls, recipe, corpus, config)
@@ -153,10 +154,10 @@ def _as_path(path: Any) -> Path:
     return Path(path)
 
 
-def _roles(recipe: Recipe) -> tuple[str, ...]:
+def _specials(recipe: Recipe) -> tuple[str, ...]:
     """The special tokens that the objective needs."""
-    roles: tuple[str, ...] = load_objective(recipe.objective["kind"]).roles
-    return roles
+    specials: tuple[str, ...] = load_objective(recipe.objective["kind"]).specials
+    return specials
 
 
 def _frame(recipe: Recipe, corpus: Corpus, config: object) -> Frame | None:
@@ -204,7 +205,7 @@ def resume(
         frame = Frame.load(path) if (path / FILE).is_file() else _frame(recipe, corpus, config)
         job = create_job(recipe, corpus, config, frame=frame, origin=None if begun else recipe.origin)
 
-        def begin(progress: Progress) -> Record:
+        def begin(progress: TrainingProgress) -> Record:
             changed = record.change(settings or {}, step=progress.step)
             if texts or changed.changes != record.changes:
                 write_recipe(path, changed)
@@ -273,13 +274,13 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
         raise ValueError(
             f"{path} learns from {', '.join(pipes)}, which is a pipe or a device now; give the text as a regular file"
         )
-    roles = _roles(recipe)
+    specials = _specials(recipe)
     specs = recipe.tokenizer
     tokenizer, source = load_tokenizer(path, needed=specs.spec is not None), load_source_tokenizer(path)
-    own = None if tokenizer is None else _encoder(tokenizer, roles, record.encoder_sha256)
+    own = None if tokenizer is None else _encoder(tokenizer, specials, record.encoder_sha256)
 
     def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
-        return prepare(recipe.data, tokenizer=encoder, source=source_encoder, roles=roles, progress=reporter.stage)
+        return prepare(recipe.data, processor=encoder, source=source_encoder, specials=specials, progress=reporter.stage)
 
     corpus = prepared(
         own if specs.spec is None or is_path(specs.spec) else specs.spec,
@@ -296,12 +297,12 @@ def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
     return corpus
 
 
-def _encoder(tokenizer: Tokenizer, roles: Sequence[str], fingerprint: str | None) -> Tokenizer:
+def _encoder(tokenizer: Tokenizer, specials: Sequence[str], fingerprint: str | None) -> Tokenizer:
     """A run's tokenizer as it was when it encoded the text, before it got special tokens for the objective.
 
     It matters only where a text happens to contain such a token, written out.
     """
-    for added in range(len(roles) + 1):
+    for added in range(len(specials) + 1):
         before = without_last(tokenizer, added)
         if before.fingerprint == fingerprint:
             return before
@@ -332,13 +333,13 @@ def _carry_out(
     plan: Plan,
     reporter: Reporter,
     interrupted: Callable[[], bool],
-    begin: Callable[[Progress], Record],
+    begin: Callable[[TrainingProgress], Record],
 ) -> Outcome:
     """Do the work; `begin` writes down what is new before it goes on, and is not asked where nothing is to be done."""
     records: list[Record] = []
     reporter.begin(plan)
     try:
-        with second_opinion(find_grid(plan.recipe.train.country)) as opinion:
+        with codecarbon(find_grid(plan.recipe.train.country)) as measured:
             progress, parameters = job.carry_out(
                 plan.path, reporter, interrupted, lambda progress: records.append(begin(progress))
             )
@@ -352,7 +353,7 @@ def _carry_out(
                 progress,
                 parameters=parameters,
                 bits=bits,
-                second_opinion=opinion.text,
+                codecarbon=measured.text,
                 commands=commands,
                 changes=records[0].describe_changes(),
             )

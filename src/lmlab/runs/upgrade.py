@@ -1,8 +1,9 @@
-"""Recipes as they were once written, in today's form."""
+"""Settings of earlier versions, in today's form: all old spellings of recipes are here."""
 
 from __future__ import annotations
 
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,24 +13,49 @@ FLAT_DATA = {
     *("text", "valid", "test", "split", "alpha", "documents", "languages", "longest", "ratio"),
     *(f"{part}{side}" for part in ("", "valid_", "test_") for side in ("source", "target", "pairs")),
 }
-"""The settings of data before version 0.3, when one Config with all of them served every kind of data."""
-
-
+"""The settings of data before version 0.3, when one Config had those of all kinds of data."""
 BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
-"""A budget as it could be written before version 0.6, when a bare `M` was minutes."""
+"""A budget in a file before version 0.6, when a bare `M` meant minutes."""
+RENAMED = {"stairs_epochs": "step_decay_epochs", "stairs_factor": "step_decay_factor"}
+"""Settings of training by their names before version 0.6."""
+RENAMED_VALUES = {"schedule": {"stairs": "step_decay"}}
+"""Values of settings of training before version 0.6."""
+
+
+def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The groups of a recipe that a user wrote, with a warning for each old spelling.
+
+    Until version 0.2 `data` had the settings of all kinds, those of other kinds at their defaults: only those of its
+    own kind are kept.
+    """
+    result = _upgrade_data(values)
+    if isinstance(result.get("train"), Mapping):
+        result["train"] = upgrade_train(result["train"])
+    return result
+
+
+def upgrade_train(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of training that a user wrote, with a warning for each old spelling."""
+    result = _rename(settings)
+    for name, value in settings.items():
+        if name not in result:
+            warnings.warn(f"train.{name} is now train.{RENAMED[name]}", FutureWarning, stacklevel=3)
+        elif result[name] != value:
+            warnings.warn(f"train.{name} = {value!r} is now {result[name]!r}", FutureWarning, stacklevel=3)
+    return result
 
 
 def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a `recipe.json` or a `conditions.json` of any version, as it is written today."""
-    result = upgrade(values)
+    result = _upgrade_data(values)
     data = result.get("data")
     if isinstance(data, Mapping) and data.get("kind") == "examples" and "leaks" not in data:
         result["data"] = {**data, "leaks": "test"}  # as it was until version 0.5
     if isinstance(result.get("train"), Mapping):
-        result["train"] = _say_minutes(result["train"])
+        result["train"] = _upgrade_saved_train(result["train"])
     if isinstance(result.get("changes"), list):
         result["changes"] = [
-            {**each, "train": _say_minutes(each["train"])}
+            {**each, "train": _upgrade_saved_train(each["train"])}
             if isinstance(each, Mapping) and isinstance(each.get("train"), Mapping)
             else each
             for each in result["changes"]
@@ -37,22 +63,30 @@ def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
     return _say_minutes(result)
 
 
-def _say_minutes(table: Mapping[str, Any]) -> dict[str, Any]:
-    """A table whose budget says `5min` where it said `5M`."""
-    budget = table.get("budget")
-    old = BARE_M.fullmatch(budget) if isinstance(budget, str) else None
-    return dict(table) if old is None else {**table, "budget": f"{old[1].strip()}min"}
-
-
-def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The groups of a recipe of any version, as they are written today.
-
-    Until version 0.2 `data` had the settings of all kinds, those of other kinds at their defaults: only those of its
-    own kind are kept. What users write today stays as it is, so that a mistake in it is found.
-    """
+def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(values)
     data = result.get("data")
     if isinstance(data, Mapping) and "kind" not in data and data.keys() >= FLAT_DATA:
         allowed = load_config(find_kind(data)).allowed()
         result["data"] = {name: value for name, value in data.items() if name in allowed}
     return result
+
+
+def _upgrade_saved_train(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return _rename(_say_minutes(settings))
+
+
+def _say_minutes(table: Mapping[str, Any]) -> dict[str, Any]:
+    """A table whose budget is `5min` if it was `5M`."""
+    budget = table.get("budget")
+    old = BARE_M.fullmatch(budget) if isinstance(budget, str) else None
+    return dict(table) if old is None else {**table, "budget": f"{old[1].strip()}min"}
+
+
+def _rename(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of training by the names and values that they have today."""
+    return {RENAMED.get(name, name): _new_value(name, value) for name, value in settings.items()}
+
+
+def _new_value(name: str, value: Any) -> Any:
+    return RENAMED_VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value

@@ -17,7 +17,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from lmlab.names import printable
+from lmlab.messages import printable
 
 LOGGER = logging.getLogger("lmlab.serve")
 
@@ -95,6 +95,14 @@ def checking(param: str | None = None) -> Iterator[None]:
         yield
     except ValueError as error:
         raise APIError(f"{param}: {error}" if param else str(error), param=param) from None
+
+
+def json_response(content: dict[str, Any], served: str) -> JSONResponse:
+    """A response of what a model computed; a `NotANumberError` about the run `served` where JSON cannot hold it."""
+    try:
+        return JSONResponse(content)
+    except ValueError as error:
+        raise NotANumberError(served) from error
 
 
 def log_error(error: BaseException, where: str) -> None:

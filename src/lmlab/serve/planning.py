@@ -14,7 +14,7 @@ from lmlab.serve.schemas import ChatCompletion, Completion, Prompt
 from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.served import Served
 from lmlab.tokenizers.boundary import opening_token, prompt_tokens, puts_boundary, with_boundary, without_boundary
-from lmlab.tokenizers.chat_template import ChatTemplateError
+from lmlab.tokenizers.chat_template import BrokenTemplateError, ChatTemplateError
 
 MOST_TOLD = 2**20
 """Log-probabilities in one answer: texts, times their tokens, times the alternatives of each."""
@@ -185,6 +185,8 @@ def plan_chat(body: ChatCompletion, served: Served) -> Plan:
     chat = served.chat_writer()
     try:
         ids = chat.encode([message.plain() for message in body.messages])
+    except BrokenTemplateError as error:
+        raise APIError(f"{served.name}: {error}", status=500) from None
     except ChatTemplateError as error:
         raise APIError(f"messages: {error}", param="messages") from None
     except ValueError as error:

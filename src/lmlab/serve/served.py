@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
+
+from fastapi import Request
 
 from lmlab.decoding.chat_writer import ChatWriter
 from lmlab.decoding.writer import Writer
@@ -63,6 +66,11 @@ class Served:
         """The tokenizer of the run; an error about the field `model` if it does not read text."""
         with checking("model"):
             return self.lm.text_tokenizer
+
+    @cached_property
+    def template_thread(self) -> Executor:
+        """The one thread that renders the chat template of this run: a slow template holds up no other run."""
+        return ThreadPoolExecutor(1, thread_name_prefix="lmlab-chat-template")
 
     @cached_property
     def names(self) -> TokenNames:
@@ -200,8 +208,8 @@ class Runs:
             code="model_not_found",
         )
 
-    async def open(self, name: str | None) -> Served:
-        """The same without blocking the event loop, for runs that are loaded on demand."""
+    async def open(self, name: str | None, request: Request) -> Served:
+        """The same without blocking the event loop, for runs that are loaded on demand while the client waits."""
         return self.find(name)
 
     def cards(self) -> list[dict[str, Any]]:

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
+import threading
 from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from fastapi import Request
 
+from lmlab.progress import cancellable
 from lmlab.serve.errors import APIError, ClosedError, GoneError, OverloadedError
 from lmlab.serve.served import Served
 
@@ -52,6 +56,19 @@ async def unless_gone(request: Request, work: Coroutine[Any, Any, T]) -> T:
 async def _gone(request: Request) -> None:
     while (await request.receive())["type"] != "http.disconnect":
         pass
+
+
+async def run_in(executor: Executor | None, request: Request, function: Callable[[], T]) -> T:
+    """The result of a function in a thread; where the client hangs up before, it is cancelled: a `GoneError`."""
+    cancelled = threading.Event()
+    with cancellable(cancelled.is_set):
+        run = contextvars.copy_context().run
+    future = asyncio.get_running_loop().run_in_executor(executor, run, function)
+    try:
+        return await unless_gone(request, _await(future))
+    finally:
+        cancelled.set()
+        future.cancel()
 
 
 async def call(served: Served, request: Request, function: Callable[[Callable[[], None]], T]) -> T:

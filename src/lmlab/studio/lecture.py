@@ -20,7 +20,7 @@ from pydantic import Field, field_validator
 from starlette.responses import Response
 
 from lmlab.config import Config, build, read_toml
-from lmlab.names import suggest
+from lmlab.messages import suggest
 from lmlab.studio.responses import respond
 from lmlab.studio.run_store import RunStore
 

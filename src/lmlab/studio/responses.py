@@ -12,7 +12,7 @@ from lmlab.analysis.view import plain
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
-    from lmlab.pages.inspection import View
+    from lmlab.pages.views import View
     from lmlab.studio.run_store import RunStore
 
 RunName = Annotated[str, Field(min_length=1, max_length=500, description="path of a run in the folder")]

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from lmlab.messages import suggest
 from lmlab.models import LINEAGE
-from lmlab.names import suggest
 from lmlab.progress import check_cancelled
 from lmlab.runs.run_files import LOCK
 from lmlab.serve.errors import log_error
@@ -167,7 +167,7 @@ class RunStore:
         from lmlab.language_model import load
 
         try:
-            return load(path)
+            model = load(path)
         except ValueError as error:
             raise ValueError(str(error).replace(f"{self.folder}{os.sep}", "")) from None
         except ODD as error:
@@ -175,6 +175,12 @@ class RunStore:
             raise UnreadableError(
                 f"{path.name} cannot be loaded: its files are damaged ({type(error).__name__})"
             ) from None
+        if not _has_finite_weights(model.model):
+            raise UnreadableError(
+                f"{path.name} cannot be used: its weights are not numbers (NaN or infinite); resume it from an earlier "
+                "checkpoint, or train it again"
+            )
+        return model
 
     def _keep(self, name: str, opened: _Opened) -> list[tuple[str, _Opened]]:
         """Mark a model as the last used; returns those that leave the memory."""
@@ -186,6 +192,15 @@ class RunStore:
             while len(self._opened) > MOST_OPEN:
                 gone.append(self._opened.popitem(last=False))
         return gone
+
+
+def _has_finite_weights(model: object) -> bool:
+    """Whether all weights of a network are numbers; counts of an n-gram may be infinite."""
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        return True
+    return all(bool(parameter.isfinite().all()) for parameter in model.parameters())
 
 
 def _stamp(path: Path) -> tuple[int, int]:

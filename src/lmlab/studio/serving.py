@@ -11,10 +11,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from fastapi import Request
+
 from lmlab.serve.errors import APIError, checking
 from lmlab.serve.served import Runs, Served, serve_run
 from lmlab.studio.run_store import WEIGHTS, RunStore
-from lmlab.studio.workers import Workers
+from lmlab.studio.workers import Workers, wait_until_gone
 
 if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
@@ -56,13 +58,13 @@ class StoredRuns(Runs):
                 self.served[name] = held
             return held
 
-    async def open(self, name: str | None) -> Served:
+    async def open(self, name: str | None, request: Request) -> Served:
         """The same without blocking the event loop; loading waits for its turn among all heavy requests."""
         ready = await asyncio.to_thread(self._find_ready, name)
         if ready is not None:
             return ready
-        never_gone = asyncio.Event().wait()
-        return await self.workers.run(lambda: asyncio.to_thread(self.find, name), gone=never_gone)
+        await request.body()  # so that what is received from now on can only be that the client is gone
+        return await self.workers.run(lambda: asyncio.to_thread(self.find, name), gone=wait_until_gone(request))
 
     def _find_ready(self, name: str | None) -> Served | None:
         """The run of that name, if its model is loaded and its engine has started."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from lmlab.names import suggest
+from lmlab.messages import suggest
 from lmlab.progress import check_cancelled
 from lmlab.studio.responses import respond
 

@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.loaders.bucketing import in_batches
+from lmlab.data.readers.files import cache_folder
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.runs.checkpoint import model_tensors

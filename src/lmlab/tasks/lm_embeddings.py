@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.loaders.bucketing import in_batches
-from lmlab.layers.mix import side_by_side
+from lmlab.data.readers.files import cache_folder
+from lmlab.layers.layer_mix import side_by_side
 from lmlab.models.abilities import PredictsNext
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from lmlab.data.loaders.bucketing import in_batches
 from lmlab.data.readers.examples import Example
-from lmlab.layers.mix import Mix
+from lmlab.layers.layer_mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress

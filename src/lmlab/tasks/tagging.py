@@ -21,7 +21,7 @@ from lmlab.tasks.lm_embeddings import STATES, LanguageStates, with_states
 from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows
-from lmlab.tokenizers.word_bytes import spell_rows
+from lmlab.tokenizers.spellings import spell_rows
 from lmlab.tokenizers.words import Text, read_words
 
 

@@ -22,9 +22,8 @@ from torch import Tensor, nn
 from lmlab.config import Config
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example
-from lmlab.layers.mix import Mix, side_by_side
+from lmlab.layers.layer_mix import Mix, select_layers, side_by_side
 from lmlab.layers.padding import choose
-from lmlab.layers.selection import select_layers
 from lmlab.metrics.metric import Metric, StreamingMetric
 from lmlab.metrics.task_metrics import metrics_for
 from lmlab.models import name_of
@@ -135,8 +134,9 @@ class Task:
     name: ClassVar[str]
     reads: ClassVar[tuple[str, ...]] = ("examples",)
     default_for: ClassVar[tuple[str, ...]] = ()
-    roles: ClassVar[tuple[str, ...]] = ()
+    specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
+    additive: ClassVar[bool] = True
     separates: bool = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
@@ -164,7 +164,7 @@ class Task:
         return {}
 
     @property
-    def weights(self) -> dict[str, float]:
+    def loss_weights(self) -> dict[str, float]:
         language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
         mix = {"mix": self.config.mix_decay} if self._penalises_mix else {}
         return {"label": 1.0, **language, **mix}

@@ -87,9 +87,13 @@ def to_json(
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
 
 
+class RefusedError(jinja2.TemplateError):
+    """The template's author has written that these messages are not accepted."""
+
+
 def raise_exception(message: str) -> None:
     """End with an error that the template's author has written."""
-    raise jinja2.TemplateError(message)
+    raise RefusedError(message)
 
 
 def strftime_now(form: str) -> str:
@@ -127,11 +131,12 @@ def main() -> None:
         limit("RLIMIT_CPU", math.ceil(time.process_time() + request["seconds"]))
         try:
             template = template or make_environment().from_string(source)
-            answer = {"text": render(template, request["variables"], most=request["most"])}
+            answer: dict[str, Any] = {"text": render(template, request["variables"], most=request["most"])}
         except jinja2.TemplateSyntaxError as error:
             answer = {"error": f"line {error.lineno}: {error.message}"}
         except Exception as error:  # a template may raise anything
-            answer = {"error": str(error) or type(error).__name__}
+            refused = isinstance(error, (RefusedError, jinja2.UndefinedError))  # or the messages lack what it needs
+            answer = {"error": str(error) or type(error).__name__, "refused": refused}
         print(json.dumps(answer), flush=True)
 
 

@@ -6,9 +6,11 @@ A template is a Jinja program that comes with the model, so it is not trusted: s
 from __future__ import annotations
 
 import json
+import queue
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +18,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from lmlab.progress import check_cancelled
 
 FILE = "chat.json"
 """What a run keeps its chat template in."""
@@ -26,13 +30,19 @@ SECONDS = 10.0
 """Of computing, after which the process of a template is ended; on a busy machine that takes longer."""
 WAIT = 6
 """How many times as long it is waited for."""
+POLL = 0.1
+"""Seconds after which a waiting thread looks whether its work was cancelled."""
 PROGRAM = Path(__file__).with_name("chat_renderer.py")
 
 Messages = Sequence[Mapping[str, str]]
 
 
 class ChatTemplateError(ValueError):
-    """A template could not write these messages; the message is the template's own, or says what went wrong."""
+    """A template refuses these messages; the message is the template's own."""
+
+
+class BrokenTemplateError(ChatTemplateError):
+    """A template cannot be rendered, whatever the messages: a mistake in it, or too much time or memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,25 +119,26 @@ class _Process:
         self._end: Callable[[], object] = lambda: None
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        with self._lock:
-            running = self._start()
-            timer = threading.Timer(WAIT * SECONDS, running.kill)
-            timer.start()
-            try:
-                answer = _ask(running, {"variables": variables, "most": LONGEST_TEXT, "seconds": SECONDS})
-            except (OSError, ValueError):
-                self._end()
-                raise ChatTemplateError(
-                    f"the chat template was ended: it took more than {SECONDS:g} seconds, or too much memory"
-                ) from None
-            except BaseException:  # Ctrl-C: its answer must not be taken for that of the next request
-                self._end()
-                raise
-            finally:
-                timer.cancel()
+        """The text of the template; a `CancelledError` as soon as the work is cancelled, which ends the program."""
+        while not self._lock.acquire(timeout=POLL):
+            check_cancelled()
+        try:
+            answer = _ask(self._start(), {"variables": variables, "most": LONGEST_TEXT, "seconds": SECONDS})
+        except (OSError, ValueError):
+            self._end()
+            raise BrokenTemplateError(
+                f"the chat template was ended: it took more than {SECONDS:g} seconds, or too much memory"
+            ) from None
+        except BaseException:  # cancelled, or Ctrl-C: its answer must not be taken for that of the next request
+            self._end()
+            raise
+        finally:
+            self._lock.release()
         if "error" in answer:
-            told = " ".join(str(answer["error"])[:1000].split())
-            raise ChatTemplateError(f"the chat template says: {''.join(filter(str.isprintable, told))}")
+            told = "".join(filter(str.isprintable, " ".join(str(answer["error"])[:1000].split())))
+            if answer.get("refused"):
+                raise ChatTemplateError(f"the chat template says: {told}")
+            raise BrokenTemplateError(f"the chat template fails: {told}")
         return str(answer["text"])
 
     def _start(self) -> subprocess.Popen[str]:
@@ -148,12 +159,21 @@ class _Process:
 
 
 def _ask(running: subprocess.Popen[str], request: Mapping[str, Any]) -> dict[str, Any]:
+    """The answer of the program; a `TimeoutError` where it takes too long."""
     assert running.stdin is not None
     assert running.stdout is not None
     running.stdin.write(json.dumps(request) + "\n")
     running.stdin.flush()
-    answer: dict[str, Any] = json.loads(running.stdout.readline())
-    return answer
+    lines: queue.SimpleQueue[str] = queue.SimpleQueue()
+    read = running.stdout.readline
+    threading.Thread(target=lambda: lines.put(read()), daemon=True).start()  # pipes have no time limit of their own
+    end = time.monotonic() + WAIT * SECONDS
+    while time.monotonic() < end:
+        check_cancelled()
+        with suppress(queue.Empty):
+            answer: dict[str, Any] = json.loads(lines.get(timeout=POLL))
+            return answer
+    raise TimeoutError
 
 
 def _end(running: subprocess.Popen[str]) -> None:

@@ -1,4 +1,4 @@
-"""The pipelines of each kind of tokenizer, in Hugging Face `tokenizers`: cut, look up, put together again."""
+"""The pipelines of each kind of tokenizer, in Hugging Face `tokenizers`: split, look up, decode."""
 
 from __future__ import annotations
 
@@ -8,20 +8,34 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import decoders, models, normalizers, pre_tokenizers
 
-from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
-
 BOUNDARY = "<|endoftext|>"
 END_OF_LINE = "<eos>"
 UNKNOWN = "<unk>"
 START = "<S>"
-"""A special token with which texts begin, where that is not the boundary."""
+"""A special token at the start of a text, in vocabularies where that is not the boundary."""
 LETTERS = "<letters>"
-"""Where it stands in a vocabulary of words: those before it can be predicted, those after it are only read."""
+"""A mark in a vocabulary of words: words before it can be predicted, words after it are only read."""
 BERT_SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 
 
+_PRINTABLE = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+_REST = [byte for byte in range(256) if byte not in _PRINTABLE]
+
+BYTE_OF: dict[str, int] = {
+    **{chr(byte): byte for byte in _PRINTABLE},
+    **{chr(0x100 + number): byte for number, byte in enumerate(_REST)},
+}
+CHARACTER_OF: list[str] = sorted(BYTE_OF, key=BYTE_OF.__getitem__)
+"""GPT-2's alphabet (Radford et al. 2019, section 2.2): the printable character of each byte, at the index of the byte.
+
+Bytes that print as themselves in Latin-1 keep their character; the others take the characters from U+0100 on.
+"""
+BYTE_PIECES: dict[str, bytes] = {f"<0x{byte:02X}>": bytes((byte,)) for byte in range(256)}
+"""The pieces by which SentencePiece spells the bytes of characters that a vocabulary does not have."""
+
+
 def character_engine(characters: Sequence[str]) -> hf.Tokenizer:
-    """One token for each character; others are unknown."""
+    """Return a tokenizer with one token per character; other characters are unknown."""
     pieces = [BOUNDARY, UNKNOWN, *characters]
     engine = hf.Tokenizer(models.WordLevel({piece: i for i, piece in enumerate(pieces)}, unk_token=UNKNOWN))
     engine.pre_tokenizer = pre_tokenizers.Split(hf.Regex(r"[\s\S]"), "isolated")
@@ -31,7 +45,7 @@ def character_engine(characters: Sequence[str]) -> hf.Tokenizer:
 
 
 def byte_engine() -> hf.Tokenizer:
-    """One token for each byte, whose id is its value; the boundary is 256."""
+    """Return a tokenizer with one token per byte, whose id is the byte; the boundary is 256."""
     engine = hf.Tokenizer(models.BPE({character: byte for byte, character in enumerate(CHARACTER_OF)}, []))
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     engine.decoder = decoders.ByteLevel()
@@ -40,22 +54,22 @@ def byte_engine() -> hf.Tokenizer:
 
 
 def word_engine(words: Sequence[str], *, size: int | None = None) -> hf.Tokenizer:
-    """Words between white space, a newline being the word `<eos>`.
+    """Return a tokenizer that splits at white space; a newline is the word `<eos>`.
 
-    `<eos>` and `<unk>` are words like others, not special tokens: published corpora hold them in their text.
+    `<eos>` and `<unk>` are ordinary words, not special tokens: published corpora have them in their text.
     """
     return numbered_word_engine([UNKNOWN, END_OF_LINE, *words][:size], boundary=1)
 
 
 def spelled_engine(words: Sequence[str], others: Sequence[str], *, size: int | None = None) -> hf.Tokenizer:
-    """The same, with a mark behind the words that can be predicted and all `others` behind it."""
+    """Return the same with a mark after the words that can be predicted, and all `others` after the mark."""
     predicted = [UNKNOWN, END_OF_LINE, *words][:size]
     rest = [*words[max(0, len(predicted) - 2) :], *others]
     return numbered_word_engine([*predicted, LETTERS, *rest], boundary=1)
 
 
 def numbered_word_engine(words: Sequence[str], *, boundary: int) -> hf.Tokenizer:
-    """The same for words whose numbers are given; the one at `boundary` stands for the end of a line."""
+    """Return the same for words whose ids are given; the word at `boundary` is the end of a line."""
     numbers = {word: number for number, word in enumerate(words) if number != boundary}
     numbers[END_OF_LINE] = boundary
     if UNKNOWN not in numbers or len(numbers) < len(words):
@@ -70,7 +84,7 @@ def numbered_word_engine(words: Sequence[str], *, boundary: int) -> hf.Tokenizer
 
 
 def byte_level_engine(model: Any) -> hf.Tokenizer:
-    """A model over bytes, cut by GPT-2's pattern: letters, digits or other signs, each with the space before it."""
+    """Return a model over bytes, split by GPT-2's pattern: letters, digits or other signs, with the space before."""
     engine = hf.Tokenizer(model)
     engine.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     engine.decoder = decoders.ByteLevel()
@@ -78,7 +92,7 @@ def byte_level_engine(model: Any) -> hf.Tokenizer:
 
 
 def gpt_engine(model: Any) -> hf.Tokenizer:
-    """GPT's pairs over lower-cased words that end in `</w>` (Radford et al. 2018)."""
+    """Return GPT's byte pairs over lowercase words that end in `</w>` (Radford et al. 2018)."""
     engine = hf.Tokenizer(model)
     engine.normalizer = normalizers.BertNormalizer(lowercase=True)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -87,7 +101,7 @@ def gpt_engine(model: Any) -> hf.Tokenizer:
 
 
 def wordpiece_engine(model: Any, *, cased: bool) -> hf.Tokenizer:
-    """BERT's WordPiece (Devlin et al. 2019): lower case without accents unless cased, cut at spaces and punctuation."""
+    """Return BERT's WordPiece (Devlin et al. 2019): lowercase without accents unless cased, split at punctuation."""
     engine = hf.Tokenizer(model)
     engine.normalizer = normalizers.BertNormalizer(lowercase=not cased)
     engine.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -96,7 +110,7 @@ def wordpiece_engine(model: Any, *, cased: bool) -> hf.Tokenizer:
 
 
 def list_steps(part: dict[str, Any] | None) -> list[dict[str, Any]]:
-    """A pre-tokenizer or decoder, as its file has it, as the list of its steps."""
+    """Return the steps of a pre-tokenizer or decoder of a `tokenizer.json`."""
     if part is None:
         return []
     steps = part.get("pretokenizers") or part.get("decoders")

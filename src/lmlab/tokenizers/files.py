@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -142,3 +143,24 @@ def _load_wordpiece(path: Path) -> Tokenizer:
     engine = wordpiece_engine(models.WordPiece(vocabulary, unk_token="[UNK]"), cased=cased)
     engine.add_special_tokens([name for name in BERT_SPECIALS if name in vocabulary])
     return Tokenizer(engine)
+
+
+def with_words(tokenizer: Tokenizer, words: Iterable[str]) -> Tokenizer:
+    """A tokenizer of `spelled` words with more words that are only read."""
+    known = tokenizer.engine.get_vocab()
+    new = [word for word in words if word not in known]
+    if not new:
+        return tokenizer
+    settings = json.loads(tokenizer.engine.to_str())
+    settings["model"]["vocab"] |= {word: number for number, word in enumerate(new, start=tokenizer.vocabulary)}
+    return tokenizer.changed(json.dumps(settings))
+
+
+def without_last(tokenizer: Tokenizer, count: int) -> Tokenizer:
+    """A tokenizer without the last special tokens that were added to it, as `with_specials` adds them."""
+    settings = json.loads(tokenizer.engine.to_str())
+    last = sorted(settings["added_tokens"], key=lambda token: token["id"])[-count:] if count else []
+    if not last or any(token["content"] in settings["model"]["vocab"] for token in last):
+        return tokenizer
+    settings["added_tokens"] = [token for token in settings["added_tokens"] if token not in last]
+    return tokenizer.changed(json.dumps(settings))

@@ -23,7 +23,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from lmlab.tokenizers.tokenizer import ROLES, Tokenizer
+from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 NEXT_TOKEN: Mapping[str, str] = {"tokens": "boundary a"}
 """The frame of what reads from left to right, and of whatever says nothing else."""
@@ -305,7 +305,7 @@ def make_frame(
     for name, template in templates.items():
         own = source_tokenizer or tokenizer if name == "source" else tokenizer
         known = {"boundary": own.boundary, "start": own.start if start is None else start}
-        known |= {role: own.role(role) for role in ROLES if own.has_role(role)}
+        known |= {name: own.special(name) for name in SPECIAL_TOKENS if own.has_special(name)}
         specials[name] = {special: known[special] for special in _names(template) if special in known}
     reversed_inputs = tuple(templates)[:1] if backwards else ()
     return Frame(templates=dict(templates), specials=specials, backwards=reversed_inputs)

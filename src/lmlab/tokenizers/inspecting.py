@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Iterable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -120,3 +122,14 @@ class TokenizedText:
     def is_unknown(self, token: Token) -> bool:
         """Whether a token only says that something unknown stands there."""
         return bool(self.tokenizer.is_unknown(np.array(token.id)))
+
+
+def text_fingerprint(tokenizer: Tokenizer) -> str:
+    """The SHA-256 of what a tokenizer does with text: special tokens, which no text has, and their places are left out.
+
+    So what fills blanks has the one of what predicts the next token, where it has [MASK] and the like besides.
+    """
+    settings = json.loads(tokenizer.engine.to_str())
+    settings["added_tokens"] = [each for each in settings["added_tokens"] if not each["special"]]
+    settings["post_processor"] = None
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()

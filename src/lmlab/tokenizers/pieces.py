@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.tokenizers.byte_alphabet import BYTE_OF
-from lmlab.tokenizers.tokenizer import ROLES, Tokenizer
+from lmlab.tokenizers.engines import BYTE_OF
+from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS, Tokenizer
 
 Flags = NDArray[np.bool_]
 
@@ -103,10 +103,10 @@ def spell_pieces(tokenizer: Tokenizer) -> list[str | None]:
         return piece.replace(SPACE, " ")
 
     special = tokenizer._specials | {tokenizer.boundary}
-    roles = {name for names in ROLES.values() for name in names}
+    marks = {name for names in SPECIAL_TOKENS.values() for name in names}
     texts: list[str | None] = [None] * tokenizer.vocabulary
     for piece, index in tokenizer.engine.get_vocab().items():
-        if index not in special and piece not in roles:
+        if index not in special and piece not in marks:
             texts[index] = spell(piece)
     return texts
 

@@ -112,9 +112,9 @@ def _texts(tokenizer: Tokenizer) -> list[bytes | int]:
     from lmlab.tokenizers.pieces import spell_pieces
 
     marks: dict[int, int] = {tokenizer.start: BEGIN_TEXT, tokenizer.boundary: END_TEXT}
-    for role, mark in (("cls", BEGIN_TEXT), ("sep", END_TEXT)):
-        if tokenizer.has_role(role):
-            marks[tokenizer.role(role)] = mark
+    for name, mark in (("cls", BEGIN_TEXT), ("sep", END_TEXT)):
+        if tokenizer.has_special(name):
+            marks[tokenizer.special(name)] = mark
     plain = tokenizer.of_words
     texts: list[bytes | int] = []
     for token, text in enumerate(spell_pieces(tokenizer)):
@@ -123,3 +123,27 @@ def _texts(tokenizer: Tokenizer) -> list[bytes | int]:
         else:
             texts.append((text[1:] if plain else text).encode(errors="replace"))
     return texts
+
+
+PAD, BEGIN, END = 0, 1, 2
+SYMBOLS = 3 + 256
+"""The alphabet of `spell_rows`: padding, the marks of the beginning and the end of a word, and the bytes of UTF-8."""
+
+
+def spell_word(word: str, *, longest: int) -> list[int]:
+    """Return the begin mark, the bytes of a word and the end mark, at most `longest` numbers in all."""
+    return [BEGIN, *(3 + byte for byte in word.encode()[: longest - 2]), END]
+
+
+def spell_rows(rows: Sequence[Sequence[str]], *, longest: int) -> Tensor:
+    """Return rows of words as their spellings [B, T, C], padded to the longest row and the longest word."""
+    import torch
+
+    spelled = [[spell_word(word, longest=longest) for word in row] for row in rows]
+    width = max((len(word) for row in spelled for word in row), default=1)
+    found = torch.zeros(len(rows), max(map(len, rows), default=1), width, dtype=torch.long)
+    for number, row in enumerate(spelled):
+        if row:
+            padded = [word + [PAD] * (width - len(word)) for word in row]
+            found[number, : len(row)] = torch.tensor(padded)
+    return found

@@ -15,9 +15,11 @@ import tokenizers as hf
 from numpy.typing import NDArray
 from tokenizers import models
 
-from lmlab.tokenizers.byte_alphabet import BYTE_OF, BYTE_PIECES, CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BOUNDARY,
+    BYTE_OF,
+    BYTE_PIECES,
+    CHARACTER_OF,
     END_OF_LINE,
     LETTERS,
     START,
@@ -35,13 +37,13 @@ from lmlab.tokenizers.word_cache import WordCache, find_added
 BOUNDARIES = (BOUNDARY, END_OF_LINE, "<eod>", "</s>", "<|end_of_text|>", "<|im_end|>", "[SEP]", "<sep>", "<s>", "[CLS]")
 """The names under which published tokenizers keep the token between documents, the best first."""
 
-ROLES: dict[str, tuple[str, ...]] = {
+SPECIAL_TOKENS: dict[str, tuple[str, ...]] = {
     "pad": ("[PAD]", "<pad>"),
     "cls": ("[CLS]", "<cls>", "<s>"),
     "sep": ("[SEP]", "<sep>", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""The special tokens of models that fill blanks, each under the names that published tokenizers give it."""
+"""The special tokens of models that fill masks, each with the pieces that published tokenizers use for it."""
 
 WORD_KINDS = ("words", "spelled")
 """The kinds whose tokens are whole words, known or told by their letters."""
@@ -159,23 +161,23 @@ class Tokenizer:
         own = self._vocabulary.get(START, self.boundary)
         return own if own in self._specials else self.boundary
 
-    def role(self, name: str) -> int:
-        """The id of the special token that is the `pad`, `cls`, `sep` or `mask`; a ValueError where there is none."""
-        for piece in ROLES[name]:
+    def special(self, name: str) -> int:
+        """Return the id of the special token `pad`, `cls`, `sep` or `mask`; a ValueError if there is none."""
+        for piece in SPECIAL_TOKENS[name]:
             if piece in self._vocabulary:
                 return self._vocabulary[piece]
         raise ValueError(
-            f"the tokenizer has no token for {name} (looked for {' and '.join(ROLES[name])}); "
-            f"a model that was trained to fill blanks brings one"
+            f"the tokenizer has no token for {name} (looked for {' and '.join(SPECIAL_TOKENS[name])}); "
+            f"a model that was trained to fill masks has one"
         )
 
-    def has_role(self, name: str) -> bool:
-        """Whether there is a special token for a role."""
-        return any(piece in self._vocabulary for piece in ROLES[name])
+    def has_special(self, name: str) -> bool:
+        """Whether there is a special token of this name: `pad`, `cls`, `sep` or `mask`."""
+        return any(piece in self._vocabulary for piece in SPECIAL_TOKENS[name])
 
-    def with_roles(self, names: Iterable[str]) -> Tokenizer:
-        """This tokenizer, with a special token for each of the roles that it lacks; the ids of all others stay."""
-        missing = [ROLES[name][0] for name in names if not self.has_role(name)]
+    def with_specials(self, names: Iterable[str]) -> Tokenizer:
+        """Return a tokenizer that also has these special tokens; the ids of all others stay."""
+        missing = [SPECIAL_TOKENS[name][0] for name in names if not self.has_special(name)]
         if not missing:
             return self
         changed = self.changed(self.engine.to_str())
@@ -359,8 +361,8 @@ class Tokenizer:
 
     @cached_property
     def _plain(self) -> dict[str, int]:
-        """The vocabulary without the tokens of roles, which stand for themselves in a text."""
-        marks = {LETTERS, *sum(ROLES.values(), ())}
+        """The vocabulary without special tokens, which in a text are words like others."""
+        marks = {LETTERS, *sum(SPECIAL_TOKENS.values(), ())}
         return {piece: i for piece, i in self._vocabulary.items() if piece not in marks and i not in self._specials}
 
     def _words(self, text: str) -> Ids:

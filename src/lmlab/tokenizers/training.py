@@ -14,10 +14,10 @@ import tokenizers as hf
 from tokenizers import models, trainers
 
 from lmlab.config import suggest
-from lmlab.tokenizers.byte_alphabet import CHARACTER_OF
 from lmlab.tokenizers.engines import (
     BERT_SPECIALS,
     BOUNDARY,
+    CHARACTER_OF,
     END_OF_LINE,
     LETTERS,
     UNKNOWN,

@@ -12,13 +12,13 @@ import torch
 
 from lmlab.costs.design import Design
 from lmlab.costs.estimate import Speed, needed_memory
-from lmlab.data.corpora.synthetic import made_up_pairs, made_up_text, made_up_tokenizer
+from lmlab.data.corpora.synthetic import synthetic_pairs, synthetic_text, synthetic_tokenizer
 from lmlab.data.loaders.loader import Loader
 from lmlab.models import find, frame_of
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective, load_objective
 from lmlab.objectives.objective import Objective
-from lmlab.training.allocator import keep_buffers
+from lmlab.training.devices import keep_buffers
 from lmlab.training.energy_meter import Cost
 from lmlab.training.evaluation import Validator
 from lmlab.training.learner import Learner
@@ -77,14 +77,14 @@ def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> t
     if not design.vocabulary:
         raise ValueError(f"{design.name} reads no text, and a trial is made on made-up text; compute its cost instead")
     settings = find(design.name).objective
-    roles = load_objective(settings["kind"]).roles
-    tokenizer = made_up_tokenizer(design.vocabulary, roles=roles)
+    specials = load_objective(settings["kind"]).specials
+    tokenizer = synthetic_tokenizer(design.vocabulary, specials=specials)
     objective = create_objective(settings, tokenizer, frame_of(model, tokenizer))
     if settings["kind"] != "seq2seq":
-        return objective, made_up_text(tokenizer, tokens=tokens, seed=seed, roles=roles)
+        return objective, synthetic_text(tokenizer, tokens=tokens, seed=seed, specials=specials)
     source = getattr(model.config, "source_vocabulary", None)
     mean, longest = design.mean_window, design.window
-    return objective, made_up_pairs(
+    return objective, synthetic_pairs(
         tokenizer, source_vocabulary=source, tokens=tokens, mean=mean, longest=longest, seed=seed
     )
 

@@ -1,4 +1,4 @@
-"""What a run may spend: time, tokens, steps, epochs or FLOPs."""
+"""Budgets of training: an amount of time, tokens, steps, epochs or FLOPs, and how much of it is spent."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 import re
 from collections.abc import Mapping
 from typing import NamedTuple
+
+from lmlab.training.progress import TrainingProgress
 
 UNITS = {
     "s": ("seconds", 1.0),
@@ -73,13 +75,25 @@ class Budget(NamedTuple):
             )
         return count
 
-    def share(self, *, step: int, seconds: float, steps: int | None) -> float:
-        """How much of it is spent after some steps and seconds of training, 0 to 1; it pays for `steps`."""
-        return seconds / self.amount if steps is None else step / steps
 
-    def is_spent(self, *, step: int, seconds: float, steps: int | None) -> bool:
-        """Whether it does not pay for another step (in time: one of average length)."""
-        return seconds * (1 + 1 / max(1, step)) > self.amount if steps is None else step >= steps
+class BudgetTracker:
+    """How much of a budget a run has spent: steps, or seconds of training if the budget is a time."""
+
+    def __init__(self, budget: Budget, steps: int | None, progress: TrainingProgress) -> None:
+        """`steps` is how many the budget pays for; None for a budget in time."""
+        self.budget, self.steps, self.progress = budget, steps, progress
+
+    def fraction(self) -> float:
+        """The fraction that is spent; slightly above 1 where a last step took longer than expected."""
+        if self.steps is None:
+            return self.progress.seconds / self.budget.amount
+        return self.progress.step / self.steps
+
+    def is_spent(self) -> bool:
+        """Whether it does not pay for another step (of a budget in time: a step of average length)."""
+        if self.steps is None:
+            return self.progress.seconds * (1 + 1 / max(1, self.progress.step)) > self.budget.amount
+        return self.progress.step >= self.steps
 
 
 def parse_budget(text: str) -> Budget:

@@ -1,11 +1,11 @@
-"""Checkpoints of a training run: enough to go on bit-exactly after a kill."""
+"""Checkpoints of a training run: all that is needed to resume with the same bits after a kill."""
 
 from __future__ import annotations
 
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -29,83 +29,97 @@ from lmlab.runs.storage import (
     write_json,
     write_tensors,
 )
+from lmlab.training.devices import random_tensors, restore_random
 from lmlab.training.learner import Learner
-from lmlab.training.progress import Progress
-from lmlab.training.randomness import random_tensors, restore_random
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.step import Step
+from lmlab.training.world import ALONE, World
 
 CHECKPOINTS = "checkpoints"
-"""The folder of a run that holds the weights of the latest evaluations, for averaging."""
+"""The folder of a run with the weights of its latest validations, for averaging."""
 
 
-class RunDirectory:
-    """Keeps `last/`, `model.safetensors`, `metrics.jsonl` and the latest `checkpoints/` of one run."""
+class Checkpointer:
+    """Writes `last/`, `model.safetensors`, `metrics.jsonl` and the latest `checkpoints/` of one run, and reads them.
 
-    def __init__(self, path: Path, *, save_seconds: float, keep: int = 0) -> None:
+    Every process of a world calls every method; only one of them writes.
+    """
+
+    def __init__(self, path: Path, *, save_seconds: float, keep: int = 0, world: World = ALONE) -> None:
         self.path = path
         self.save_seconds = save_seconds
         self.keep_latest = keep
+        self.world = world
         self._saved = time.monotonic()
-        self._metrics = open(path / "metrics.jsonl", "ab")  # noqa: SIM115 (held for the whole run)
+        self._metrics = open(path / "metrics.jsonl", "ab") if world.writes else None  # noqa: SIM115 (until close)
 
-    def load(self, step: Step, start: State) -> tuple[Progress, State] | None:
-        """Restore weights, optimizer, random numbers, carried state and metrics as they were."""
-        device = step.learner.device
+    def load(self, step: Step) -> tuple[TrainingProgress, State] | None:
+        """Restore the last checkpoint: weights, optimizer, random numbers and metrics; None if there is none.
 
-        def read(folder: Path) -> tuple[Progress, State]:
-            progress = Progress.model_validate(read_json(folder / "progress.json"))
-            for name, module in _modules(step.learner).items():
-                load_weights(module, read_tensors(folder / name), source=folder / name)
-            tensors = _with_new_names(read_tensors(folder / "training.safetensors"), step.learner)
-            step.restore(tensors)
-            restore_random(tensors, device)
-            leaves = [tensors[f"state.{i}"] for i in range(sum(name.startswith("state.") for name in tensors))]
-            return progress, _unflatten(start, leaves, device) if leaves else None
-
-        found = read_folder(self.path / "last", read)
-        reached = found[0].step if found else 0
-        _forget(path for number, path in kept_checkpoints(self.path) if number > reached)
-        size = found[0].metrics_bytes if found else 0
-        if self._metrics.seek(0, os.SEEK_END) != size:
-            self._metrics.truncate(size)
-            self._metrics.seek(size)
+        Returns how far training was, and the state that the model carries to the next batch.
+        """
+        found = read_folder(self.path / "last", lambda folder: self._read(folder, step))
+        reached, size = (found[0].step, found[0].metrics_bytes) if found else (0, 0)
+        if self._metrics is not None:
+            _forget(path for number, path in kept_checkpoints(self.path) if number > reached)
+            if self._metrics.seek(0, os.SEEK_END) != size:
+                self._metrics.truncate(size)
+                self._metrics.seek(size)
         return found
 
-    def save(self, step: Step, state: State, progress: Progress) -> None:
-        """Write `last/`; the checkpoint before it stays as `previous/`."""
-        self._metrics.flush()
-        os.fsync(self._metrics.fileno())
-        progress.metrics_bytes = self._metrics.tell()
+    def _read(self, folder: Path, step: Step) -> tuple[TrainingProgress, State]:
+        learner = step.learner
+        progress = TrainingProgress.model_validate(read_json(folder / "progress.json"))
+        for name, module in _modules(learner).items():
+            load_weights(module, read_tensors(folder / name), source=folder / name)
+        tensors = _with_new_names(read_tensors(folder / "training.safetensors"), learner)
+        step.restore(tensors)
+        own = _of_process(tensors, self.world.rank)
+        restore_random(own, learner.device)
+        leaves = [own[f"state.{i}"] for i in range(sum(name.startswith("state.") for name in own))]
+        state = _unflatten(learner.start_state(step.loader.batch_size), leaves, learner.device) if leaves else None
+        return progress, state
+
+    def save(self, step: Step, state: State, progress: TrainingProgress) -> None:
+        """Write `last/`, all that exact resuming needs; the checkpoint before it becomes `previous/`."""
         leaves = {f"state.{i}": tensor for i, tensor in enumerate(_flatten(state))}
+        own = self.world.gather({**random_tensors(step.learner.device), **leaves})
+        if self._metrics is not None:
+            self._metrics.flush()
+            os.fsync(self._metrics.fileno())
+            progress.metrics_bytes = self._metrics.tell()
 
-        def fill(folder: Path) -> None:
-            for name, module in _modules(step.learner).items():
-                write_tensors(folder / name, model_tensors(module))
-            random = random_tensors(step.learner.device)
-            write_tensors(folder / "training.safetensors", {**step.tensors(), **random, **leaves})
-            write_json(folder / "progress.json", progress.model_dump())
+            def fill(folder: Path) -> None:
+                for name, module in _modules(step.learner).items():
+                    write_tensors(folder / name, model_tensors(module))
+                write_tensors(folder / "training.safetensors", {**step.tensors(), **_by_process(own)})
+                write_json(folder / "progress.json", progress.model_dump())
 
-        write_folder(self.path / "last", fill)
+            write_folder(self.path / "last", fill)
         self._saved = time.monotonic()
 
     def save_best(self, learner: Learner) -> None:
-        """Write the weights that `lmlab.load` takes."""
-        for name, module in _modules(learner).items():
-            replace_tensors(self.path / name, model_tensors(module))
+        """Write the weights that `lmlab.load` reads."""
+        if self.world.writes:
+            for name, module in _modules(learner).items():
+                replace_tensors(self.path / name, model_tensors(module))
 
-    def keep(self, learner: Learner, progress: Progress) -> None:
-        """Write the weights of an evaluation beside those of the ones before it, of which the oldest goes."""
-        if self.keep_latest:
-            folder = self.path / CHECKPOINTS
-            folder.mkdir(exist_ok=True)
-            kept = folder / f"step-{progress.step:06}.safetensors"
-            if len(learner.heads):
-                write_tensors(kept_heads(kept), model_tensors(learner.heads))
-            write_tensors(kept, model_tensors(learner.model))
-            _forget(path for _, path in kept_checkpoints(self.path)[: -self.keep_latest])
+    def keep(self, learner: Learner, step: int) -> None:
+        """Write the weights of a validation for later averaging; the oldest of too many are removed."""
+        if not self.keep_latest or not self.world.writes:
+            return
+        folder = self.path / CHECKPOINTS
+        folder.mkdir(exist_ok=True)
+        kept = folder / f"step-{step:06}.safetensors"
+        if len(learner.heads):
+            write_tensors(kept_heads(kept), model_tensors(learner.heads))
+        write_tensors(kept, model_tensors(learner.model))
+        _forget(path for _, path in kept_checkpoints(self.path)[: -self.keep_latest])
 
-    def log(self, line: dict[str, Any], progress: Progress) -> None:
-        """Append a line; it becomes part of the run with the next checkpoint."""
+    def log(self, line: dict[str, Any]) -> None:
+        """Append a line to the metrics; it becomes part of the run with the next checkpoint."""
+        if self._metrics is None:
+            return
         try:
             self._metrics.write((json.dumps(line) + "\n").encode())
             self._metrics.flush()
@@ -115,21 +129,24 @@ class RunDirectory:
             raise
 
     def due(self) -> bool:
-        return time.monotonic() - self._saved >= self.save_seconds
+        """Whether it is time for a checkpoint."""
+        return self.world.agree(time.monotonic() - self._saved >= self.save_seconds)
 
     def close(self) -> None:
-        with suppress(OSError):  # a line for which there was no room has been told of
-            self._metrics.close()
+        """Close the metrics."""
+        if self._metrics is not None:
+            with suppress(OSError):  # a full disk has been reported by `log`
+                self._metrics.close()
 
 
 def kept_checkpoints(run: Path) -> list[tuple[int, Path]]:
-    """The steps whose weights a run has kept, with their files, oldest first."""
+    """The steps whose weights a run keeps for averaging, with their files, oldest first."""
     files = (run / CHECKPOINTS).glob("step-*.safetensors")
     return sorted((int(path.stem.removeprefix("step-")), path) for path in files)
 
 
 def kept_heads(kept: Path) -> Path:
-    """The file of the heads that were learnt with kept weights, if there were any."""
+    """The file of the heads that belong to kept weights, if there are any."""
     return kept.with_name(kept.name.replace("step-", "head-"))
 
 
@@ -140,13 +157,13 @@ def _forget(checkpoints: Iterable[Path]) -> None:
 
 
 def _modules(learner: Learner) -> dict[str, nn.Module]:
-    """What is written to which file: the model, and the heads where there are any."""
+    """The modules by the file that they are written to: the model, and its heads if there are any."""
     heads = {HEADS: learner.heads} if len(learner.heads) else {}
     return {MODEL: learner.model, **heads}
 
 
 def _with_new_names(tensors: dict[str, Tensor], learner: Learner) -> dict[str, Tensor]:
-    """What the optimizer and the mean of the weights remember, by the names that the weights have today."""
+    """The states of the optimizer and of the weight average, by the names that the weights have today."""
     result = dict(tensors)
     for old, new in getattr(learner.model, "RENAMED", {}).items():
         for name in tensors:
@@ -156,6 +173,18 @@ def _with_new_names(tensors: dict[str, Tensor], learner: Learner) -> dict[str, T
             elif name == f"average.mean.model.{old}":
                 result[f"average.mean.model.{new}"] = result.pop(name)
     return result
+
+
+def _by_process(tensors: Sequence[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The tensors of all processes by name; those of process 0 as if it were alone."""
+    first, *others = tensors
+    return {**first, **{f"process{i}.{name}": each[name] for i, each in enumerate(others, 1) for name in each}}
+
+
+def _of_process(tensors: dict[str, Tensor], rank: int) -> dict[str, Tensor]:
+    """The tensors of one process, as `_by_process` named them."""
+    prefix = f"process{rank}."
+    return {name.removeprefix(prefix): each for name, each in tensors.items() if not rank or name.startswith(prefix)}
 
 
 def _flatten(state: State) -> list[Tensor]:
@@ -170,6 +199,6 @@ def _flatten(state: State) -> list[Tensor]:
 
 
 def _unflatten(structure: State, leaves: list[Tensor], device: torch.device) -> State:
-    """The nest of a fresh state, with the saved tensors in their places."""
+    """A state of the same structure, with the saved tensors."""
     remaining = iter(leaves)
     return map_state(lambda _: next(remaining).to(device), structure)

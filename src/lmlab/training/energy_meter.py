@@ -1,20 +1,24 @@
-"""What a run costs: time on processors and GPUs, energy and CO2e, with the method named."""
+"""The cost of a run: time on processors and GPUs, energy and CO2e, and the method by which they were measured."""
 
 from __future__ import annotations
 
 import os
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmlab.costs.countries import WORLD, Grid, find_grid
+from lmlab.units import PER_SECOND, main_unit
 
 if TYPE_CHECKING:
     import torch
 
     from lmlab.costs.parameters import Parameters
+    from lmlab.training.progress import TrainingProgress
+    from lmlab.training.world import World
 
 RAPL = Path("/sys/class/powercap")
 WATTS_PER_CORE = 8.0
@@ -22,11 +26,11 @@ WATTS_PER_CORE = 8.0
 WATTS_PER_GPU = {"cuda": 300.0, "mps": 15.0}
 """Assumed power of a busy GPU, where no meter is readable; LMLAB_GPU_WATTS overrides it."""
 GRAMS_PER_KWH = WORLD.grams_per_kwh
-SECOND_OPINION = "LMLAB_SECOND_OPINION"
+CODECARBON, OLD_CODECARBON = "LMLAB_CODECARBON", "LMLAB_SECOND_OPINION"
 
 
 class Cost(NamedTuple):
-    """What was spent between two readings of the meter."""
+    """Time and energy between two readings of the meter."""
 
     seconds: float
     cpu_seconds: float
@@ -34,15 +38,16 @@ class Cost(NamedTuple):
     gpu_seconds: float = 0.0  # wall time for which a GPU was held
 
     def plus(self, other: Cost) -> Cost:
+        """The sum of two costs."""
         return Cost(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     @property
     def grams(self) -> float:
-        """CO2e where LMLAB_COUNTRY says that we are, else at the world's average intensity."""
+        """Grams of CO2e in the country of LMLAB_COUNTRY, else at the world's average intensity."""
         return find_grid().grams(self.joules)
 
     def as_dict(self, *, method: str, grid: Grid | None = None) -> dict[str, Any]:
-        """For JSON: everything, with the method and the place that the figures depend on."""
+        """All figures for JSON, with the method and the country that they depend on."""
         place = grid or find_grid()
         return {
             **self._asdict(),
@@ -53,10 +58,10 @@ class Cost(NamedTuple):
         }
 
 
-class Meter:
-    """Reads RAPL's energy counters and NVML's where they can be read, else takes seconds times stated watts.
+class EnergyMeter:
+    """Reads the energy counters of RAPL and NVML if they are readable, else multiplies seconds by assumed watts.
 
-    RAPL counts the whole processor, whoever uses it; CPU seconds are this process's own.
+    RAPL counts the whole processor, including other processes; CPU seconds are those of this process.
     """
 
     def __init__(self, device: torch.device | None = None) -> None:
@@ -72,7 +77,7 @@ class Meter:
         self._last = self._read()
 
     def lap(self) -> Cost:
-        """What was spent since the last lap."""
+        """The cost since the last lap."""
         now = self._read()
         seconds, cpu = now.seconds - self._last.seconds, now.cpu_seconds - self._last.cpu_seconds
         joules = cpu * self.watts
@@ -104,7 +109,7 @@ class _Reading(NamedTuple):
 
 
 def _rapl_counters() -> dict[Path, int]:
-    """Each package's counter of microjoules, and where it wraps around."""
+    """The counter of microjoules of each package, and the value at which it wraps around."""
     counters = {}
     for folder in sorted(RAPL.glob("intel-rapl:*")):
         try:
@@ -152,10 +157,10 @@ def _watts(variable: str, default: float) -> float:
     return watts
 
 
-def price_tag(
+def total_cost(
     cost: Cost, *, parameters: Parameters, flops: float, method: str, grid: Grid | None = None
 ) -> dict[str, Any]:
-    """The price of a run for JSON: what was learnt under `parameters`, what was computed, and what that cost."""
+    """The cost of a finished run for JSON: parameters, FLOPs, time, energy and CO2e."""
     return {
         "flops": flops,
         "parameters": {**parameters._asdict(), "non_embedding": parameters.non_embedding},
@@ -163,35 +168,85 @@ def price_tag(
     }
 
 
-class Opinion:
-    """What somebody else's meter says of the same work; filled in when the work is done."""
+class CostTracker:
+    """Measures what a run costs, and adds it to the progress of the run."""
+
+    def __init__(self, device: torch.device, grid: Grid, progress: TrainingProgress, world: World) -> None:
+        self.meter, self.grid, self.progress, self.world = EnergyMeter(device), grid, progress, world
+        progress.energy_method = self.meter.method
+
+    def add(self, *, training: bool) -> float:
+        """Add the cost since the last call, of training or of something else; return the seconds that it took.
+
+        Processes run at the same time: their CPU seconds and joules are added, the seconds on the clock averaged.
+        """
+        lap = self.world.totals(self.meter.lap()._asdict())
+        cost = Cost(**{**lap, "seconds": lap["seconds"] / self.world.size})
+        self.progress.cost = Cost(*self.progress.cost).plus(cost)
+        if training:
+            self.progress.training_cost = Cost(*self.progress.training_cost).plus(cost)
+            self.progress.seconds += cost.seconds
+        return cost.seconds
+
+    def so_far(self) -> dict[str, Any]:
+        """The cost so far, for a line of metrics."""
+        progress, cost = self.progress, Cost(*self.progress.cost)
+        unit = main_unit(progress.units)
+        rate = progress.units.get(unit, 0) / progress.seconds if progress.seconds else 0.0
+        return {
+            **cost._asdict(),
+            "training_joules": Cost(*progress.training_cost).joules,
+            "grams": self.grid.grams(cost.joules),
+            unit + PER_SECOND: rate,
+        }
+
+    def total(self, parameters: Parameters) -> dict[str, Any]:
+        """The cost of the finished run, for the last line of metrics."""
+        progress, method = self.progress, self.meter.method
+        found = total_cost(
+            Cost(*progress.cost), parameters=parameters, flops=progress.flops, method=method, grid=self.grid
+        )
+        found["cost"]["training_joules"] = Cost(*progress.training_cost).joules
+        return found
+
+
+class CodecarbonResult:
+    """What codecarbon measured; filled in when the work is done."""
 
     text = ""
 
 
 @contextmanager
-def second_opinion(grid: Grid | None = None) -> Iterator[Opinion]:
-    """Let codecarbon meter the work too, if it is asked for with LMLAB_SECOND_OPINION=codecarbon."""
-    opinion, wanted = Opinion(), os.environ.get(SECOND_OPINION, "")
-    if not wanted:
-        yield opinion
+def codecarbon(grid: Grid | None = None) -> Iterator[CodecarbonResult]:
+    """Measure the work in this block with codecarbon too, if LMLAB_CODECARBON=1 asks for it."""
+    result = CodecarbonResult()
+    if not _wants_codecarbon():
+        yield result
         return
-    if wanted != "codecarbon":
-        raise ValueError(f"{SECOND_OPINION}={wanted}: only codecarbon is known")
     try:
-        import codecarbon
+        from codecarbon import OfflineEmissionsTracker, __version__
     except ImportError:
-        raise ValueError(f"{SECOND_OPINION}=codecarbon needs codecarbon: pip install 'lmlab[energy]'") from None
+        raise ValueError(f"{CODECARBON}=1 needs codecarbon: pip install 'lmlab[energy]'") from None
     place = grid or find_grid()
-    tracker = codecarbon.OfflineEmissionsTracker(
+    tracker = OfflineEmissionsTracker(
         country_iso_code=place.alpha3 or "USA", save_to_file=False, log_level="error", measure_power_secs=5
     )
     tracker.start()
     try:
-        yield opinion
+        yield result
     finally:
         kilograms = tracker.stop()
         kwh = tracker.final_emissions_data.energy_consumed
-        version = getattr(codecarbon, "__version__", "")
         grams = f", {1000 * kilograms:.3g} g CO2e" if place.alpha3 and kilograms is not None else ""
-        opinion.text = f"{1000 * kwh:.3g} Wh{grams} (codecarbon {version}, since the run was last started)"
+        result.text = f"{1000 * kwh:.3g} Wh{grams} (codecarbon {__version__}, since the run was last started)"
+
+
+def _wants_codecarbon() -> bool:
+    """Whether an environment variable asks for codecarbon; until 0.5 it had another name and the value `codecarbon`."""
+    new, old = os.environ.get(CODECARBON, ""), os.environ.get(OLD_CODECARBON, "")
+    for name, value, allowed in ((CODECARBON, new, "1"), (OLD_CODECARBON, old, "codecarbon")):
+        if value not in ("", "0", allowed):
+            raise ValueError(f"{name}={value}: give {allowed}, or leave it out")
+    if old:
+        warnings.warn(f"{OLD_CODECARBON} is now {CODECARBON}=1", FutureWarning, stacklevel=4)
+    return new == "1" or bool(old)

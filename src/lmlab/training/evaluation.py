@@ -16,9 +16,9 @@ from lmlab.config import suggest
 from lmlab.data.loaders.loader import Loader
 from lmlab.metrics.metric import Direction, StreamingMetric
 from lmlab.models.abilities import State
+from lmlab.training.devices import own_randomness
 from lmlab.training.learner import Learner
 from lmlab.training.prefetch import make_batch
-from lmlab.training.randomness import own_randomness
 
 
 class Evaluation(NamedTuple):
@@ -88,17 +88,17 @@ class Validator:
         began, steps = time.monotonic(), batches.get("", self.steps)
         objective = self.learner.objective
         metrics = {name: make() for name, make in objective.watched_metrics.items()}
-        sums, counts = dict.fromkeys(objective.weights, 0.0), dict.fromkeys(objective.weights, 0)
+        sums, counts = dict.fromkeys(objective.loss_weights, 0.0), dict.fromkeys(objective.loss_weights, 0)
         seen: set[str] = set()
         state: State = None
         with evaluating(self.learner), own_randomness(self.learner.device, seed=0):
             for step in range(steps):
                 batch = make_batch(objective, self.loader, step, seed=0).to(self.learner.device)
-                if not self.learner.model.stateful or self.loader.restarts(step):
+                if not self.learner.stateful or self.loader.restarts(step):
                     state = None
                 loss = self.learner(batch, state)
                 state = loss.state
-                for name in objective.weights:
+                for name in objective.loss_weights:
                     sums[name] += float(loss.sums[name])
                     counts[name] += batch.counts[name]
                 for name, watched in loss.watched.items():
@@ -112,9 +112,9 @@ class Validator:
                 seen.add(name)
                 for watched in show():
                     metrics[name].add(watched)
-        main, *others = objective.weights
-        means = {name: sums[name] / max(1, counts[name]) for name in objective.weights}
-        values = {term_name(name, objective.weights): means[name] for name in others}
+        main, *others = objective.loss_weights
+        means = {name: sums[name] / max(1, counts[name]) for name in objective.loss_weights}
+        values = {term_name(name, objective.loss_weights): means[name] for name in others}
         values |= {name: metrics[name].value() for name in metrics if name in seen}
         better = {name: metric.better for name, metric in metrics.items()}
         return Evaluation(means[main], values, better, {"": steps})

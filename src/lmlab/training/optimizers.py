@@ -1,34 +1,19 @@
-"""Optimizers and learning-rate schedules."""
+"""Optimizers: how they are created, which parameters decay, and what a checkpoint stores of them."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from lmlab.training.adagrad import Adagrad
 from lmlab.training.settings import TrainConfig
 
-LONGEST_WARMUP = 0.1
-"""The share of the budget that warm-up may take, so that short runs reach their full rate too."""
-
-SLANTED_CUT, SLANTED_RATIO = 0.1, 32.0
-"""Of the slanted triangle: the share of the steps in which the rate rises, and the peak over the lowest rate."""
+EPSILON = 1e-10
+"""Added to √n in Adagrad, as in torch: an entry that has had no gradient does not change."""
 
 Group = dict[str, Any]
-
-
-def parameter_groups(depths: Sequence[Sequence[nn.Parameter]], *, decay: float) -> list[Group]:
-    """For each depth two groups: matrices decay; biases and gains do not. `scale` is the group's share of the rate."""
-    groups: list[Group] = []
-    for depth, parameters in enumerate(depths):
-        own: Group = {"depth": depth, "scale": 1.0}
-        groups.append({"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay, **own})
-        groups.append({"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0, **own})
-    return [group for group in groups if group["params"]]
 
 
 def create_optimizer(groups: list[Group], config: TrainConfig) -> torch.optim.Optimizer:
@@ -41,12 +26,39 @@ def create_optimizer(groups: list[Group], config: TrainConfig) -> torch.optim.Op
     return kind(groups, lr=config.rate, betas=(config.beta1, config.beta2), fused=True)
 
 
-def settle_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> list[Tensor]:
-    """The numbers of all gradients, to be measured and clipped in place.
+def parameter_groups(depths: Sequence[Sequence[nn.Parameter]], *, decay: float) -> list[Group]:
+    """Two groups for each depth: matrices, with weight decay, and biases and gains, without.
 
-    Those of tables may be sparse; only Adagrad without decay takes them so, for any other rule moves every row.
+    `scale` is what the learning rate of a group is multiplied by.
     """
-    numbers = []
+    groups: list[Group] = []
+    for depth, parameters in enumerate(depths):
+        own: Group = {"depth": depth, "scale": 1.0}
+        groups.append({"params": [p for p in parameters if p.dim() >= 2], "weight_decay": decay, **own})
+        groups.append({"params": [p for p in parameters if p.dim() < 2], "weight_decay": 0.0, **own})
+    return [group for group in groups if group["params"]]
+
+
+def scale_groups(optimizer: torch.optim.Optimizer, scales: Sequence[float]) -> bool:
+    """Set the scale of each depth; 0 freezes it. Return whether a depth was frozen or unfrozen.
+
+    A rate of 0 alone would still change the moments of Adam, so a frozen parameter gets no gradient at all.
+    """
+    changed = False
+    for group in optimizer.param_groups:
+        group["scale"] = scales[group["depth"]]
+        for parameter in group["params"]:
+            changed |= parameter.requires_grad != (group["scale"] > 0)
+            parameter.requires_grad_(group["scale"] > 0)
+    return changed
+
+
+def settle_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) -> list[Tensor]:
+    """The values of all gradients, to be measured and clipped in place.
+
+    Gradients of embedding tables may be sparse. Only Adagrad without decay takes them so: other rules change every row.
+    """
+    values = []
     for gradient, parameter in ((each.grad, each) for each in parameters):
         if gradient is None:
             continue
@@ -54,56 +66,12 @@ def settle_gradients(parameters: Iterable[nn.Parameter], config: TrainConfig) ->
             gradient = gradient.coalesce()
             keep = config.optimizer == "adagrad" and not config.decay
             gradient = parameter.grad = gradient if keep else gradient.to_dense()
-        numbers.append(gradient.values() if gradient.is_sparse else gradient)
-    return numbers
-
-
-def scale_groups(optimizer: torch.optim.Optimizer, scales: Sequence[float]) -> None:
-    """Give each depth its share of the rate; with 0 it is frozen.
-
-    A rate of 0 alone would still move the moments of Adam, so a frozen parameter gets no gradient at all.
-    """
-    for group in optimizer.param_groups:
-        group["scale"] = scales[group["depth"]]
-        for parameter in group["params"]:
-            parameter.requires_grad_(group["scale"] > 0)
-
-
-def learning_rate(config: TrainConfig, *, step: int, progress: float, plateau: float = 1.0, epoch: int = 0) -> float:
-    """The rate for step number `step` of `epoch` (both from 0), with `progress` (0 to 1) of the budget spent.
-
-    inverse-sqrt is the Transformer's (Vaswani 2017, eq. 3), scaled so that the peak is `rate`; plateau multiplies by a
-    factor whenever validation stands still, as for the PTB LSTMs; stairs multiplies in every epoch after the first ones
-    (Zaremba et al. 2014). Warm-up takes at most a tenth of the budget. slanted rises and falls along two straight lines
-    (Howard & Ruder 2018, equation 3), and needs no warm-up.
-    """
-    if config.schedule == "slanted":
-        return config.rate * (1 + slant(min(progress, 1.0)) * (SLANTED_RATIO - 1)) / SLANTED_RATIO
-    rising = max((step + 1) / config.warmup, progress / LONGEST_WARMUP) if config.warmup else 2.0
-    if rising <= 1:
-        return config.rate * rising
-    falling = config.floor + (1 - config.floor) * (1 - min(progress, 1.0))
-    waving = config.floor + (1 - config.floor) * 0.5 * (1 + math.cos(math.pi * min(progress, 1.0)))
-    factor = {
-        "constant": 1.0,
-        "cosine": waving,
-        "linear": falling,
-        "inverse-sqrt": math.sqrt(max(config.warmup, 1) / (step + 1)),
-        "plateau": plateau,
-        "stairs": config.stairs_factor ** max(0, epoch + 1 - config.stairs_epochs),
-    }
-    return config.rate * min(1.0, factor[config.schedule])
-
-
-def slant(progress: float) -> float:
-    """How high the slanted triangle is, 0 to 1, with `progress` of the budget spent: p of equation 3."""
-    if progress < SLANTED_CUT:
-        return progress / SLANTED_CUT
-    return 1 - (progress - SLANTED_CUT) / (1 - SLANTED_CUT)
+        values.append(gradient.values() if gradient.is_sparse else gradient)
+    return values
 
 
 def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> dict[str, Tensor]:
-    """Everything that the optimizer remembers, by the names of the parameters; what was always frozen has nothing."""
+    """The state of the optimizer by parameter name; parameters that were always frozen have none."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in module.named_parameters()}
     return {
         f"optimizer.{names[parameter]}.{key}": value
@@ -114,7 +82,7 @@ def optimizer_tensors(optimizer: torch.optim.Optimizer, module: nn.Module) -> di
 
 
 def restore_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module, tensors: dict[str, Tensor]) -> None:
-    """Put back what `optimizer_tensors` gave; checkpoints before 0.3 have numbers in place of names."""
+    """Restore what `optimizer_tensors` returned; checkpoints before 0.3 have numbers instead of names."""
     names = {parameter: name for name, parameter in module.named_parameters()}
     order = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     number = {names[parameter]: index for index, parameter in enumerate(order)}
@@ -126,3 +94,41 @@ def restore_optimizer(optimizer: torch.optim.Optimizer, module: nn.Module, tenso
             index = int(parameter) if parameter.isdigit() else number[parameter]
             state.setdefault(index, {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
+
+
+class Adagrad(torch.optim.Optimizer):
+    """Adagrad (Duchi et al. 2011), which changes only the rows of a table that have a gradient.
+
+        n ← n + g²,   w ← w − α g / √n
+
+    Each entry has its own rate: rare words keep a high one, frequent words slow down, and the scale of the loss does
+    not matter. That suits tables whose rows are updated unequally often (GloVe: Pennington et al. 2014). torch's own
+    Adagrad warns about sparse gradients, and is slower with them. Sparse gradients must be coalesced.
+    """
+
+    def __init__(self, groups: Iterable[dict[str, Any]], *, rate: float) -> None:
+        super().__init__(groups, {"lr": rate, "weight_decay": 0.0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        assert closure is None, "gradients are given"
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self._change(parameter, parameter.grad, group["lr"], group["weight_decay"])
+
+    def _change(self, parameter: Tensor, gradient: Tensor, rate: float, decay: float) -> None:
+        state = self.state[parameter]
+        if "sum" not in state:
+            state["sum"] = torch.zeros_like(parameter)
+        if not gradient.is_sparse:
+            gradient = gradient + decay * parameter if decay else gradient
+            total = state["sum"].addcmul_(gradient, gradient)
+            parameter.addcdiv_(gradient, total.sqrt().add_(EPSILON), value=-rate)
+            return
+        assert gradient.is_coalesced(), "each row once"
+        assert not decay, "no row changes without a gradient"
+        rows, values = gradient.indices()[0], gradient.values()
+        total = state["sum"].index_select(0, rows).addcmul_(values, values)
+        state["sum"].index_copy_(0, rows, total)
+        parameter.index_add_(0, rows, values / total.sqrt_().add_(EPSILON), alpha=-rate)

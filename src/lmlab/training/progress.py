@@ -1,4 +1,4 @@
-"""Where a training run stands."""
+"""How far a training run is."""
 
 from __future__ import annotations
 
@@ -7,35 +7,35 @@ from typing import Any
 from pydantic import BaseModel, model_validator
 
 
-class Progress(BaseModel):
-    """All of it is written with a checkpoint and read back on resuming."""
+class TrainingProgress(BaseModel):
+    """How far a training run is: written with each checkpoint as `progress.json`, and read back on resuming."""
 
     step: int = 0
     units: dict[str, int] = {}  # read so far: tokens, examples …
     flops: float = 0.0
-    seconds: float = 0.0  # of training: what a budget in time counts; validation and checkpoints are left out
-    cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # of everything: wall seconds, CPU seconds, joules, GPU seconds
-    training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # the same, validation and checkpoints left out
+    seconds: float = 0.0  # of training, without validation and checkpoints: what a budget in time counts
+    cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # in all: seconds, CPU seconds, joules, GPU seconds
+    training_cost: tuple[float, ...] = (0.0, 0.0, 0.0)  # the same, without validation and checkpoints
     energy_method: str = ""
     loss_sum: float = 0.0  # nats since the last line of metrics
     loss_count: int = 0
     measures: dict[str, tuple[float, int]] = {}  # sums and counts since then
     gradient: float = 0.0  # norm, at the last step
-    evaluations: int = 0  # that were due; of a budget in time, those left out to save time are counted too
-    evaluation_batches: dict[str, int] = {}  # read in each, by language, where a budget in time allows only so many
+    evaluations: int = 0  # validations that were due, including those left out to save time (budget in time)
+    evaluation_batches: dict[str, int] = {}  # read in each, by language, if a budget in time limits them
     validation_seconds: tuple[float, float] = (0.0, 0.0)  # of all validations so far, and of the last one
     best: float | None = None  # nats per prediction on validation text, of the best weights
     best_measures: dict[str, float] = {}
-    best_bits: float | None = None  # per byte, where the loss is the likelihood of the text
+    best_bits: float | None = None  # per byte, if the loss is the likelihood of the text
     best_step: int = 0
-    losses: list[float] = []  # of all validations, where they decide when averaging begins
+    losses: list[float] = []  # of all validations, if they decide when averaging begins
     stale: int = 0  # validations since the best one
-    plateau: float = 1.0
+    plateau: float = 1.0  # factor of the learning rate
     plateau_stale: int = 0
-    share: float = 0.0  # of the budget that is spent
-    valid: float | None = None
+    share: float = 0.0  # fraction of the budget that is spent
+    valid: float | None = None  # loss of the last validation
     ended: str = ""  # "", "budget" or "early"
-    metrics_bytes: int = 0
+    metrics_bytes: int = 0  # size of metrics.jsonl at this checkpoint
 
     @property
     def tokens(self) -> int:

@@ -62,10 +62,10 @@ class TrainConfig(Config):
     clip: float | None = Field(
         1.0, gt=0, description="gradient clipping: largest norm of the gradient; none for no clipping"
     )
-    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau", "slanted", "stairs"] = Field(
+    schedule: Literal["constant", "cosine", "linear", "inverse-sqrt", "plateau", "slanted", "step_decay"] = Field(
         "cosine",
         description="schedule: learning-rate decay after warm-up; slanted: ULMFiT's triangle, a short rise and a long "
-        "fall without warm-up; stairs: the full rate for some epochs, then a fraction of it more in each",
+        "fall without warm-up; step_decay: the full rate for some epochs, then multiplied by a factor in each",
     )
     warmup: int = Field(
         0, ge=0, description="warm-up: steps in which the learning rate rises from zero; at most a tenth of the budget"
@@ -79,9 +79,9 @@ class TrainConfig(Config):
     plateau_patience: int = Field(
         1, ge=1, description="of plateau: validations without improvement before the rate is reduced"
     )
-    stairs_epochs: int = Field(4, ge=0, description="of stairs: epochs at the full learning rate")
-    stairs_factor: float = Field(
-        0.5, gt=0, lt=1, description="of stairs: factor for the learning rate in each epoch after these"
+    step_decay_epochs: int = Field(4, ge=0, description="of step_decay: epochs at the full learning rate")
+    step_decay_factor: float = Field(
+        0.5, gt=0, lt=1, description="of step_decay: factor for the learning rate in each epoch after these"
     )
     evaluations: int = Field(
         10,

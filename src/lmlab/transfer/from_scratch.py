@@ -18,16 +18,16 @@ from typing import Any
 import tokenizers as hf
 from tokenizers import normalizers
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.examples import ExamplesConfig, parts_of
 from lmlab.data.readers.examples import Labelled
+from lmlab.data.readers.files import cache_folder
 from lmlab.models import ARCHITECTURES, find
 from lmlab.runs.recipe import Recipe, make_recipe
 from lmlab.runs.storage import read_json
 from lmlab.tasks.lm_embeddings import LanguageStates
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
-from lmlab.tokenizers.word_bytes import SYMBOLS
+from lmlab.tokenizers.spellings import SYMBOLS
 from lmlab.tokenizers.word_vectors import WordVectors, read_word_vectors
 from lmlab.training.budget import check_epochs
 from lmlab.transfer.planning import describe_task, watch_setting

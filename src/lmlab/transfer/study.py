@@ -81,8 +81,8 @@ class Study(Config):
 
     def _repr_html_(self) -> str:
         """In a notebook: the scores, with the baselines beside them."""
-        from lmlab.pages.inspection import Table, to_html_table
         from lmlab.pages.scores import format_metric, tell_range, tell_score, tell_way
+        from lmlab.pages.views import Table, to_html_table
 
         told = []
         for row in (each.model_dump() for each in self.table):

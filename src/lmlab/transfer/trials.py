@@ -21,10 +21,10 @@ from lmlab.runs.run_files import clear, is_run, remove
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.tasks.example_io import to_json_with_truth
 from lmlab.tasks.task import Prediction
+from lmlab.training.devices import choose_device
 from lmlab.training.energy_meter import Cost
-from lmlab.training.progress import Progress
+from lmlab.training.progress import TrainingProgress
 from lmlab.training.settings import TrainConfig
-from lmlab.training.trainer import choose_device
 from lmlab.transfer.from_scratch import is_body, plan_body
 from lmlab.transfer.planning import labels_of, plan_finetuning, read_origin
 from lmlab.transfer.results import Result, score_predictions
@@ -185,7 +185,7 @@ def find_changes(path: Path, recipe: Recipe, data: TaskData) -> list[str]:
     return found
 
 
-def score_run(path: Path, trial: Trial, data: TaskData, progress: Progress) -> Result:
+def score_run(path: Path, trial: Trial, data: TaskData, progress: TrainingProgress) -> Result:
     """The result of a finished trial; its predictions are written beside it."""
     split, examples = data.held_out
     recipe = read_record(path).recipe

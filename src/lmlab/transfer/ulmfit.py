@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.examples import texts_of
 from lmlab.data.readers.documents import SEPARATORS
 from lmlab.data.readers.examples import Example
+from lmlab.data.readers.files import cache_folder
 from lmlab.runs import run as runs
 from lmlab.runs.jobs import Reporter
 from lmlab.runs.recipe import Recipe, make_recipe, read_record

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from lmlab.analysis.view import Viewed
     from lmlab.language_model import LanguageModel
-    from lmlab.pages.inspection import Table as Figures
+    from lmlab.pages.views import Table as Figures
 
 JSON = "Print only JSON."
 OUTPUT = "Write a file: .html (a page), .png, .json or .csv (the table)."
@@ -40,7 +40,7 @@ def check_output(output: Path | None, *, inputs: Sequence[str | Path | None], ov
 def open_run(run: Path, device: str) -> LanguageModel:
     """The model of a run, on the device that is asked for."""
     from lmlab.language_model import load
-    from lmlab.training.trainer import choose_device
+    from lmlab.training.devices import choose_device
 
     return load(run, device=choose_device(device))
 
@@ -110,7 +110,7 @@ def to_json(view: Viewed) -> str:
 def write(view: Viewed, output: Path, *, about: str = "") -> None:
     """Write the record in the form that the name of the file asks for, whole or not at all."""
     from lmlab.pages.figures import save_png
-    from lmlab.pages.inspection import to_csv, to_page
+    from lmlab.pages.views import to_csv, to_page
     from lmlab.runs.storage import write_bytes, writing
 
     if output.suffix == ".png":

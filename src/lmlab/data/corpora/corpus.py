@@ -1,7 +1,8 @@
-"""A corpus: data of any kind, texts as memory-mapped tokens, in the parts train, valid and test."""
+"""A corpus: data of any kind in the splits train, valid and test; text is kept as memory-mapped tokens."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -18,68 +19,105 @@ from lmlab.tokenizers.inspecting import loses_text
 Tokens = NDArray[np.uint16] | NDArray[np.uint32]
 
 
-class Dataset(Protocol):
-    """One part of a corpus, of whatever kind."""
+class Processor(Protocol):
+    """Turns the items of a kind of data into arrays: a tokenizer for text, others for pictures, sound or notes."""
+
+    @property
+    def fingerprint(self) -> str:
+        """A SHA-256 of all settings: equal processors give equal arrays."""
+
+    def save(self, path: Path) -> None:
+        """Write the settings to a file."""
+
+
+class Dataset(ABC):
+    """One split of a corpus (train, valid or test), of any kind of data."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """The number of items, known without reading them; for text, the number of predicted tokens."""
+
+    def parts(self) -> Mapping[str, Dataset]:
+        """The parts that are also evaluated separately, by name: the languages, if there are several."""
+        return {}
+
+    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
+        """Return the loader that `make` gives for this split; for several parts, one that mixes theirs."""
+        return make(self)
+
+    def texts(self) -> Iterator[Any]:
+        """Yield the text of each item, if it has one and it is kept; for pairs, source and target."""
+        return iter(())
+
+    def describe(self) -> str:
+        """Return the size in words, for progress displays."""
+        return f"{self.size:,} items"
+
+    def as_text(self) -> TextDataset:
+        """Return this split as text; a ValueError if it is another kind of data."""
+        raise ValueError("these data are not plain text; give text, or choose an objective for this kind of data")
+
+
+class TextDataset(Protocol):
+    """A split of text. Only text has tokens, documents, bytes and words."""
 
     @property
     def tokens(self) -> Tokens:
-        """All tokens that are predicted, with the boundaries around them."""
+        """All predicted tokens, with the boundaries around them."""
 
     @property
     def documents(self) -> NDArray[np.int64]:
-        """The place in `tokens` of each document's first token."""
+        """The position in `tokens` of each document's first token."""
 
     @property
     def size(self) -> int:
-        """How many tokens are predicted (of what is no text: how many items there are); known without reading them."""
+        """The number of predicted tokens."""
 
     @property
     def bytes(self) -> int:
-        """Bytes of the text in UTF-8."""
+        """The number of bytes of the text in UTF-8."""
 
     @property
     def words(self) -> int:
-        """Words of the text, split at white space."""
+        """The number of words, split at white space."""
 
     def bytes_per_token(self, *, text_alone: bool = False) -> float:
-        """How many bytes a predicted token stands for, on average.
+        """Return the mean number of bytes of a predicted token.
 
-        With `text_alone` what separates documents counts neither as a token nor as bytes, as in `lmlab score`, where
-        the text is kept (valid and test).
+        With `text_alone` the separators of documents count neither as tokens nor as bytes, as in `lmlab score`. That
+        needs the text itself, which is kept for valid and test.
         """
 
     def texts(self) -> Iterator[Any]:
-        """The text of each document, for valid and test; source and target, of pairs."""
+        """Yield the text of each document, for valid and test; for pairs, source and target."""
 
     def parts(self) -> Mapping[str, Dataset]:
-        """What is judged apart, by name: the languages, where there are several."""
-
-    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
-        """The loader that `make` gives of this; of several languages, one of each by turns."""
+        """The languages, if there are several."""
 
 
 @dataclass(frozen=True)
-class Split:
-    """One part of a corpus of plain text."""
+class TextSplit(Dataset):
+    """A split of plain text."""
 
     tokens: Tokens
     """`[b, document, b, document, b]`, memory-mapped, where b is the tokenizer's boundary."""
     documents: NDArray[np.int64]
-    """The place in `tokens` of each document's first token."""
+    """The position in `tokens` of each document's first token."""
     bytes: int
-    """Bytes of the text in UTF-8."""
+    """The number of bytes of the text in UTF-8."""
     words: int
-    """Words of the text, split at white space."""
+    """The number of words, split at white space."""
     names: list[str] | None
-    """The name of each document, where each is a file."""
+    """The name of each document, if each is a file."""
     text_path: Path | None
-    """The text itself, kept for valid and test."""
+    """The file of the text itself, kept for valid and test."""
     text_places: NDArray[np.int64] | None
-    """Where in it each document starts and ends, in bytes, [documents, 2]."""
+    """Where in that file each document starts and ends, in bytes, [documents, 2]."""
 
     @classmethod
-    def open(cls, stem: Path, shard: Shard) -> Split:
-        """The part that `write_shard` wrote to files named `stem`."""
+    def open(cls, stem: Path, shard: Shard) -> TextSplit:
+        """Open the split that `write_shard` wrote to files named `stem`."""
 
         def map_file(suffix: str, dtype: str) -> NDArray[Any]:
             return np.memmap(stem.with_suffix(suffix), dtype, "r")
@@ -96,7 +134,7 @@ class Split:
 
     @property
     def size(self) -> int:
-        """How many tokens are predicted: all but the first boundary."""
+        """The number of predicted tokens: all but the first boundary."""
         return len(self.tokens) - 1
 
     def bytes_per_token(self, *, text_alone: bool = False) -> float:
@@ -106,7 +144,7 @@ class Split:
         return self.bytes / max(1, self.size)
 
     def texts(self) -> Iterator[str]:
-        """The text of each document, for valid and test."""
+        """Yield the text of each document, for valid and test."""
         if self.text_path is None or self.text_places is None:
             raise ValueError("the training text is not stored in the run; read it from its own files")
         with self.text_path.open("rb") as file:
@@ -114,52 +152,57 @@ class Split:
                 file.seek(start)
                 yield file.read(end - start).decode()
 
-    def parts(self) -> Mapping[str, Split]:
-        return {}
+    def describe(self) -> str:
+        return f"{self.bytes:,} bytes"
 
-    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
-        return make(self)
+    def as_text(self) -> TextDataset:
+        return self
 
 
 @dataclass(frozen=True)
 class Corpus:
     """Data of any kind, ready to train on."""
 
-    tokenizer: Tokenizer | None
-    """Of the text, if there is any; of pairs, that of the targets, and of both sides where they share a vocabulary."""
+    processor: Processor | None
+    """For text the tokenizer; for pairs that of the targets, and of both sides if they share a vocabulary."""
     train: Dataset
     valid: Dataset | None
     test: Dataset | None
     fingerprint: str
-    """A SHA-256 of the texts, the tokenizers and the options: equal for equal corpora."""
+    """A SHA-256 of the data, the processors and the options: equal for equal corpora."""
     text_fingerprint: str
-    """The same without the tokenizers: equal for equal texts, split in the same way."""
+    """The same without the processors: equal for equal data with equal splits."""
     folder: Path
     source_tokenizer: Tokenizer | None = None
-    """Of the sources of pairs, where they have a vocabulary of their own."""
+    """For the sources of pairs, if they have a vocabulary of their own."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """How many pairs were left out, by reason: `empty`, `long`, `ratio`."""
 
-    def with_roles(self, roles: Sequence[str]) -> Corpus:
-        """The same with a tokenizer that has a special token for each role; they come last, so no token changes."""
-        return self if self.tokenizer is None else replace(self, tokenizer=self.tokenizer.with_roles(roles))
+    @property
+    def tokenizer(self) -> Tokenizer | None:
+        """The processor, if it is a tokenizer."""
+        return self.processor if isinstance(self.processor, Tokenizer) else None
 
     @property
     def text_tokenizer(self) -> Tokenizer:
-        """The tokenizer; a ValueError where there is none."""
+        """The tokenizer; a ValueError if there is none."""
         if self.tokenizer is None:
             raise ValueError("these data have no text and so no tokenizer; give text to what needs one")
         return self.tokenizer
 
+    @property
+    def encoder(self) -> Tokenizer | None:
+        """The tokenizer that encoded the text, before special tokens were added; None without text."""
+        return None if self.tokenizer is None else Tokenizer.load(self.folder / "tokenizer.json")
+
+    def with_specials(self, specials: Sequence[str]) -> Corpus:
+        """Return the corpus with these special tokens in its tokenizer; they come last, so no id changes."""
+        return self if self.tokenizer is None else replace(self, processor=self.tokenizer.with_specials(specials))
+
     def loses(self, split: Dataset | None) -> bool:
-        """Whether the tokenizer loses part of the text of valid or test; of no text, whether it may."""
+        """Whether the tokenizer loses part of the text of valid or test; without text, whether it may."""
         tokenizer = self.tokenizer
         if tokenizer is None or split is None:
             return tokenizer is not None and tokenizer.lossy
         texts = (each if isinstance(each, str) else str(each[-1]) for each in split.texts())
         return loses_text(tokenizer, texts)
-
-    @property
-    def encoder(self) -> Tokenizer | None:
-        """The tokenizer that encoded the text: `tokenizer` before it got any roles; None without text."""
-        return None if self.tokenizer is None else Tokenizer.load(self.folder / "tokenizer.json")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from lmlab.data.corpora.splitting import check_shares
 from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.media import digest_media
 
 SHARES = (0.8, 0.1, 0.1)
 FEWEST = 3
@@ -32,6 +33,8 @@ def name_text(example: Example) -> str:
     """What makes two examples the same: their texts, whatever their label; the amount of white space does not count."""
     texts = example.a if isinstance(example.a, tuple) else (example.a,)
     parts = [*texts, "\x1f", example.b or "", "\x1f", *example.choices]
+    if example.media is not None:
+        parts.append(digest_media(example.media))
     return " ".join(" ".join(parts).split())
 
 

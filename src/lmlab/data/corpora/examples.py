@@ -5,24 +5,22 @@ from __future__ import annotations
 import hashlib
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import Field
 
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.cache import cache_folder
 from lmlab.data.corpora.checking import remove_leaks, remove_trained
-from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.corpora.corpus import Corpus, Dataset, Processor
 from lmlab.data.corpora.example_splits import complete_splits, hold_out_selection
-from lmlab.data.corpora.preparing import ReportProgress
-from lmlab.data.loaders.loader import Loader
+from lmlab.data.corpora.preparing import ReportProgress, as_tokenizer
 from lmlab.data.readers.examples import Example, Labelled, TaskName
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.labelled import check_labels, read_labelled
+from lmlab.data.readers.media import digest_media
 from lmlab.tokenizers import Tokenizer
 
 
@@ -58,42 +56,20 @@ class ExamplesConfig(DataConfig):
 
 
 @dataclass(frozen=True)
-class ExampleSet:
-    """One part of a corpus of labelled examples."""
+class ExampleSplit(Dataset):
+    """A split of labelled examples."""
 
     examples: Sequence[Example]
-
-    @property
-    def tokens(self) -> NDArray[Any]:
-        raise ValueError("labelled examples are no stream of tokens; train on plain text instead")
-
-    @property
-    def documents(self) -> NDArray[Any]:
-        return self.tokens
 
     @property
     def size(self) -> int:
         return len(self.examples)
 
-    @cached_property
-    def bytes(self) -> int:
-        return sum(len(text.encode()) for example in self.examples for text in texts_of(example))
-
-    @cached_property
-    def words(self) -> int:
-        return sum(len(text.split()) for example in self.examples for text in texts_of(example))
-
-    def bytes_per_token(self, *, text_alone: bool = False) -> float:
-        return self.bytes / max(1, self.size)
-
     def texts(self) -> Iterator[str]:
         return (" ".join(texts_of(example)) for example in self.examples)
 
-    def parts(self) -> Mapping[str, Any]:
-        return {}
-
-    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
-        return make(self)
+    def describe(self) -> str:
+        return f"{self.size:,} examples"
 
 
 def texts_of(example: Example) -> list[str]:
@@ -181,11 +157,12 @@ def draw(examples: Sequence[Example], count: int, *, seed: int) -> list[Example]
 def prepare(
     config: ExamplesConfig,
     *,
-    tokenizer: str | Tokenizer,
+    processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's examples."""
+    tokenizer = as_tokenizer(processor)
     own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
     labelled, _ = read(config)
     parts = parts_of(labelled)
@@ -194,7 +171,7 @@ def prepare(
     if not (folder / "tokenizer.json").is_file():
         folder.mkdir(parents=True, exist_ok=True)
         own.save(folder / "tokenizer.json")
-    train, valid, test = (ExampleSet(part) if part else None for part in parts)
+    train, valid, test = (ExampleSplit(part) if part else None for part in parts)
     if train is None:
         raise ValueError(f"{', '.join(config.named)} has no training examples")
     key = hashlib.sha256(f"{text_fingerprint} {own.fingerprint}".encode()).hexdigest()
@@ -213,8 +190,10 @@ def fingerprint(parts: Sequence[Sequence[Example] | None]) -> str:
     digest = hashlib.sha256()
     for part in parts:
         for example in part or ():
-            content = example._replace(source="", line=0)
+            *content, media = example._replace(source="", line=0)
             digest.update(json.dumps(content, ensure_ascii=False, default=_plain).encode())
+            if media is not None:
+                digest.update(digest_media(media).encode())
         digest.update(b"\n\n")
     return digest.hexdigest()
 

@@ -14,10 +14,10 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.shards import Shard
 from lmlab.data.corpora.store import read_index
+from lmlab.data.readers.files import cache_folder
 
 FOLDER = "texts"
 """The folder of the cache that holds one small file for each text."""
@@ -62,9 +62,9 @@ def _find(cache: Path, fingerprint: str) -> list[tuple[Path, str]]:
         return []
 
 
-def _open(folder: Path, name: str, key: str) -> Split | None:
+def _open(folder: Path, name: str, key: str) -> TextSplit | None:
     index = read_index(folder, key)
     if index is None or name not in index["splits"]:
         return None
     shard = Shard(**index["splits"][name])
-    return Split.open(folder / name, shard) if shard.text else None
+    return TextSplit.open(folder / name, shard) if shard.text else None

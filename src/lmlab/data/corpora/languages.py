@@ -18,15 +18,15 @@ from numpy.typing import NDArray
 from pydantic import Field, field_validator, model_validator
 
 from lmlab.data.config import DataConfig, Paths, by_language
-from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit
 from lmlab.data.corpora.held_out import remember_text
-from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, digest
+from lmlab.data.corpora.preparing import SAMPLE, ReportProgress, as_tokenizer, digest
 from lmlab.data.corpora.text import DocumentsAre, prepare_text
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.mixed import Mixed
+from lmlab.data.readers.files import cache_folder
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.extending import with_words
+from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.training import MOST_COUNTED, is_path
 
 PIECE = 1 << 16
@@ -40,10 +40,10 @@ def shares_of(sizes: Mapping[str, float], *, alpha: float) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
-class LanguageSplit:
+class LanguageSplit(Dataset):
     """One part of a corpus in several languages; read as a whole, they follow each other."""
 
-    languages: Mapping[str, Split]
+    languages: Mapping[str, TextSplit]
     alpha: float
 
     @cached_property
@@ -88,8 +88,14 @@ class LanguageSplit:
         each = [part.bytes_per_token(text_alone=text_alone) for part in self.languages.values()]
         return sum(each) / len(each)
 
-    def parts(self) -> Mapping[str, Split]:
+    def parts(self) -> Mapping[str, TextSplit]:
         return self.languages
+
+    def describe(self) -> str:
+        return f"{self.bytes:,} bytes"
+
+    def as_text(self) -> TextDataset:
+        return self
 
     def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
         loaders = {name: make(part) for name, part in self.languages.items()}
@@ -134,14 +140,14 @@ class LanguagesConfig(DataConfig):
 def prepare(
     config: LanguagesConfig,
     *,
-    tokenizer: str | Tokenizer,
+    processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's texts."""
     return prepare_languages(
         config.text,
-        tokenizer=tokenizer,
+        tokenizer=as_tokenizer(processor),
         alpha=config.alpha,
         valid=config.valid,
         test=config.test,
@@ -207,7 +213,7 @@ def prepare_languages(
     each = [corpus.text_fingerprint for corpus in parts.values()]
     remember_text(cache or cache_folder(), fingerprint, texts=each)
     return Corpus(
-        tokenizer=shared,
+        processor=shared,
         train=joined("train"),
         valid=joined("valid"),
         test=joined("test"),
@@ -226,7 +232,7 @@ def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None)
     kept = (cache or cache_folder()) / "corpora" / f"tokenizer-{key[:32]}.json"
     if kept.is_file():
         return Tokenizer.load(kept)
-    sizes = {name: corpus.train.bytes for name, corpus in raw.items()}
+    sizes = {name: corpus.train.as_text().bytes for name, corpus in raw.items()}
     size = min(SAMPLE, sum(sizes.values()))
     shares = shares_of(sizes, alpha=alpha)
     sample = (text for name, corpus in raw.items() for text in _sample(corpus, size=round(shares[name] * size)))
@@ -239,7 +245,7 @@ def _shared_tokenizer(spec: str, corpora: Any, alpha: float, cache: Path | None)
 
 def _sample(corpus: Corpus, *, size: int) -> Iterator[str]:
     """About `size` bytes of the training text of a language, from all of it; more than once where it is shorter."""
-    tokens = corpus.train.tokens
+    tokens = corpus.train.as_text().tokens
     pieces = [tokens[start : start + PIECE] for start in range(0, len(tokens), PIECE)]
     times, rest = divmod(size, len(tokens))
     for _ in range(times):

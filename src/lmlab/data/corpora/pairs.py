@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shutil
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,13 +20,13 @@ from pydantic import Field, model_validator
 
 from lmlab.config import Config
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import Corpus, Split, Tokens
+from lmlab.data.corpora.corpus import Corpus, Dataset, Processor, TextDataset, TextSplit, Tokens
 from lmlab.data.corpora.pair_shards import Choices, Found, build_folder, files_of, read_folder
 from lmlab.data.corpora.preparing import (
     Counter,
     ReportProgress,
     Spool,
+    as_tokenizer,
     check_tokenizer,
     check_unchanged,
     digest,
@@ -39,7 +39,7 @@ from lmlab.data.corpora.preparing import (
 )
 from lmlab.data.corpora.splitting import main_shares
 from lmlab.data.corpora.store import FORMAT, building, open_home
-from lmlab.data.loaders.loader import Loader
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.pairs import Aligned
 from lmlab.data.readers.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer
@@ -49,11 +49,11 @@ Files = str | Path | Sequence[str | Path] | None
 
 
 @dataclass(frozen=True)
-class PairSplit:
+class PairSplit(Dataset):
     """One part of a parallel corpus: row i of `source` belongs to row i of `target`."""
 
-    source: Split
-    target: Split
+    source: TextSplit
+    target: TextSplit
 
     @property
     def tokens(self) -> Tokens:
@@ -101,14 +101,14 @@ class PairSplit:
         """The source and the target text of each pair, for valid and test."""
         return zip(self.source.texts(), self.target.texts(), strict=True)
 
-    def parts(self) -> Mapping[str, PairSplit]:
-        return {}
+    def describe(self) -> str:
+        return f"{self.bytes:,} bytes"
 
-    def loader(self, make: Callable[[Any], Loader], *, seed: int) -> Loader:
-        return make(self)
+    def as_text(self) -> TextDataset:
+        return self
 
 
-def _row_lengths(split: Split) -> NDArray[np.int64]:
+def _row_lengths(split: TextSplit) -> NDArray[np.int64]:
     return np.diff(split.documents, append=len(split.tokens)) - 1
 
 
@@ -170,7 +170,7 @@ class PairsConfig(DataConfig):
 def prepare(
     config: PairsConfig,
     *,
-    tokenizer: str | Tokenizer,
+    processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
@@ -181,7 +181,7 @@ def prepare(
     return prepare_pairs(
         **config.model_dump(include={"source", "target", "pairs", "split", "languages", "longest", "ratio"}),
         **held_out,
-        tokenizer=tokenizer,
+        tokenizer=as_tokenizer(processor),
         source_tokenizer=source,
         progress=progress,
     )
@@ -270,13 +270,13 @@ def prepare_pairs(
 
 def _open(folder: Path, found: Found, text_fingerprint: str) -> Corpus:
     parts = {
-        part: PairSplit(**{side: Split.open(folder / f"{part}-{side}", shard) for side, shard in sides.items()})
+        part: PairSplit(**{side: TextSplit.open(folder / f"{part}-{side}", shard) for side, shard in sides.items()})
         for part, sides in found.shards.items()
     }
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     source_tokenizer = Tokenizer.load(folder / "source_tokenizer.json") if found.separate else None
     return Corpus(
-        tokenizer=tokenizer,
+        processor=tokenizer,
         source_tokenizer=source_tokenizer,
         train=parts["train"],
         valid=parts.get("valid"),

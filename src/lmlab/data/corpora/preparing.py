@@ -11,6 +11,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from lmlab.data.corpora.corpus import Processor
 from lmlab.data.corpora.store import temporary
 from lmlab.data.readers.text import TextWarning, keep_stream
 from lmlab.tokenizers import Tokenizer, TokenizerWarning, parse, resolve
@@ -77,6 +78,13 @@ def spooling(home: Path) -> Iterator[Spool]:
             return keep_stream(stream, folder, name)
 
         yield spool
+
+
+def as_tokenizer(processor: str | Processor | None) -> str | Tokenizer:
+    """Return the tokenizer, or its spec, by which text is processed; a ValueError if it is another processor."""
+    if isinstance(processor, (str, Tokenizer)):
+        return processor
+    raise ValueError(f"text needs a tokenizer, not {processor!r}; give a tokenizer, or a spec such as bpe:4096")
 
 
 def check_tokenizer(given: str | Path | Tokenizer) -> str | Tokenizer:

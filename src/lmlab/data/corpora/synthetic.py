@@ -7,11 +7,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.corpora.pairs import PairSplit
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.engines import word_engine
-from lmlab.tokenizers.tokenizer import ROLES
+from lmlab.tokenizers.tokenizer import SPECIAL_TOKENS
 
 FIRST = 2
 """Number of the first word: before it come the unknown word and the boundary."""
@@ -25,29 +25,29 @@ CHANGE = 0.2
 """The same of the ratio of a translation's length to that of its sentence."""
 
 
-def made_up_tokenizer(vocabulary: int, *, roles: Sequence[str] = ()) -> Tokenizer:
-    """A tokenizer over `vocabulary` types: made-up words, and the special tokens for the roles, which come last."""
-    words = vocabulary - FIRST - len(roles)
+def synthetic_tokenizer(vocabulary: int, *, specials: Sequence[str] = ()) -> Tokenizer:
+    """A tokenizer over `vocabulary` types: made-up words, and the special tokens for the specials, which come last."""
+    words = vocabulary - FIRST - len(specials)
     if words < 1:
         raise ValueError(
-            f"a vocabulary of {vocabulary} is too small: {FIRST + len(roles)} tokens are special; give a larger one"
+            f"a vocabulary of {vocabulary} is too small: {FIRST + len(specials)} tokens are special; give a larger one"
         )
     spelled = ["." if rank == STOP else f"word{rank}" for rank in range(words)]
-    return Tokenizer(word_engine([*spelled, *(ROLES[name][0] for name in roles)]))
+    return Tokenizer(word_engine([*spelled, *(SPECIAL_TOKENS[name][0] for name in specials)]))
 
 
-def made_up_text(tokenizer: Tokenizer, *, tokens: int, seed: int, roles: Sequence[str] = ()) -> Split:
-    """Documents of made-up words, about so many tokens; the words are those of `made_up_tokenizer`."""
+def synthetic_text(tokenizer: Tokenizer, *, tokens: int, seed: int, specials: Sequence[str] = ()) -> TextSplit:
+    """Documents of made-up words, about so many tokens; the words are those of `synthetic_tokenizer`."""
     count = max(2, round(tokens / DOCUMENT))
     return _joined(
         np.full(count, DOCUMENT, np.int64),
-        words=tokenizer.vocabulary - FIRST - len(roles),
+        words=tokenizer.vocabulary - FIRST - len(specials),
         boundary=tokenizer.boundary,
         generator=np.random.default_rng(seed),
     )
 
 
-def made_up_pairs(
+def synthetic_pairs(
     tokenizer: Tokenizer, *, source_vocabulary: int | None = None, tokens: int, mean: int, longest: int, seed: int
 ) -> PairSplit:
     """Sentences of `mean` tokens and translations of about the same length, `tokens` on each side.
@@ -74,13 +74,13 @@ def made_up_pairs(
     )
 
 
-def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator: np.random.Generator) -> Split:
+def _joined(lengths: NDArray[np.int64], *, words: int, boundary: int, generator: np.random.Generator) -> TextSplit:
     """Texts of the given lengths, with the boundary around each."""
     starts = 1 + np.cumsum(lengths + 1) - (lengths + 1)
     tokens = FIRST + zipf_ranks(words, count=int(lengths.sum()) + len(lengths) + 1, generator=generator)
     tokens[0] = boundary
     tokens[starts + lengths] = boundary
-    return Split(
+    return TextSplit(
         tokens=tokens.astype(np.uint32),
         documents=starts,
         bytes=0,

@@ -11,13 +11,13 @@ from pydantic import Field
 
 from lmlab.config import suggest
 from lmlab.data.config import DataConfig, Paths
-from lmlab.data.corpora.cache import cache_folder
-from lmlab.data.corpora.corpus import Corpus, Split
+from lmlab.data.corpora.corpus import Corpus, Processor, TextSplit
 from lmlab.data.corpora.held_out import remember_text
 from lmlab.data.corpora.preparing import (
     SAMPLE,
     Counter,
     ReportProgress,
+    as_tokenizer,
     check_tokenizer,
     check_unchanged,
     digest,
@@ -35,9 +35,10 @@ from lmlab.data.corpora.splitting import NAMES, main_shares, split_documents
 from lmlab.data.corpora.store import FORMAT, building, open_home, read_index, write_index
 from lmlab.data.readers.builtin import builtin_documents
 from lmlab.data.readers.documents import SEPARATORS, gather
+from lmlab.data.readers.files import cache_folder
 from lmlab.data.readers.text import Source, TextWarning, find
 from lmlab.tokenizers import Tokenizer, resolve
-from lmlab.tokenizers.extending import with_words
+from lmlab.tokenizers.files import with_words
 from lmlab.tokenizers.training import different_words
 
 DocumentsAre = Literal["file", "lines", "blank", "endoftext"]
@@ -59,14 +60,14 @@ class TextConfig(DataConfig):
 def prepare(
     config: TextConfig,
     *,
-    tokenizer: str | Tokenizer,
+    processor: str | Processor | None,
     source: str | Tokenizer | None = None,
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's text."""
     return prepare_text(
         config.text,
-        tokenizer=tokenizer,
+        tokenizer=as_tokenizer(processor),
         valid=config.valid,
         test=config.test,
         split=config.split,
@@ -122,10 +123,10 @@ def prepare_text(
 
 
 def _open(folder: Path, index: dict[str, Any], text_fingerprint: str) -> Corpus:
-    parts = {name: Split.open(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
+    parts = {name: TextSplit.open(folder / name, Shard(**shard)) for name, shard in index["splits"].items()}
     tokenizer = Tokenizer.load(folder / "tokenizer.json")
     return Corpus(
-        tokenizer=tokenizer,
+        processor=tokenizer,
         train=parts["train"],
         valid=parts.get("valid"),
         test=parts.get("test"),

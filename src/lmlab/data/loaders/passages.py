@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.bucketing import Buckets
 from lmlab.data.loaders.loader import Loader
 from lmlab.data.loaders.sentences import find_sentences
@@ -30,7 +30,7 @@ class Passages(Loader):
     """
 
     def __init__(
-        self, data: Split, *, around: int, tokens: int, longest: int, seed: int, pieces: Pieces | None = None
+        self, data: TextSplit, *, around: int, tokens: int, longest: int, seed: int, pieces: Pieces | None = None
     ) -> None:
         size = min(tokens, longest) - around
         if size < 1:

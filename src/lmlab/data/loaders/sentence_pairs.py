@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from lmlab.data.corpora.corpus import Split
+from lmlab.data.corpora.corpus import TextSplit
 from lmlab.data.loaders.framing import Integers, Part, frame_rows
 from lmlab.data.loaders.rows import RowLoader, Rows
 from lmlab.data.loaders.sentences import Sentences, find_sentences
@@ -53,7 +53,7 @@ class SentencePairs(RowLoader):
 
     def __init__(
         self,
-        data: Split,
+        data: TextSplit,
         *,
         pieces: Pieces,
         kind: Kind,

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from hashlib import sha256
 from pathlib import Path
 
-from lmlab.data.corpora.cache import cache_folder
+from lmlab.data.readers.files import cache_folder
 
 VERSION = 2
 SKIPPED = {

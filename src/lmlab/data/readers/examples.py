@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
+from lmlab.data.readers.media import Media
+
 TaskName = Literal["classification", "regression", "choice", "tagging", "spans"]
 TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "tagging", "spans")
 
@@ -20,9 +22,9 @@ class Answer(NamedTuple):
 
 
 class Example(NamedTuple):
-    """One labelled example of any task."""
+    """One labelled example of any task: a text, a pair of texts, a question, or a picture, a sound …"""
 
-    a: str | tuple[str, ...]  # a text; of a tagged sentence its words; a question, of choices or a context
+    a: str | tuple[str, ...] = ""  # a text; the words of a tagged sentence; a question with choices or a context
     b: str | None = None  # the second text of a pair; the context of a question
     choices: tuple[str, ...] = ()  # of a multiple-choice question
     label: Any = None
@@ -31,10 +33,11 @@ class Example(NamedTuple):
     name: str = ""  # the id of a question
     source: str = ""  # the file it came from
     line: int = 0  # and the line there, from 1
+    media: Media | None = None  # a picture, a sound, notes or an episode, with or without texts
 
     @property
     def where(self) -> str:
-        """The place of the example, as errors name it."""
+        """The file and the line of the example, for error messages."""
         return f"{self.source}, line {self.line}" if self.line else self.source
 
 

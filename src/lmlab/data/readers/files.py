@@ -1,4 +1,4 @@
-"""Opening files: gzip and zip are unpacked with a limit, and binary formats are recognized.
+"""Files: the cache folder, unpacking of gzip and zip with a limit, and recognizing binary formats.
 
 Text compresses to a tenth or a thirtieth of its size, but a small file can unpack to more than memory or disk can hold.
 So a file that unpacks to more than 100 times its size, and to more than 64 MiB, is an error. The unpacked bytes are
@@ -8,6 +8,8 @@ counted, because the size in a file's header may be wrong.
 from __future__ import annotations
 
 import gzip
+import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -20,6 +22,17 @@ ALWAYS_ALLOWED = 64 << 20
 """Bytes to which any file may be unpacked."""
 BLOCK = 1 << 20
 GZIP = b"\x1f\x8b"
+
+
+def cache_folder() -> Path:
+    """Return the folder of the cache, which is safe to delete at any time: `LMLAB_CACHE`, or the platform's own."""
+    if given := os.environ.get("LMLAB_CACHE"):
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "lmlab"
+    if sys.platform == "win32" and (local := os.environ.get("LOCALAPPDATA")):
+        return Path(local) / "lmlab" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "lmlab"
 
 
 class Readable(Protocol):
@@ -64,7 +77,10 @@ class UnpackLimit:
 
 @contextmanager
 def open_unpacked(path: Path) -> Iterator[Readable]:
-    """Open a file as bytes, unpacked if it is gzip; a ValueError if it is damaged or unpacks to too much."""
+    """Open a file as bytes, unpacked if it is gzip.
+
+    A ValueError names the file if it cannot be read, is damaged, or unpacks to too much.
+    """
     try:
         with path.open("rb") as file:
             if file.peek(2)[:2] == GZIP:
@@ -74,6 +90,18 @@ def open_unpacked(path: Path) -> Iterator[Readable]:
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise ValueError(f"{path} is a damaged gzip file ({error}); pack it again") from None
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+
+
+def read_lines(file: Readable) -> Iterator[bytes]:
+    """Yield the lines of a stream without their newlines."""
+    held = b""
+    while block := file.read(BLOCK):
+        *lines, held = (held + block).split(b"\n")
+        yield from lines
+    if held:
+        yield held
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmlab.data.readers.examples import Example
+from lmlab.data.readers.media import ABOUT
 from lmlab.data.readers.strict_text import list_folder, read_text
 
 SPLITS = {
@@ -15,7 +16,6 @@ SPLITS = {
     "test": ("test", "testb", "testing"),
 }
 SPLIT_OF = {name: split for split, names in SPLITS.items() for name in names}
-BESIDE = re.compile(r"(readme|licen[cs]e|source|copying|citation|changelog)\b.*", re.IGNORECASE)
 ENDINGS = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".txt", ".conll", ".conllu", ".iob", ".bio", ".gz", "")
 TABLES = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".conll", ".conllu", ".zip")
 """Endings of files that are no text of a class: a folder of such folders holds several data sets."""
@@ -33,7 +33,7 @@ class Parts(NamedTuple):
 def find_parts(folder: Path) -> Parts:
     """The files or folders of a folder by split; the folder itself where it has a folder for each class."""
     inside = list_folder(folder)
-    files = [path for path in inside if path.is_file() and BESIDE.fullmatch(path.name) is None]
+    files = [path for path in inside if path.is_file() and ABOUT.fullmatch(path.name) is None]
     by_split = _by_split(files)
     if "train" in by_split:
         return _choose(by_split, folder)

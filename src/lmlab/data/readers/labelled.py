@@ -10,6 +10,7 @@ from lmlab.config import suggest
 from lmlab.data.readers.columns import Columns
 from lmlab.data.readers.examples import TASKS, Example, Labelled, NoLabelsError, Reader, TaskName
 from lmlab.data.readers.folders import find_classes, find_parts, read_classes
+from lmlab.data.readers.media import find_media_kind, missing_reader
 from lmlab.data.readers.schemes import OUTSIDE, split_tag
 from lmlab.data.readers.squad import SquadReader, is_squad
 from lmlab.data.readers.strict_text import check_exists, read_whole, shorten
@@ -69,6 +70,8 @@ def read_examples(
         raise ValueError(f"unknown task {task!r}{suggest(task, TASKS)}")
     train = Path(path).expanduser()
     check_exists(train)
+    if (kind := find_media_kind([train])) is not None:
+        raise missing_reader(kind, [train])
     parts = find_parts(train) if train.is_dir() else None
     paths = dict(parts.paths) if parts is not None else {"train": train}
     given = {split: Path(one).expanduser() for split, one in (("valid", valid), ("test", test)) if one is not None}

@@ -73,11 +73,8 @@ def check_exists(path: Path) -> None:
 
 def _unpack(path: Path) -> bytes:
     check_exists(path)
-    try:
-        with open_unpacked(path) as file:
-            return file.read()
-    except OSError as error:
-        raise ValueError(f"{path} cannot be read: {(error.strerror or str(error)).lower()}") from None
+    with open_unpacked(path) as file:
+        return file.read()
 
 
 def _line(data: bytes, place: int) -> int:

@@ -15,11 +15,10 @@ import stat
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, NamedTuple
 
-from lmlab.data.readers.files import Readable, find_binary_kind, open_unpacked
+from lmlab.data.readers.files import find_binary_kind, open_unpacked
 
 BUILTIN = "builtin"
 STANDARD_INPUT = "-"
@@ -201,19 +200,9 @@ def _warn(message: str) -> None:
     warnings.warn(message, TextWarning, stacklevel=3)
 
 
-@contextmanager
-def _unpacked(path: Path) -> Iterator[Readable]:
-    """A file as bytes, unpacked if it is gzip; errors while it is read are ValueErrors that name it."""
-    try:
-        with open_unpacked(path) as file:
-            yield file
-    except OSError as error:
-        raise ValueError(_why(str(path), error)) from None
-
-
 def _unusable(path: Path) -> str | None:
     """What a file is that cannot be taken as text, by its first bytes; None if it can."""
-    with _unpacked(path) as file:
+    with open_unpacked(path) as file:
         head = file.read(SNIFFED)
     if not head:
         return "empty"
@@ -240,7 +229,7 @@ def read(source: Source) -> Iterator[str]:
     nuls = undecoded = 0
     held = b""  # a carriage return at the end of a block may be half of CRLF
     first = True
-    with _unpacked(source.path) as file:
+    with open_unpacked(source.path) as file:
         while True:
             block = file.read(BLOCK)
             last = not block

@@ -24,8 +24,13 @@ def chat(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     async def reply(request: Request, body: ChatCompletion) -> Any:
-        served = await runs.open(body.model)
-        asked = Asked(plan=partial(plan_chat, body, served), stream=bool(body.stream), options=body.stream_options)
+        served = await runs.open(body.model, request)
+        asked = Asked(
+            plan=partial(plan_chat, body, served),
+            stream=bool(body.stream),
+            options=body.stream_options,
+            executor=served.template_thread,
+        )
         return await answer(request, served, asked, messages_form(body.top_logprobs or 0))
 
     if runs.limits.lenient:

@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from lmlab.serve.responses import Choice, PromptScores, best, format_prompt_scor
 from lmlab.serve.schemas import Completion, LenientCompletion, StreamOptions
 from lmlab.serve.sequence import GeneratedSequence, Piece
 from lmlab.serve.served import Runs, Served
-from lmlab.serve.waiting import call, refusing, unless_gone
+from lmlab.serve.waiting import call, refusing, run_in, unless_gone
 
 PATH = "/v1/completions"
 
@@ -33,7 +34,7 @@ def completions(runs: Runs) -> APIRouter:
     router = APIRouter()
 
     async def complete(request: Request, body: Completion) -> Any:
-        served = await runs.open(body.model)
+        served = await runs.open(body.model, request)
         asked = Asked(plan=partial(plan, body, served), stream=bool(body.stream), options=body.stream_options)
         return await answer(request, served, replace(asked, short=_is_short(body)), TEXTS)
 
@@ -66,6 +67,8 @@ class Asked:
     options: StreamOptions | None
     short: bool = False
     """Whether it is planned without another thread."""
+    executor: Executor | None = None
+    """Where it is planned; by default in the threads that all requests share."""
 
 
 async def answer(request: Request, served: Served, asked: Asked, form: Form) -> Any:
@@ -73,7 +76,7 @@ async def answer(request: Request, served: Served, asked: Asked, form: Form) -> 
     pieces: Pieces = asyncio.Queue()
     with refusing(served), served.engine.reserve():
         prepare = partial(_prepare, asked.plan, served, pieces, asyncio.get_running_loop())
-        todo, sequences, choices = prepare() if asked.short else await asyncio.to_thread(prepare)
+        todo, sequences, choices = prepare() if asked.short else await run_in(asked.executor, request, prepare)
         served.engine.submit(sequences, reserved=1)
     head = {
         "id": f"{form.prefix}-{secrets.token_hex(12)}",

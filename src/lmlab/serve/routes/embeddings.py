@@ -26,7 +26,7 @@ def embeddings(runs: Runs) -> APIRouter:
 
     @router.post("/v1/embeddings", summary="Vectors of texts")
     async def embed(request: Request, body: Embeddings) -> JSONResponse:
-        served = await runs.open(body.model)
+        served = await runs.open(body.model, request)
         if not body.input and not isinstance(body.input, str):
             raise APIError("input: the list is empty; give a text, several, or token ids", param="input")
         if ability(served.lm.model, GivesVectors) is None:

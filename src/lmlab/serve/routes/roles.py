@@ -11,7 +11,7 @@ from fastapi.responses import JSONResponse
 
 from lmlab.data.readers.examples import Example
 from lmlab.decoding.translator import LONGEST, Translator
-from lmlab.serve.errors import APIError, NotANumberError, checking
+from lmlab.serve.errors import APIError, NotANumberError, checking, json_response
 from lmlab.serve.schemas import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
@@ -26,7 +26,7 @@ def roles(runs: Runs) -> APIRouter:
 
     @router.post("/v1/fill", summary="Fill the blanks of a text")
     async def fill(request: Request, body: Fill) -> JSONResponse:
-        served = await runs.open(body.model)
+        served = await runs.open(body.model, request)
         filler = _role(served, "filler")
         with checking("text"):
             await asyncio.to_thread(filler.encode, body.text)
@@ -37,13 +37,13 @@ def roles(runs: Runs) -> APIRouter:
                 body.text, top=body.top, jointly=body.jointly, order=body.order, beams=body.beams
             ),
         )
-        return JSONResponse(
-            {"object": "filled", "model": served.name, **asdict(found), "blanks": _blanks(found.blanks)}
+        return json_response(
+            {"object": "filled", "model": served.name, **asdict(found), "blanks": _blanks(found.blanks)}, served.name
         )
 
     @router.post("/v1/predict", summary="Labels, tags, scores or answers of a fine-tuned run")
     async def predict(request: Request, body: Predict) -> JSONResponse:
-        served = await runs.open(body.model)
+        served = await runs.open(body.model, request)
         predictor = _role(served, "predictor")
         given = body.input if isinstance(body.input, list) else [body.input]
         items = [PredictItem(text=each) if isinstance(each, str) else each for each in given]
@@ -65,11 +65,11 @@ def roles(runs: Runs) -> APIRouter:
         note = describe_left_out(predictor.task, found)
         warnings = {} if note is None else {"warnings": [note]}
         answer = {"object": "list", "model": served.name, "task": predictor.task.name, "data": data, **warnings}
-        return JSONResponse(answer)
+        return json_response(answer, served.name)
 
     @router.post("/v1/translate", summary="Translate texts")
     async def translate(request: Request, body: Translate) -> JSONResponse:
-        served = await runs.open(body.model)
+        served = await runs.open(body.model, request)
         translator = _role(served, "translator")
         texts = [body.input] if isinstance(body.input, str) else body.input
         sources = await asyncio.to_thread(_read_sources, translator, texts, body)
@@ -98,7 +98,7 @@ def roles(runs: Runs) -> APIRouter:
             }
             for number, each in enumerate(found)
         ]
-        return JSONResponse({"object": "list", "model": served.name, "data": data})
+        return json_response({"object": "list", "model": served.name, "data": data}, served.name)
 
     return router
 

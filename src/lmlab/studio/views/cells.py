@@ -106,9 +106,9 @@ def make_router(run_store: RunStore, held_out: HeldOutReader) -> APIRouter:
 
 
 def _parts(find: Any, model: Any) -> list[Any]:
-    from torch import nn
+    from lmlab.models.abilities import learns_by_gradient
 
-    return list(find(model)) if isinstance(model, nn.Module) else []
+    return list(find(model)) if learns_by_gradient(model) else []
 
 
 def units_in_spans(read: Read, spans: list[Span], *, top: int) -> list[SpanUnit]:

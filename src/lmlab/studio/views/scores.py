@@ -22,7 +22,7 @@ from lmlab.units import bits_per_byte
 if TYPE_CHECKING:
     from lmlab.analysis.pair_sets import Pair, PairSet
     from lmlab.language_model import LanguageModel
-    from lmlab.pages.inspection import View
+    from lmlab.pages.views import View
 
 MOST_PAIRS, MOST_SET_PAIRS = 500, 5000
 """Pairs of one request: typed by the user, and of a ready set."""

@@ -1,0 +1,81 @@
+"""Devices: which one computes, in which precision, with which random numbers, and how memory is reused."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+
+
+def choose_device(name: str) -> torch.device:
+    """The device called `name`; `auto` is a GPU if there is one, else the CPU."""
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "mps" if torch.backends.mps.is_available() else "cpu"
+    if name.partition(":")[0] not in ("cpu", "cuda", "mps"):
+        raise ValueError(f"device {name!r} is not known; give auto, cpu, cuda (or cuda:1 …) or mps")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise ValueError(f"device {name!r} cannot be used here: {reason}; try --device cpu") from None
+    return device
+
+
+def choose_dtype(precision: str, device: torch.device) -> torch.dtype | None:
+    """The data type for autocast; None for plain fp32."""
+    if precision == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else None
+    if precision == "fp16" and device.type == "cpu":
+        raise ValueError("train.precision = 'fp16' needs a GPU; on a CPU use fp32 or bf16")
+    return {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}[precision]
+
+
+@contextmanager
+def own_randomness(device: torch.device, *, seed: int) -> Iterator[None]:
+    """Use random numbers from `seed` within this block; afterwards the generators continue as if it had not run."""
+    before = random_tensors(device)
+    torch.manual_seed(seed)
+    try:
+        yield
+    finally:
+        restore_random(before, device)
+
+
+def random_tensors(device: torch.device) -> dict[str, Tensor]:
+    """The states of the random number generators of the CPU and of `device`, by name."""
+    tensors = {"random.cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        tensors["random.cuda"] = torch.cuda.get_rng_state(device)
+    elif device.type == "mps":
+        tensors["random.mps"] = torch.mps.get_rng_state()
+    return tensors
+
+
+def restore_random(tensors: dict[str, Tensor], device: torch.device) -> None:
+    """Restore the generator states that `random_tensors` returned."""
+    torch.set_rng_state(tensors["random.cpu"])
+    if device.type == "cuda" and "random.cuda" in tensors:
+        torch.cuda.set_rng_state(tensors["random.cuda"], device)
+    elif device.type == "mps" and "random.mps" in tensors:
+        torch.mps.set_rng_state(tensors["random.mps"])
+
+
+def keep_buffers() -> bool:
+    """Make glibc keep freed memory for the next step; False if there is no glibc.
+
+    By default glibc returns large buffers to the system after each use and requests them again.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        library = ctypes.CDLL(None)
+        return bool(library.mallopt(M_MMAP_THRESHOLD, 2**30) and library.mallopt(M_TRIM_THRESHOLD, 2**31 - 1))
+    except (OSError, AttributeError):
+        return False

@@ -1,0 +1,89 @@
+"""Validation during training: when it is due, what it finds, and which weights are the best so far."""
+
+from __future__ import annotations
+
+from lmlab.training.budget import BudgetTracker
+from lmlab.training.energy_meter import CostTracker
+from lmlab.training.evaluation import Evaluate, Evaluation
+from lmlab.training.metrics_log import MetricsLog
+from lmlab.training.step import Step
+from lmlab.training.weight_average import plateaued
+
+TIME_FRACTION = 0.5
+"""The time that all validations may take under a budget in time, as a fraction of the time of training."""
+
+
+class Validation:
+    """Validates at regular intervals, keeps the best weights, and lowers the learning rate on a plateau."""
+
+    def __init__(
+        self, evaluate: Evaluate, step: Step, budget: BudgetTracker, costs: CostTracker, metrics: MetricsLog
+    ) -> None:
+        self.evaluate, self.step, self.budget, self.costs, self.metrics = evaluate, step, budget, costs, metrics
+        self.config, self.progress, self.checkpointer = step.config, budget.progress, metrics.checkpointer
+        self.time_limited = budget.steps is None and self.config.evaluate_every is None
+        """Only under a budget in time, so that the results of no other budget depend on a clock."""
+
+    def is_due(self, *, final: bool) -> bool:
+        """Whether to validate after this step; `final` is the last one."""
+        every, progress = self.config.evaluate_every, self.progress
+        if every is not None:
+            due = progress.step % every == 0
+        else:
+            due = self.budget.fraction() * self.config.evaluations >= progress.evaluations + 1
+        if final or (due and self._is_affordable()):
+            return True
+        if due:
+            progress.evaluations += 1
+        return False
+
+    def run(self) -> None:
+        """Validate with the weights that users would get, and log the result."""
+        progress, average = self.progress, self.step.average
+        self.costs.add(training=True)
+        progress.evaluations += 1
+        with average.in_place():
+            found, better = self._evaluate()
+        if self.config.average is not None:
+            if not average.begun and plateaued(found.loss, progress.losses, validations=self.config.average):
+                average.begin()
+            progress.losses.append(found.loss)
+        seconds = self.costs.add(training=False)
+        progress.validation_seconds = (progress.validation_seconds[0] + seconds, seconds)
+        self.metrics.log_validation(found, better=better)
+
+    def _evaluate(self) -> tuple[Evaluation, bool]:
+        """Evaluate, and save the weights if they are the best so far; return the result and whether they are."""
+        progress, learner = self.progress, self.step.learner
+        seconds = TIME_FRACTION / 2 * self.budget.budget.amount if self.time_limited else None
+        found = self.step.world.agree(self.evaluate(progress.evaluation_batches, seconds=seconds))
+        if self.time_limited:
+            progress.evaluation_batches = dict(found.batches)
+        progress.valid = self.metrics.check_finite(found.loss, "validation loss")
+        better = found.improves(progress.best, progress.best_measures, watch=self.config.watch)
+        if better:
+            progress.best, progress.best_measures, progress.best_step = found.loss, dict(found.values), progress.step
+            progress.best_bits = self.metrics.bits_of(found)
+            progress.stale = progress.plateau_stale = 0
+            if self.checkpointer is not None:
+                self.checkpointer.save_best(learner)
+        else:
+            self._count_stale()
+        if self.checkpointer is not None:
+            self.checkpointer.keep(learner, progress.step)
+        return found, better
+
+    def _count_stale(self) -> None:
+        """Count a validation without improvement; after several of them the learning rate is lowered."""
+        progress = self.progress
+        progress.stale += 1
+        progress.plateau_stale += 1
+        if progress.plateau_stale >= self.config.plateau_patience:
+            progress.plateau *= self.config.plateau_factor
+            progress.plateau_stale = 0
+
+    def _is_affordable(self) -> bool:
+        """Whether one more validation before the final one leaves all of them within their fraction of the time."""
+        total, last = self.progress.validation_seconds
+        so_far, in_all = TIME_FRACTION * self.progress.seconds, TIME_FRACTION * self.budget.budget.amount
+        return not self.time_limited or not total or (total + last <= so_far and total + 2 * last <= in_all)
