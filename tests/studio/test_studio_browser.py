@@ -459,9 +459,9 @@ def test_a_run_is_started_and_stopped(studio: Studio) -> None:
     page = studio.open("train", **wanted)
     assert page.locator("pre.command").inner_text().startswith("lmlab train rnn builtin -o ")
     page.click("[data-do=start]")
-    page.wait_for_selector(".work .pill:has-text('running')")
+    page.wait_for_selector(".job .pill:has-text('running')")
     page.click("[data-do=stop]")
-    page.wait_for_selector(".work .pill:not(.training)")
+    page.wait_for_selector(".job .pill:not(.training)")
     studio.check()
 
 

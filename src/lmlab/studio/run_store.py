@@ -32,6 +32,8 @@ DEEPEST = 5
 INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
 """Folders inside a run that are not runs."""
 WEIGHTS = "model.safetensors"
+UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads", "parameters", "valid")
+"""Fields of the entry of a run that is unreadable, all null."""
 MOST_OPEN = 12
 """Models that are kept in memory; the least recently used one goes first."""
 ODD = (TypeError, AttributeError, LookupError, RuntimeError, ArithmeticError)
@@ -118,8 +120,14 @@ class RunStore:
         try:
             return describe(name, path, weights=self.has_weights(path))
         except UnreadableError as error:
-            empty = dict.fromkeys(("kind", "year", "paper", "summary", "task", "how", "window", "parameters", "valid"))
-            return {"name": name, **empty, "does": [], "weights": False, "status": "unreadable", "why": str(error)}
+            return {
+                "name": name,
+                **dict.fromkeys(UNKNOWN),
+                "does": [],
+                "weights": False,
+                "status": "unreadable",
+                "why": str(error),
+            }
 
     def has_weights(self, path: Path) -> bool:
         """Whether a run has weights, in a file inside the folder."""
@@ -224,7 +232,7 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
     if not all(isinstance(value, str) for value in (kind, tuned.get("kind", ""), tuned.get("how") or "")):
         raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
     system, task = LINEAGE.get(str(kind)), tuned.get("kind")
-    window = settings.get("window") if isinstance(settings, dict) else None
+    sizes = settings if isinstance(settings, dict) else {}
     parameters = _last_line(path).get("parameters")
     total = parameters.get("total") if isinstance(parameters, dict) else None
     return {
@@ -236,7 +244,7 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
         "does": list(system.does) if system and task is None else ["vectors"],
         "task": task,
         "how": tuned.get("how"),
-        "window": window if isinstance(window, int) else None,
+        **{name: value if isinstance(value := sizes.get(name), int) else None for name in ("window", "heads")},
         "status": status(path),
         "weights": weights,
         "parameters": total if is_number(total) else None,
