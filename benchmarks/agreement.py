@@ -18,7 +18,7 @@ import os
 import re
 from pathlib import Path
 
-from lmlab import load, run
+from lmlab import load
 from lmlab.analysis.minimal_pairs import PUBLISHED, MinimalPairs, judge
 from lmlab.analysis.pair_sets import Pair, PairSet, read_pairs
 from lmlab.analysis.probing import probe
@@ -26,6 +26,7 @@ from lmlab.analysis.probing_sets import ask
 from lmlab.analysis.readers import read_treebank
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.language_model import LanguageModel
+from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from study import clock, need
 

@@ -25,9 +25,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from lmlab import load, run
+from lmlab import load
 from lmlab.language_model import LanguageModel
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, ability, require
+from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
+from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 from study import clock
 
@@ -58,7 +61,7 @@ def trained(kind: str, arguments: argparse.Namespace) -> tuple[LanguageModel, An
             }
         )
         run.start(recipe, path, overwrite=path.exists())
-    return load(path), run.reopen_corpus(read_record(path), path, run.Silent())
+    return load(path), reopen_corpus(read_record(path), path, Silent())
 
 
 def passages(corpus: Any, model: LanguageModel, *, blanks: int, count: int) -> Rows:

@@ -19,6 +19,7 @@ import torch
 
 import lmlab
 from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 from lmlab.runs.recipe import make_recipe
 
 SHAPE = {"width": 128, "heads": 4, "layers": 4, "dropout": 0.0}
@@ -35,11 +36,11 @@ def settings(kind: str, window: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return {"window": window, **own}, {"batch": max(1, TOKENS // window)}
 
 
-def held_out(path: Path, *, longer: int, characters: int) -> list[str]:
+def long_documents(path: Path, *, longer: int, characters: int) -> list[str]:
     """Documents that the run has not seen."""
-    long = [text for text in run.held_out(path) if isinstance(text, str) and len(text) > longer]
+    long = [text for text in held_out(path) if isinstance(text, str) and len(text) > longer]
     chosen: list[str] = []
-    for text in long or [text for text in run.held_out(path) if isinstance(text, str)]:
+    for text in long or [text for text in held_out(path) if isinstance(text, str)]:
         if sum(map(len, chosen)) < characters:
             chosen.append(text[: characters - sum(map(len, chosen))])
     return chosen
@@ -73,7 +74,7 @@ def main() -> None:
             if not (path / "README.md").is_file():
                 run.start(recipe, path)
             found = lmlab.load(path)
-            texts = held_out(path, longer=max(given.windows), characters=given.characters)
+            texts = long_documents(path, longer=max(given.windows), characters=given.characters)
             score = found.scorer.score(texts, batch=2)
             read = [json.loads(line) for line in (path / "metrics.jsonl").read_text().splitlines()][-1].get("tokens", 0)
             bits, what = score.bits_per_byte, score.approximation or "attention"

@@ -23,6 +23,8 @@ import numpy as np
 
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
+from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.tokenizers.engines import BOUNDARY
 from lmlab.tokenizers.pieces import describe_pieces
@@ -70,7 +72,7 @@ def train(
             else:
                 run.start(recipe, output, reporter=display)
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
-    corpus = run.reopen_corpus(read_record(output), output, run.Silent())
+    corpus = reopen_corpus(read_record(output), output, Silent())
     return [line for line in lines if "valid_loss" in line], corpus
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import load
-from lmlab.cli.bars import counting
+from lmlab.cli.console import progress_bar
 from lmlab.language_model import LanguageModel
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.runs.averaging import average
@@ -85,7 +85,7 @@ class Study:
             found = json.loads(kept.read_text(encoding="utf-8"))
         else:
             begin = time.perf_counter()
-            with counting(f"{name}, {how}") as progress:
+            with progress_bar(f"{name}, {how}") as progress:
                 texts = lm.translate(self.sources, beams=beams, length_penalty=penalty, progress=progress)
             found = {"seconds": time.perf_counter() - begin, "texts": texts}
             kept.write_text(json.dumps(found, ensure_ascii=False, indent=1), encoding="utf-8")

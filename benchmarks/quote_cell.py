@@ -15,11 +15,12 @@ import argparse
 import sysconfig
 from pathlib import Path
 
-from lmlab import load, run
+from lmlab import load
 from lmlab.analysis.cell_search import search_cells
 from lmlab.analysis.properties import PROPERTIES, Property, matches
-from lmlab.cli.inspect.showing import write
+from lmlab.cli.inspect.display import write
 from lmlab.cli.progress import TrainingDisplay
+from lmlab.runs import run
 from lmlab.runs.recipe import make_recipe
 from study import clock
 

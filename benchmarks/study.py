@@ -12,12 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from lmlab import load, run
+from lmlab import load
 from lmlab.cli.progress import TrainingDisplay
 from lmlab.config import apply_settings, read_toml
 from lmlab.data.corpora.corpus import TextSplit
 from lmlab.decoding.chain_rule import score_tokens
 from lmlab.language_model import LanguageModel
+from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
+from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import make_recipe, read_record
 
 HERE = Path(__file__).parent
@@ -37,7 +40,7 @@ def trained(recipe: str, output: Path, *settings: str, origin: Path | None = Non
     """
     values = apply_settings(read_toml(HERE.parent / "recipes" / f"{recipe}.toml"), settings)
     complete(values if origin is None else {**values, "origin": str(origin)}, output)
-    corpus = run.reopen_corpus(read_record(output), output, run.Silent())
+    corpus = reopen_corpus(read_record(output), output, Silent())
     import json
 
     lines = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]

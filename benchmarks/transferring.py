@@ -12,12 +12,13 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from lmlab import load, run
+from lmlab import load
 from lmlab.baselines.baseline import make_baseline
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.labelled import read_examples
 from lmlab.metrics.statistics import Estimate, mean_interval
 from lmlab.metrics.task_metrics import metrics_for
+from lmlab.runs import run
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.planning import plan_finetuning, usual_epochs

@@ -15,20 +15,21 @@ from lmlab.models import LINEAGE
 
 ROOT = Path(lmlab.__file__).parent
 ORDER = (
-    # a folder, or a module of runs/ or of the top level, may import those of the lines above its own
-    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files", "runs.lock"},
+    # a folder, or a module that has an entry of its own, may import those of the lines above its own
+    {"messages", "units", "progress", "metrics", "estimation", "runs.storage", "runs.run_files"},
     {"config", "pages"},
     {"layers", "tokenizers"},
     {"models", "data"},
     {"objectives", "decoding", "baselines", "runs.checkpoint", "runs.upgrade"},
     {"costs", "analysis", "interop", "runs.first_commands"},
     {"training"},
-    {"tasks", "runs.recipe", "runs.card", "runs.averaging"},
+    {"tasks", "costs.benchmark", "runs.recipe", "runs.card", "runs.averaging"},
     {"language_model", "runs.jobs"},
-    {"prompting", "serve", "runs.finetuning"},
+    {"prompting", "serve", "runs.finetuning", "runs.counting", "runs.held_out"},
     {"runs.run"},
     {"compare", "transfer", "studio"},
     {"runs.report"},
+    {"api"},
     {"cli", "__init__"},
     {"__main__"},
 )
@@ -36,8 +37,9 @@ SOURCES = sorted(path for path in ROOT.rglob("*.py"))
 
 
 def place(parts: Sequence[str]) -> str:
-    """The entry of ORDER that a module belongs to: its folder; modules of runs/ have one each."""
-    return ".".join(parts[:2]) if parts[0] == "runs" and len(parts) > 1 else parts[0]
+    """The entry of ORDER that a module belongs to: its own, as all modules of runs/ have one, or that of its folder."""
+    own = ".".join(parts[:2])
+    return own if parts[0] == "runs" or own in set().union(*ORDER) else parts[0]
 
 
 def imports(path: Path) -> set[str]:

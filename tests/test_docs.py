@@ -26,7 +26,7 @@ from typer.testing import CliRunner
 
 import lmlab
 from lmlab.cli import app
-from lmlab.cli.verbs import VERBS, load_command
+from lmlab.cli.commands import COMMANDS, load_command
 from lmlab.models import ARCHITECTURES, LINEAGE
 from lmlab.objectives import TASKS
 
@@ -179,14 +179,14 @@ def options_of(*verbs: str) -> set[str]:
     """The options of a verb, as its help shows them; of a group, those of all verbs in it."""
     shown = CliRunner().invoke(app, [*verbs, "--help"], env={"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"})
     assert shown.exit_code == 0, shown.output
-    inner = getattr(load_command(VERBS[verbs[0]]), "verbs", {}) if len(verbs) == 1 else {}
+    inner = getattr(load_command(COMMANDS[verbs[0]]), "commands_table", {}) if len(verbs) == 1 else {}
     own = set(re.findall(r"(?<![\w-])--[a-z][\w-]*", shown.output))
     return own.union(*(options_of(*verbs, name) for name in inner))
 
 
 def test_every_option_in_the_pages_exists() -> None:
     """An option after a verb must be one of that verb's; one named alone, of some verb's."""
-    known = {verb: options_of(verb) for verb in VERBS}
+    known = {verb: options_of(verb) for verb in COMMANDS}
     every = {option for options in known.values() for option in options} | {"--version", "--help"}
     wrong = []
     for page in PAGES:
@@ -216,9 +216,9 @@ def test_every_verb_in_the_pages_exists_and_every_verb_is_documented() -> None:
     used = set(re.findall(r"`lmlab ([a-z]+)", text)) | set(
         re.findall(r"^lmlab ([a-z]+)", "\n".join(typed), re.MULTILINE)
     )
-    assert used - set(VERBS) == set()
+    assert used - set(COMMANDS) == set()
     guides = "\n".join(page.read_text(encoding="utf-8") for page in (ROOT / "docs").rglob("*.md"))
-    assert [verb for verb in VERBS if f"lmlab {verb}" not in guides] == []
+    assert [verb for verb in COMMANDS if f"lmlab {verb}" not in guides] == []
 
 
 def test_every_system_has_its_paragraph() -> None:

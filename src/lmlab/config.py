@@ -67,18 +67,33 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 def apply_settings(values: Mapping[str, Any], settings: Iterable[str]) -> dict[str, Any]:
     """Return `values` with each `group.key=value` of the command line set."""
+    return change_settings(values, parse_settings(settings))
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """Return the values of `group.key=value` by `group.key`."""
+    found: dict[str, Any] = {}
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals:
+            raise ValueError(f"--set {setting}: write it as GROUP.KEY=VALUE, for instance --set model.layers=3")
+        found[path.strip()] = _literal(text.strip())
+    return found
+
+
+def change_settings(values: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return `values` with settings changed, which are named `group.key`."""
     result: dict[str, Any] = {
         key: dict(value) if isinstance(value, Mapping) else value for key, value in values.items()
     }
-    for setting in settings:
-        path, equals, text = setting.partition("=")
-        group, dot, key = path.strip().partition(".")
-        if not equals or not dot or not key or "." in key:
-            raise ValueError(f"--set {setting}: write it as GROUP.KEY=VALUE, for instance --set model.layers=3")
+    for path, value in settings.items():
+        group, dot, key = path.partition(".")
+        if not dot or not key or "." in key:
+            raise ValueError(f"setting {path}: write it as GROUP.KEY=VALUE, for instance model.layers=3")
         table = result.setdefault(group, {})
         if not isinstance(table, dict):
-            raise ValueError(f"--set {setting}: {group} is a single value, not a group of settings")
-        table[key] = _literal(text.strip())
+            raise ValueError(f"setting {path}: {group} is a single value, not a group of settings")
+        table[key] = value
     return result
 
 

@@ -1,10 +1,21 @@
-"""The wording of messages: the nearest valid name for an unknown one, articles, text that is safe to print."""
+"""The wording of messages: nearest valid names, wrong arguments, articles, text that is safe to print."""
 
 from __future__ import annotations
 
 import difflib
+import functools
+import inspect
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from typing import ParamSpec, TypeVar, get_args, get_type_hints
+
+
+class ArgumentError(ValueError):
+    """A wrong value of an argument, whose name the command line shows as an option."""
+
+    def __init__(self, name: str, value: object, problem: str) -> None:
+        super().__init__(f"{name} = {value}: {problem}")
+        self.name, self.value, self.problem = name, value, problem
 
 
 def with_article(name: str) -> str:
@@ -34,3 +45,35 @@ def printable(text: str) -> str:
 
 def _escape(sign: re.Match[str]) -> str:
     return sign[0].encode("unicode_escape").decode("ascii")
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def suggest_keywords(function: Callable[P, R]) -> Callable[P, R]:
+    """A function whose TypeError about an unknown keyword argument names the nearest one."""
+    allowed: list[str] = []
+
+    @functools.wraps(function)
+    def checked(*args: P.args, **kwargs: P.kwargs) -> R:
+        if kwargs and not allowed:
+            allowed.extend(_keywords(function))
+        for name in kwargs:
+            if name not in allowed:
+                raise TypeError(f"{function.__name__}() has no argument {name!r}{suggest(name, allowed)}")
+        return function(*args, **kwargs)
+
+    return checked
+
+
+def _keywords(function: Callable[..., object]) -> list[str]:
+    """The keyword arguments of a function, those of `**options: Unpack[Record]` included."""
+    names: list[str] = []
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind is parameter.VAR_KEYWORD:
+            record = get_args(get_type_hints(function)[name])
+            names += [*record[0].__annotations__] if record else []
+        elif name != "self" and parameter.kind is not parameter.VAR_POSITIONAL:
+            names.append(name)
+    return names

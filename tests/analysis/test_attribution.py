@@ -30,7 +30,7 @@ def test_it_is_the_slope_along_each_vector(kind: str) -> None:
     lm.model.double()
     masked = kind == "bert"
     text = "the cat [MASK] on the mat" if masked else "the cat sat on"
-    found = attribute(lm, text, target="sat" if masked else "the")
+    found = attribute(lm, text, prediction="sat" if masked else "the")
     assert found.target == ("sat" if masked else "the")
     row = lm.frame.row(a=tokenizer.encode(text if not masked else "the cat sat on the mat"))["tokens"]
     place = 3 if masked else len(row) - 1
@@ -100,9 +100,9 @@ def test_of_a_classifier_it_is_the_slope_of_the_class(kind: str, settings: dict[
     if "segment" not in settings:
         assert found.values == pytest.approx(expected, abs=1e-6, rel=1e-4)
     other = next(label for label in task.config.labels if label != found.target)
-    assert attribute(lm, "\t".join(texts), target=other).probability == pytest.approx(1 - found.probability)
-    with pytest.raises(ValueError, match="'film' is no class of this run; allowed: neg, pos"):
-        attribute(lm, "\t".join(texts), target="film")
+    assert attribute(lm, "\t".join(texts), prediction=other).probability == pytest.approx(1 - found.probability)
+    with pytest.raises(ValueError, match="'film': no class of this run; allowed: neg, pos"):
+        attribute(lm, "\t".join(texts), prediction="film")
 
 
 def test_a_tagger_is_refused_in_one_line() -> None:
@@ -112,13 +112,13 @@ def test_a_tagger_is_refused_in_one_line() -> None:
     predictor = Predictor(task=task, model=model, heads=toy_heads(task, model))
     lm = LanguageModel(model=model, tokenizer=tokenizer, own_predictor=predictor)
     with pytest.raises(ValueError, match=r"this run does tagging.*take a classifier, or the run"):
-        attribute(lm, "Ada wrote it", target="O")
+        attribute(lm, "Ada wrote it", prediction="O")
 
 
 def test_a_target_of_several_tokens_is_refused() -> None:
     lm = random_model("gpt2", train("words", [TEXT]), width=8, heads=2, layers=1)
-    with pytest.raises(ValueError, match=r"'cat sat' is 2 tokens \('cat', 'sat'\)"):
-        attribute(lm, "the", target="cat sat")
+    with pytest.raises(ValueError, match=r"'cat sat': give one token; these are 2: 'cat', 'sat'"):
+        attribute(lm, "the", prediction="cat sat")
 
 
 def test_the_most_probable_token_is_taken_where_none_is_named() -> None:

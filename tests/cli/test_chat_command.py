@@ -14,7 +14,7 @@ import pytest
 
 import lmlab
 from chat_models import PLANETS, write_chat_folder
-from lmlab.cli.chat import converse
+from lmlab.cli.generate import converse
 from lmlab.decoding.sampling import Sampling
 from lmlab.interop.huggingface import import_run
 from patience import PATIENCE

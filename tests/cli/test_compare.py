@@ -90,15 +90,15 @@ def test_a_lossy_tokenizer_is_labelled(lmlab) -> None:
 
 def test_the_bar_knows_how_much_of_any_budget_is_spent() -> None:
     from lmlab.cli.leaderboard import BAR, LiveTable
-    from lmlab.compare.plan import Entrant
+    from lmlab.compare.plan import PlannedRun
     from lmlab.training.progress import TrainingProgress
 
-    entrant = Entrant("gpt2", "gpt2", 0, None)  # type: ignore[arg-type]
+    planned = PlannedRun("gpt2", "gpt2", 0, None)  # type: ignore[arg-type]
     table = LiveTable()
-    table.ready([entrant], [])
-    table.log(entrant, {}, TrainingProgress(step=5, share=0.5))
+    table.ready([planned], [])
+    table.log(planned, {}, TrainingProgress(step=5, share=0.5))
     assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR // 2
-    table.log(entrant, {"valid_bits_per_byte": 2.0}, TrainingProgress(step=7, ended="early", share=0.7))
+    table.log(planned, {"valid_bits_per_byte": 2.0}, TrainingProgress(step=7, ended="early", share=0.7))
     assert table.rows["gpt2"]["bar"].split("[/cyan]")[0].count("━") == BAR
     assert table.rows["gpt2"]["valid"] == "2.000 bits per byte"
 
@@ -139,13 +139,13 @@ def test_mistakes_are_one_clear_line(lmlab, tmp_path: Path) -> None:
         (["book.txt", "--match", "width"], "parameters=2M"),
         (["short.txt", "--models", "ngram"], "at least 4,000 bytes"),
         (["nothing.txt"], "nothing.txt"),
-        ([], "which text?"),
+        ([], "name a text"),
     ):
         said = lmlab("compare", *words, "-o", "out")
         assert said.code == 2, said
         assert message in said.err
         assert not (tmp_path / "out").exists()
-    assert "-o DIR" in lmlab("compare", "book.txt").err
+    assert "-o FOLDER" in lmlab("compare", "book.txt").err
     assert "not a comparison" in lmlab("compare", "--resume", "elsewhere").err
     (tmp_path / "study").mkdir()
     (tmp_path / "study" / "scores.json").write_text('{"kind": "comparison", "results": []}')

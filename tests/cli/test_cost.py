@@ -25,7 +25,7 @@ def priced(*arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("name", [name for name in LINEAGE if name != "ngram"])
 def test_every_system_has_a_price(name: str) -> None:
-    values = priced(name, "--size", "tiny", "--tokens", "1M", "--hardware", "h100x4")
+    values = priced(name, "--size", "tiny", "--budget", "1Mtokens", "--hardware", "h100x4")
     assert values["parameters"] == values["embedding_parameters"] + values["non_embedding_parameters"]
     thrice = pytest.approx(3e6 * values["forward_flops_per_token"])
     if name == "reformer":  # reversible layers compute their inputs again
@@ -37,11 +37,11 @@ def test_every_system_has_a_price(name: str) -> None:
 
 
 def test_settings_vocabulary_batch_and_country_count() -> None:
-    plain = priced("gpt2", "--size", "tiny", "--tokens", "1M")
-    deeper = priced("gpt2", "--size", "tiny", "--tokens", "1M", "--set", "model.layers=4", "--vocabulary", "100")
+    plain = priced("gpt2", "--size", "tiny", "--budget", "1Mtokens")
+    deeper = priced("gpt2", "--size", "tiny", "--budget", "1Mtokens", "--set", "model.layers=4", "--vocabulary", "100")
     assert deeper["non_embedding_parameters"] > 1.9 * plain["non_embedding_parameters"]
     assert deeper["embedding_parameters"] < plain["embedding_parameters"]
-    larger = priced("gpt2", "--size", "tiny", "--tokens", "1M", "--batch", "64", "--country", "Norway")
+    larger = priced("gpt2", "--size", "tiny", "--budget", "1Mtokens", "--set", "train.batch=64", "--country", "Norway")
     assert larger["memory"]["single"]["activations"] > 3 * plain["memory"]["single"]["activations"]
     assert larger["grams"] == pytest.approx(plain["grams"] * 30 / 473)
     sgd = priced("lstm", "--size", "tiny", "--set", "train.optimizer=sgd")
@@ -75,13 +75,25 @@ def test_the_table_tells_the_same() -> None:
 @pytest.mark.parametrize("name", ["nplm", "bert", "albert", "electra", "transformer", "bart", "seq2seq"])
 def test_this_machine_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the objective of each: next tokens, blanks and sentence pairs, replaced tokens, translations, repairs."""
-    from lmlab.training import benchmark
+    from lmlab.costs import benchmark
 
     monkeypatch.setattr(benchmark, "SECONDS", 0.2)
     monkeypatch.setattr(benchmark, "VALIDATION_SECONDS", 0.05)
     monkeypatch.setattr(benchmark, "TEXT", 20_000)
     values = priced(
-        *(name, "--size", "tiny", "--tokens", "100k", "--hardware", "this", "--vocabulary", "200", "--batch", "8"),
+        *(
+            name,
+            "--size",
+            "tiny",
+            "--budget",
+            "100ktokens",
+            "--hardware",
+            "this",
+            "--vocabulary",
+            "200",
+            "--set",
+            "train.batch=8",
+        ),
         *("--set", "train.window=32"),
     )
     assert values["hardware"].startswith("this machine")
@@ -93,9 +105,9 @@ def test_this_machine_is_measured(name: str, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop counts the tokens of both sides, the sum on paper one pair of them."""
+    from lmlab.costs import benchmark
     from lmlab.costs.design import describe
     from lmlab.models import create
-    from lmlab.training import benchmark
     from lmlab.training.progress import TrainingProgress
     from lmlab.training.settings import TrainConfig
 
@@ -106,13 +118,13 @@ def test_the_speed_of_a_translator_is_in_pairs(monkeypatch: pytest.MonkeyPatch) 
     for name, pairs in (("transformer", 1500), ("seq2seq", 1500), ("bart", 3000), ("bert", 3000)):
         design = describe(name, size="tiny", vocabulary=200)
         model = create(name, design.settings or {}, size="tiny")
-        speed, _ = benchmark.try_here(model, design, TrainConfig(), moments=2)
+        speed, _ = benchmark.measure_speed(model, design, TrainConfig(), moments=2)
         assert speed.tokens_per_second == pytest.approx(pairs, rel=0.02), name
 
 
 def test_a_trial_takes_fewer_rows_where_steps_are_long() -> None:
+    from lmlab.costs.benchmark import affordable_rows
     from lmlab.costs.design import describe
-    from lmlab.training.benchmark import affordable_rows
 
     design = describe("gpt2", size="124M")
     step = 3 * design.forward_flops * 1024  # of one row
@@ -128,7 +140,7 @@ def test_deep_models_are_priced_without_being_built(name: str, monkeypatch: pyte
     """Whatever is computed from few layers is what counting many gives; and a million are answered at once."""
     from lmlab.costs import design
 
-    options = (name, "--size", "tiny", "--tokens", "1M", "--set")
+    options = (name, "--size", "tiny", "--budget", "1Mtokens", "--set")
     counted = priced(*options, "model.layers=9")
     monkeypatch.setattr(design, "MANY_LAYERS", 8)
     computed = priced(*options, "model.layers=9")
@@ -166,20 +178,19 @@ def test_the_decoder_may_be_deep_alone(monkeypatch: pytest.MonkeyPatch) -> None:
         (["gpt2", "--hardware", "a1000x8"], "did you mean 'a100'"),
         (["gpt2", "--country", "Swedn"], "did you mean 'sweden'"),
         (["gpt2", "--tokens", "-5"], "above zero"),
-        (["gpt2", "--batch", "0"], "at least one row"),
+        (["gpt2", "--set", "train.batch=0"], "train.batch"),
         (["gpt2", "--vocabulary", "1"], "at least 2"),
         (["gpt2", "--utilisation", "2"], "at most 1"),
         (["gpt2", "--price-per-hour", "-1"], "price per hour"),
         (["gpt2", "--set", "model.layerz=3"], "did you mean 'layers'"),
         (["gpt2", "--set", "data.text=a"], "unknown group"),
         (["gpt2", "--set", "train.rate=0.1"], "train.rate does not change the estimate"),
-        (["gpt2", "--set", "train.budget=3min"], "give --tokens"),
+        (["gpt2", "--set", "train.budget=3min"], "give --budget"),
         (["gpt3", "--set", "train.country=SE"], "give --country"),
         (["gpt2", "--set", "train.precision=bf16"], "it does with --hardware this"),
         (["gpt2", "--set", "train.momentum=0.9"], "train.optimizer=sgd alone"),
         (["gpt2", "--set", "train.batchh=3"], "did you mean 'batch'"),
-        (["gpt2", "--batch", "3", "--set", "train.batch=4"], "--batch and --set train.batch say the same"),
-        (["gpt2", "--vocabulary", "300", "--set", "model.vocabulary=400"], "say the same"),
+        (["gpt2", "--vocabulary", "300", "--set", "model.vocabulary=400"], "are the same setting"),
         (["gpt3", "--hardware", "this"], "no file"),
         (["bert", "--size", "110M"], "unknown size '110M' of bert"),
         (["bert", "--hardware", "this", "--vocabulary", "6"], "tokens are special"),

@@ -191,7 +191,7 @@ def test_bad_labels_of_a_test_file_are_named_and_can_be_left_out(
     lines = test.read_text().splitlines()
     lines[3] = lines[3].replace(lines[3].split("\t")[2], "nan")
     test.write_text("\n".join(lines) + "\n")
-    options = ("--columns", "text=words,label=grade", "--alone", "--set", "train.budget=4steps", "--json")
+    options = ("--columns", "text=words,label=grade", "--no-controls", "--set", "train.budget=4steps", "--json")
     command = ("finetune", str(bert), str(train), "--test", str(test), *options, "-o", "run")
     said = run_command(*command)
     assert said.code == 2

@@ -134,7 +134,7 @@ def test_a_fine_tuned_run_learns_another_task(stars: Finetuned, place: Place, tm
 
 def test_tags_and_answers(place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
     for name, data, more in (("ner", place.tagged, ["--crf"]), ("qa", place.squad, [])):
-        said = run_command("finetune", str(place.bert), str(data), "-o", name, "--alone", *more, *QUICK)
+        said = run_command("finetune", str(place.bert), str(data), "-o", name, "--no-controls", *more, *QUICK)
         assert said.code == 0, said.err
     said = run_command("predict", "ner", "Ada ran in London", "--json")
     assert len(json.loads(said.out)["predicted"]) == 4
@@ -158,7 +158,7 @@ def test_choices_scores_and_pairs(place: Place, run_command: Callable[..., Any],
     rows = [f"a cat {i} sat\ta dog {'sat' if i % 3 else 'ran'} {i}\t{(i % 7) / 2}" for i in range(30)]
     (tmp_path / "scores.tsv").write_text("text_a\ttext_b\tscore\n" + "\n".join(rows) + "\n")
     for name in ("choices", "scores"):
-        said = run_command("finetune", str(place.gpt2), f"{name}.tsv", "-o", name, "--alone", *QUICK)
+        said = run_command("finetune", str(place.gpt2), f"{name}.tsv", "-o", name, "--no-controls", *QUICK)
         assert said.code == 0, said.err
     found = json.loads(run_command("predict", "choices", "who ?", "Ada", "the cat", "a mat", "--json").out)
     assert found["predicted"] in (0, 1, 2)
@@ -230,7 +230,7 @@ def test_a_tag_that_is_only_held_out(place: Place, run_command: Callable[..., An
     """Where one file is split, a rare tag may come to lie in any part of it."""
     lines = [f"w{i} B-RARE{i}\nx{i} O\n" for i in range(20)]
     (tmp_path / "rare.conll").write_text("\n".join(lines))
-    said = run_command("finetune", str(place.bert), "rare.conll", "-o", "ner", "--alone", *QUICK)
+    said = run_command("finetune", str(place.bert), "rare.conll", "-o", "ner", "--no-controls", *QUICK)
     assert said.code == 0, said.err
 
 
@@ -258,7 +258,7 @@ def test_layers_that_are_not_there_are_refused(
 ) -> None:
     (tmp_path / "texts.txt").write_text("good food\n")
     has = "this model has the layers 0 (embeddings) to 2"
-    options = ("--how", "frozen", "--layers", layers, "--alone", "-o", "frozen", *QUICK)
+    options = ("--how", "frozen", "--layers", layers, "--no-controls", "-o", "frozen", *QUICK)
     said = run_command("finetune", str(place.bert), str(place.reviews), *options)
     assert said.code == 2
     assert has in said.err
@@ -312,7 +312,7 @@ def test_nothing_left_to_hold_out(place: Place, run_command: Callable[..., Any],
     left = told["examples"]["valid"]
     assert left == 22, "what is given is scored whole"
     assert told["leaks"]["valid"] >= 2
-    said = run_command(*command, "--valid", "valid.tsv", "-o", "new", "--alone", "--json", *QUICK)
+    said = run_command(*command, "--valid", "valid.tsv", "-o", "new", "--no-controls", "--json", *QUICK)
     study = json.loads(said.out)
     assert (study["counts"]["valid"], study["results"][0]["count"]) == (left, left)
     assert any(f"valid {left}" in line for line in study["check"])
@@ -321,7 +321,7 @@ def test_nothing_left_to_hold_out(place: Place, run_command: Callable[..., Any],
 def test_runs_are_not_lost(stars: Finetuned, place: Place, run_command: Callable[..., Any], tmp_path: Path) -> None:
     shutil.copytree(stars.path, tmp_path / "stars")
     weights = (tmp_path / "stars" / "model.safetensors").read_bytes()
-    command = ["finetune", str(place.bert), str(place.reviews), "-o", "stars", "--alone", "--seeds", "2", *QUICK]
+    command = ["finetune", str(place.bert), str(place.reviews), "-o", "stars", "--no-controls", "--seeds", "2", *QUICK]
     said = run_command(*command)
     assert said.code == 2
     assert "--resume" in said.err
@@ -560,7 +560,7 @@ def test_what_chooses_is_said_and_can_be_set(place: Place, run_command: Callable
     command = ["finetune", str(place.bert), "train.tsv", "--valid", "dev.tsv"]
     line = "selection: 14 of the 140 training examples are held out and choose the checkpoint; valid is only scored"
     assert line in run_command(*command, "--check").out
-    said = run_command(*command, "-o", "run", "--alone", *QUICK)
+    said = run_command(*command, "-o", "run", "--no-controls", *QUICK)
     assert line in said.err
     page = (tmp_path / "run" / "report.html").read_text()
     assert line in page

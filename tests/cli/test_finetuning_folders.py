@@ -82,7 +82,7 @@ def test_what_is_beside_a_run_and_is_the_users(place: Path, run_command: Callabl
     beside = place / "stars" / "beside"
     (beside / "own").mkdir()
     (beside / "own" / "thesis.txt").write_text("kept")
-    said = run_command(*command, "--alone", "--overwrite")
+    said = run_command(*command, "--no-controls", "--overwrite")
     assert said.code == 0, said.err
     assert [path.relative_to(beside) for path in beside.rglob("*") if path.is_file()] == [Path("own/thesis.txt")]
     said = run_command(*command[:3], "--examples", "4", "-o", "stars", *QUICK)
@@ -93,7 +93,7 @@ def test_killed_at_the_very_start(place: Path, run_command: Callable[..., Any]) 
     (place / "stars").mkdir()
     for name in (".lock", "tokenizer.json", ".config.json.new"):
         (place / "stars" / name).touch()
-    said = run_command("finetune", "bert", "reviews.tsv", "-o", "stars", "--alone", *QUICK)
+    said = run_command("finetune", "bert", "reviews.tsv", "-o", "stars", "--no-controls", *QUICK)
     assert said.code == 0, said.err
     assert "give one of them" in run_command("finetune", "bert", "reviews.tsv", "--resume", "--overwrite").err
     trial = place / "curve" / "trials" / "bert-full-4-seed-0"
@@ -104,8 +104,8 @@ def test_killed_at_the_very_start(place: Path, run_command: Callable[..., Any]) 
 
 
 WRONG = {
-    "no run": (["--runs", ","], "--runs , names nothing"),
-    "no way": (["--runs", "bert", "--how", ","], "--how , names nothing"),
+    "no run": (["--runs", ","], "--runs ,: give names"),
+    "no way": (["--runs", "bert", "--how", ","], "--how ,: give names"),
     "two files": (["--runs", "bert", "--valid", "a.tsv", "--valid", "b.tsv"], "--valid a.tsv --valid b.tsv"),
     "both": (["--runs", "bert", "--resume", "--overwrite"], "give one of them"),
 }
@@ -128,14 +128,14 @@ def test_resumed_by_train_where_the_examples_have_moved(
 ) -> None:
     settings = {"batch": 4, "budget": "30steps", "save_seconds": 0, "evaluations": 3}
     whole = finetune("bert", "reviews.tsv", output="whole", how=how, alone=True, train=settings).path
-    command = ["finetune", "bert", "reviews.tsv", "--how", how, "--alone", "-o", "killed"]
+    command = ["finetune", "bert", "reviews.tsv", "--how", how, "--no-controls", "-o", "killed"]
     command += [f"--set=train.{name}={settings[name]}" for name in settings]
     kill_while_saving(*command, run="killed", saves=12)
     assert not (place / "killed" / "scores.json").exists(), "it was killed half-way"
     (place / "reviews.tsv").rename(place / "moved.tsv")
     said = run_command("train", "--resume", "killed")
     assert said.code == 2
-    assert "lmlab train --resume killed --text NEW" in said.err
+    assert "lmlab train --resume killed NEW" in said.err
     said = run_command("train", "--resume", "killed", "--text", "moved.tsv")
     assert said.code == 0, said.err
     for name in ("model.safetensors", "head.safetensors"):
@@ -146,7 +146,12 @@ def test_resumed_by_train_where_the_examples_have_moved(
 
 
 ENDED = {
-    "reading": ("lmlab.tasks.frozen_vectors", "_store", ["--how", "frozen", "--alone"], "nothing was written yet"),
+    "reading": (
+        "lmlab.tasks.frozen_vectors",
+        "_store",
+        ["--how", "frozen", "--no-controls"],
+        "nothing was written yet",
+    ),
     "baselines": ("lmlab.transfer.study", "make_baseline", [], "nothing was written yet"),
     "baselines of a study": ("lmlab.transfer.study", "make_baseline", ["--examples", "4"], "nothing was written yet"),
     "scoring": (

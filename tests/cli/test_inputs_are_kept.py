@@ -15,7 +15,7 @@ from lmlab.runs.run_files import check_not_read
 from toy_tasks import write_reviews, write_tagged
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
-STEPS = ("--alone", "--set", "train.budget=2steps", "--set", "train.evaluations=1")
+STEPS = ("--no-controls", "--set", "train.budget=2steps", "--set", "train.evaluations=1")
 TUNING = ("--how", "ulmfit", "--set", "language.budget=2steps", "--set", "language.batch=2")
 TUNING = (*TUNING, "--set", "language.window=8")
 
@@ -93,7 +93,7 @@ def test_an_ensemble_is_not_written_over(here: Path, run_command: Callable[..., 
         assert said.code == 0, said.err
     before = content(here)
     for command in (("predict", "one", "good film"), ("evaluate", "one", "reviews.tsv")):
-        said = run_command(*command, "--with", "two", "-o", "two/scores.json", "--overwrite")
+        said = run_command(*command, "--mix", "two", "-o", "two/scores.json", "--overwrite")
         assert said.code == 2
         assert "two/scores.json is a file of what is read" in said.err
     assert content(here) == before

@@ -10,9 +10,9 @@ import torch
 from rich.text import Text
 
 from lmlab.analysis.layer_mix import Mixed, TaskLayers
-from lmlab.cli.inspect import VERBS
-from lmlab.cli.inspect.showing import show
-from lmlab.cli.verbs import load_command
+from lmlab.cli.commands import load_command
+from lmlab.cli.inspect import COMMANDS
+from lmlab.cli.inspect.display import show
 from lmlab.runs.storage import write_tensors
 from standins import TEXT, write_run
 from translators import write_translator
@@ -29,11 +29,11 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_row_says_what_the_analysis_says(name: str) -> None:
-    command = load_command(VERBS[name])
+    command = load_command(COMMANDS[name])
     assert command.name == name
-    assert command.help.splitlines()[0] == VERBS[name].help
+    assert command.help.splitlines()[0] == COMMANDS[name].help
     assert "Example" in command.help
     for text in (command.help, *(param.help or "" for param in command.params)):
         assert Text.from_markup(text).plain == text.replace("\\[", "["), "write \\\\[ for a bracket before a letter"

@@ -228,7 +228,7 @@ def test_progress_is_told(
     def counting(what: str) -> Any:
         yield lambda done, total: told.append((done, total))
 
-    monkeypatch.setattr("lmlab.cli.bars.counting", counting)
+    monkeypatch.setattr("lmlab.cli.console.progress_bar", counting)
     (tmp_path / "x.txt").write_text("a good film\n" * 5)
     assert run_command("predict", runs.stars, "x.txt").code == 0
     assert told[-1] == (5, 5)
@@ -267,7 +267,7 @@ def test_all_runs_of_an_ensemble_are_asked_what_they_were_trained_on(
     (tmp_path / "own.tsv").write_text("text\tlabel\n" + "".join(rows))
     bert = write_toy_run(tmp_path / "bert", "bert")
     finetune(bert, tmp_path / "own.tsv", output=tmp_path / "second", alone=True, train=TRAIN)
-    said = run_command("evaluate", "second", trained, "--with", runs.stars, "--json")
+    said = run_command("evaluate", "second", trained, "--mix", runs.stars, "--json")
     assert said.code == 0, said.err
     assert f"{runs.stars} was trained on" in said.err
     assert "second was trained on" not in said.err

@@ -48,7 +48,7 @@ def test_a_finished_run_is_shown_again(
     for change, named in (
         (["--set", "train.rate=0.5"], "train.rate"),
         (["--seeds", "1"], "seeds"),
-        (["--alone"], "--alone"),
+        (["--no-controls"], "--no-controls"),
         (["--how", "gradual"], "objective.how"),
     ):
         said = run_command(*command, *change)
@@ -66,7 +66,7 @@ def test_a_run_is_resumed_by_its_folder_alone(
         "finetune",
         str(place / "bert"),
         str(place / "reviews.tsv"),
-        "--alone",
+        "--no-controls",
         "--seeds",
         "2",
         "--how",

@@ -108,7 +108,7 @@ def test_batch_changes_nothing(runs, tmp_path):
 
 
 def test_tokens_are_tab_separated_where_there_is_no_screen(runs):
-    result = lmlab_("score", runs / "counts", "--text", "a\tb\nc", "--tokens")
+    result = lmlab_("score", runs / "counts", "--text", "a\tb\nc", "--by-token")
     heading, *rows = (line.split("\t") for line in result.stdout.splitlines())
     assert heading == ["token", "bits"]
     assert [token for token, _ in rows] == [
@@ -147,7 +147,7 @@ def test_several_texts_are_apart_and_together(runs, tmp_path):
 
 
 def test_tokens_in_json(runs):
-    values = json.loads(printed("score", runs / "counts", "--text", "the", "--tokens", "--json"))
+    values = json.loads(printed("score", runs / "counts", "--text", "the", "--by-token", "--json"))
     assert [row["token"] for row in values["surprisals"]] == ["t", "h", "e"]
     assert sum(row["bits"] for row in values["surprisals"]) == pytest.approx(values["nats"] / math.log(2))
 
@@ -155,7 +155,7 @@ def test_tokens_in_json(runs):
 def test_tokens_on_a_screen_are_coloured_with_a_legend(runs, monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("COLUMNS", "100")
-    text = printed("score", runs / "counts", "--text", "the cat Q", "--tokens", color=True)
+    text = printed("score", runs / "counts", "--text", "the cat Q", "--by-token", color=True)
     assert "below 1" in text
     assert "bits over 9 tokens; bits of each" in text
     assert "\x1b[" in text

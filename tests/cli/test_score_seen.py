@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import lmlab
-from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 
 pytestmark = pytest.mark.filterwarnings("ignore:too few n-grams")
 LINES = [
@@ -29,7 +29,7 @@ def trained(run_command, tmp_path: Path):
 def test_the_held_out_text_is_scored_exactly(trained, tmp_path: Path) -> None:
     said = trained("score", "run", "--held-out", "--json")
     assert said.code == 0, said.err
-    texts = run.held_out(tmp_path / "run")
+    texts = held_out(tmp_path / "run")
     assert json.loads(said.out)["nats"] == pytest.approx(lmlab.load(tmp_path / "run").score(texts).nats)
     assert "warning" not in said.err
     both = json.loads(trained("score", "run", "--held-out", "--text", "a ship", "--json").out)
@@ -54,7 +54,7 @@ def test_other_text_is_not(trained, tmp_path: Path) -> None:
     other = trained("score", "run", "other.txt", "--json")
     assert other.err == ""
     assert json.loads(other.out)["trained_on"] == 0.0
-    (tmp_path / "held.txt").write_text("\n".join(run.held_out(tmp_path / "run")))
+    (tmp_path / "held.txt").write_text("\n".join(held_out(tmp_path / "run")))
     assert "warning" not in trained("score", "run", "held.txt").err
 
 

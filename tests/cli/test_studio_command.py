@@ -78,7 +78,7 @@ def test_without_a_token_only_where_the_owner_says_so(tmp_path: Path) -> None:
     ("options", "told"),
     [
         (["--no-token", "--token-file", "x"], "both given"),
-        (["--no-token", "--host", "0.0.0.0"], "leave --no-token out"),
+        (["--no-token", "--host", "0.0.0.0"], "leave out --no-token"),
         (["--token-file", "/dev/null"], "not a regular file"),
         (["--allow-data", "nowhere"], "does not exist"),
     ],

@@ -102,7 +102,7 @@ def test_markup_in_a_text_is_shown_as_it_is(run_command) -> None:
     ("arguments", "message"),
     [
         (["bytes"], "which text? give it after the tokenizer"),
-        (["bpe:280", "hello"], "bpe:280 has to be trained first: name a text to train it on with --train FILE"),
+        (["bpe:280", "hello"], "bpe:280 has to be trained first: name a text to train it on with --training-text FILE"),
         (["bqe:280", "hello"], "did you mean 'bpe'?"),
         (["runs/none", "hello"], "runs/none does not exist"),
         (["bytes", "--file", "none.txt"], "none.txt"),

@@ -38,7 +38,6 @@ def run(run_command, tmp_path: Path):
         (["-o", "other"], "--output"),
         (["--from", "run"], "--from"),
         (["--recipe", "r.toml"], "--recipe"),
-        (["gpt2"], "MODEL"),
         (["--set", "model.layers=3"], "--set model.layers"),
         (["--set", "data.split=[0.8,0.2]", "--size", "tiny"], "--size, --set data.split"),
         (["--set", "train.seed=9"], "train.seed"),
@@ -54,10 +53,11 @@ def test_what_cannot_change_on_resuming_is_refused_by_name(run, options: list[st
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (["gpt2"], "gpt2"),
         (["--valid", "other.txt"], "is not the text that run was trained on"),
         (["--test", "other.txt"], "is not the text that run was trained on"),
         (["--text", "other.txt"], "other.txt is not the text that run was trained on"),
-        (["--valid-source", "other.txt"], "--valid-source belongs to pairs"),
+        (["--valid-source", "other.txt"], "valid_source belongs to pairs"),
         (["--pairs", "other.txt"], "pairs"),
         (["--country", "Atlantis"], "Atlantis"),
         (["--budget", "soon"], "budget 'soon' is not understood"),
@@ -152,8 +152,24 @@ def test_a_run_is_made_again_from_its_recipe(run, tmp_path: Path) -> None:
     assert "is not the recipe.json of a run" in run("train", "--recipe", "other.json", "-o", "third").err
 
 
-def test_several_moved_texts_are_named_one_by_one(run) -> None:
-    assert "repeat it where there are several" in run("train", "--resume", "run", "--text", "a.txt", "b.txt").err
+def test_the_same_command_with_resume_continues_the_run(run, tmp_path: Path) -> None:
+    command = ["gpt2", "book.txt", "-o", "again", "--size", "tiny", "--device", "cpu", "--tokenizer", "words"]
+    assert run("train", *command, "--budget", "2steps").code == 0
+    said = run("train", *command, "--budget", "2steps", "--resume")
+    assert said.code == 0, said.err
+    assert "was finished already" in said.out
+    other = run("train", *command, "--budget", "3steps", "--resume")
+    assert "holds a run with other settings (train.budget" in other.err
+    both = run("train", *command, "--budget", "2steps", "--resume", "--overwrite")
+    assert "give one of them" in both.err
+
+
+def test_a_moved_text_is_named_after_the_run(run, tmp_path: Path) -> None:
+    moved = (tmp_path / "book.txt").rename(tmp_path / "moved.txt")
+    assert run("train", "--resume", "run", str(moved), "--budget", "6steps").code == 0
+    said = run("train", "--resume", "run", "--text", str(moved), "--budget", "7steps")
+    assert said.code == 0
+    assert "--text FILE is now FILE after the run" in said.err
 
 
 def test_what_does_not_fit_the_weights_is_named(run) -> None:

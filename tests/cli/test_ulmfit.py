@@ -248,10 +248,10 @@ def test_both_directions_together(place: Path, tmp_path: Path, run_command: Call
     for found, *each in zip(ensemble.predict(examples), *alone, strict=True):
         for label, share in found.scores.items():
             assert share == pytest.approx(sum(one.scores[label] for one in each) / 2)
-    said = run_command("predict", str(paths[0]), "a good film", "--with", str(paths[1]), "--json")
+    said = run_command("predict", str(paths[0]), "a good film", "--mix", str(paths[1]), "--json")
     assert said.code == 0, said.err
     assert json.loads(said.out)["scores"] == pytest.approx(ensemble.predict(examples)[0].scores, rel=1e-4)
-    said = run_command("evaluate", str(paths[0]), str(place / "reviews.tsv"), "--with", str(paths[1]), "--json")
+    said = run_command("evaluate", str(paths[0]), str(place / "reviews.tsv"), "--mix", str(paths[1]), "--json")
     assert said.code == 0, said.err
 
 

@@ -16,16 +16,16 @@ import torch
 import lmlab
 from compare_texts import SETTINGS, small
 from lmlab.compare import held_out as held_out_text
-from lmlab.compare.blanks import choose_places, fill_cloze, fill_test, read_metrics
 from lmlab.compare.comparison import Published, add, compare
 from lmlab.compare.leaderboard import headline, read_rankings
 from lmlab.compare.records import read_curve
+from lmlab.compare.tracks.masked import choose_positions, fill_cloze, fill_test, read_metrics
 from lmlab.language_model import LanguageModel
 from lmlab.models import create
 from lmlab.models.abilities import FillsBlanks, require
 from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 from lmlab.runs.recipe import make_recipe
-from lmlab.runs.run import held_out
 from lmlab.tokenizers import train
 
 MODELS = "ngram,bert,roberta,electra"
@@ -107,7 +107,7 @@ def test_hidden_tokens_are_guessed_as_one_by_one() -> None:
         if not len(ids):
             continue
         chosen = torch.zeros(len(ids), dtype=torch.bool)
-        chosen[choose_places(len(ids), number)] = True
+        chosen[choose_positions(len(ids), number)] = True
         assert int(chosen.sum()) == max(1, round(0.15 * len(ids)))
         for start in range(0, len(ids), 14):
             piece, hidden = ids[start : start + 14], chosen[start : start + 14]
@@ -136,10 +136,10 @@ def test_hidden_tokens_are_hidden_from_the_model() -> None:
 
 
 def test_the_places_are_the_same_each_time_and_others_in_each_text() -> None:
-    assert np.array_equal(choose_places(200, 3), choose_places(200, 3))
-    assert not np.array_equal(choose_places(200, 3), choose_places(200, 4))
-    assert len(choose_places(1, 0)) == 1
-    assert len(set(choose_places(1000, 0).tolist())) == 150
+    assert np.array_equal(choose_positions(200, 3), choose_positions(200, 3))
+    assert not np.array_equal(choose_positions(200, 3), choose_positions(200, 4))
+    assert len(choose_positions(1, 0)) == 1
+    assert len(set(choose_positions(1000, 0).tolist())) == 150
 
 
 def test_the_table_of_hidden_tokens_is_of_the_whole_test_text(masked: Published) -> None:
@@ -183,7 +183,7 @@ def test_curves_are_in_nats_per_blank(masked: Published) -> None:
     for entry in masked.board["blanks"]:
         assert len(entry["curve"]) >= 3
         assert all(point["valid_loss"] > 0 and "valid_bits_per_byte" not in point for point in entry["curve"])
-        assert entry["curve"] == read_curve(folder / entry["name"], measure="valid_loss")
+        assert entry["curve"] == read_curve(folder / entry["name"], metric="valid_loss")
     best = [
         line
         for line in map(json.loads, (folder / "bert" / "metrics.jsonl").read_text().splitlines())

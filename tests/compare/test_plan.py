@@ -142,13 +142,19 @@ def test_match_is_read() -> None:
 def test_a_plan_gives_every_network_the_same_size_and_every_seed_a_run(book: Path) -> None:
     conditions = small(book, models="ngram,lstm,gpt2", match="parameters=100k", seeds=2, seed=5)
     corpora = prepare_corpora(conditions, Unwatched())
-    entrants, refusals = plan(conditions, corpora)
-    assert not refusals
-    assert [entrant.name for entrant in entrants] == ["ngram", "lstm-seed5", "lstm-seed6", "gpt2-seed5", "gpt2-seed6"]
-    for entrant in entrants[1:]:
-        model = create(entrant.system, {**entrant.recipe.model, "vocabulary": 300})
+    planned_runs, skipped = plan(conditions, corpora)
+    assert not skipped
+    assert [planned.name for planned in planned_runs] == [
+        "ngram",
+        "lstm-seed5",
+        "lstm-seed6",
+        "gpt2-seed5",
+        "gpt2-seed6",
+    ]
+    for planned in planned_runs[1:]:
+        model = create(planned.system, {**planned.recipe.model, "vocabulary": 300})
         assert sum(weight.numel() for weight in model.parameters()) == pytest.approx(100_000, rel=0.05)
-        assert entrant.recipe.train.seed == int(entrant.name[-1])
+        assert planned.recipe.train.seed == int(planned.name[-1])
 
 
 def test_the_special_tokens_of_masked_systems_count(book: Path) -> None:
@@ -156,15 +162,15 @@ def test_the_special_tokens_of_masked_systems_count(book: Path) -> None:
     corpora = prepare_corpora(conditions, Unwatched())
     bert = create("bert", {"vocabulary": 304}, size="tiny")
     assert matched_parameters(conditions, corpora) == pytest.approx(sum(p.numel() for p in bert.parameters()), rel=0.04)
-    (entrant,), _ = plan(conditions, corpora)
-    assert "vocabulary" not in entrant.recipe.model
+    (planned,), _ = plan(conditions, corpora)
+    assert "vocabulary" not in planned.recipe.model
 
 
 def test_a_system_that_cannot_be_sized_leaves_the_others(book: Path) -> None:
     conditions = small(book, models="ngram,gpt2,lstm", match="parameters=5k")
-    entrants, refusals = plan(conditions, prepare_corpora(conditions, Unwatched()))
-    assert [entrant.name for entrant in entrants] == ["ngram", "lstm"]
-    assert [(refusal.system, "cannot have 5,000" in refusal.reason) for refusal in refusals] == [("gpt2", True)]
+    planned_runs, skipped = plan(conditions, prepare_corpora(conditions, Unwatched()))
+    assert [planned.name for planned in planned_runs] == ["ngram", "lstm"]
+    assert [(each.system, "cannot have 5,000" in each.reason) for each in skipped] == [("gpt2", True)]
 
 
 def test_counting_reads_no_more_than_the_epochs_allow(book: Path) -> None:

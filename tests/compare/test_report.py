@@ -21,13 +21,13 @@ from rich.console import Console
 from compare_texts import small
 from lmlab.cli.leaderboard import show
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.leaderboard import headline, read_rankings, tell_groups, verdict
+from lmlab.compare.leaderboard import describe_groups, headline, read_rankings, verdict
 from lmlab.compare.notes import overspent, shared_cpu, unspent, write_caveats
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import (
     COSTS,
     choose_basis,
-    heading,
+    extrapolate,
     last_doubling,
     mean_costs,
     spent,
@@ -35,6 +35,7 @@ from lmlab.compare.records import (
 )
 from lmlab.compare.report import make_report
 from lmlab.compare.tracks import TRACKS
+from lmlab.compare.tracks.track import Units
 from lmlab.metrics.statistics import LEVEL, Difference
 from lmlab.pages.figures import Chart, Point, Series, pareto_front
 from lmlab.pages.figures.svg import linear_ticks, log_ticks, spread
@@ -176,8 +177,8 @@ def test_labels_are_moved_apart_and_stay_near() -> None:
 
 def test_where_a_curve_is_heading() -> None:
     curve = [{"tokens": t, "valid_bits_per_byte": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert last_doubling(curve, measure="valid_bits_per_byte") == pytest.approx(1.0)
-    assert last_doubling(curve[:2], measure="valid_bits_per_byte") is None
+    assert last_doubling(curve, metric="valid_bits_per_byte") == pytest.approx(1.0)
+    assert last_doubling(curve[:2], metric="valid_bits_per_byte") is None
 
 
 def entry(name: str, score: float, **more: object) -> dict[str, object]:
@@ -192,7 +193,7 @@ def ranked(significant: Sequence[str], *, predicts: str = "next token", scores: 
         Difference(one, two, values[two] - values[one], 0.0, 1.0, 0.01, one + two in significant)
         for one, two in itertools.combinations(values, 2)
     ]
-    return Ranking(TRACKS[predicts], entries, differences, [], {"count": 40, "kind": "documents"})
+    return Ranking(TRACKS[predicts], entries, differences, [], Units("documents", 40))
 
 
 def test_headline_and_verdict_follow_from_the_pairs() -> None:
@@ -225,7 +226,7 @@ def test_what_is_said_of_groups_holds_for_every_pattern_of_pairs() -> None:
     pairs = ["ab", "ac", "bc"]
     for chosen in itertools.chain.from_iterable(itertools.combinations(pairs, count) for count in range(4)):
         found = ranked(list(chosen))
-        said = " ".join(tell_groups(found))
+        said = " ".join(describe_groups(found))
         assert ("Every difference in this ranking is" in said) == (len(chosen) == 3)
         assert ("Models that share a letter" in said) == (len(chosen) < 3)
         assert ("paired test, although the intervals overlap: a and b." in said) == ("ab" in chosen)
@@ -239,9 +240,9 @@ def test_without_a_test_nothing_is_called_significant_or_tied() -> None:
     few = ranked([])
     few = few._replace(
         differences=[each._replace(low=None, high=None, p=1.0) for each in few.differences],
-        units={"count": 3, "kind": "blocks of lines"},
+        units=Units("blocks of lines", 3),
     )
-    assert (few.letters, few.ties, tell_groups(few)) == ({}, [], [])
+    assert (few.letters, few.ties, describe_groups(few)) == ({}, [], [])
     assert headline(few) == "a predicts the test text best: 2.000 bits per byte."
     assert verdict(few).endswith("The test text has too few parts to test whether the models differ.")
 
@@ -260,7 +261,7 @@ def test_whether_differences_were_tested_depends_on_the_number_of_units() -> Non
     assert signs.letters == {"a": "a", "b": "b", "c": "c"}
     assert headline(signs) == "a predicts the test text best: 2.000 bits per byte."
     assert "a significant difference" in verdict(signs)
-    assert tell_groups(signs)[0].startswith("Every difference in this ranking is")
+    assert describe_groups(signs)[0].startswith("Every difference in this ranking is")
 
 
 def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
@@ -277,7 +278,10 @@ def test_headline_and_verdict_of_blanks_promise_no_compression() -> None:
     assert headline(alone) == "a predicts masked tokens: 2.000 bits per byte of pseudo-log-likelihood.", (
         "alone, it is not best"
     )
-    assert headline(Ranking(TRACKS["blanks"], [], [], [], {})) == "No model could be trained and scored."
+    assert (
+        headline(Ranking(TRACKS["blanks"], [], [], [], Units("documents", 0)))
+        == "No model could be trained and scored."
+    )
 
 
 def test_letters_and_caveats_stand_beside_the_ranking(done: Published) -> None:
@@ -286,7 +290,7 @@ def test_letters_and_caveats_stand_beside_the_ranking(done: Published) -> None:
     board = page[page.index("<h2>Leaderboard") : page.index("<h2>Learning curves")]
     shown = re.findall("<td class=letters>(.*?)</td>", board)
     assert shown == list(ranking.letters.values()) == [entry["letters"] for entry in done.board["entries"]]
-    for line in (*tell_groups(ranking), *done.board["caveats"]):
+    for line in (*describe_groups(ranking), *done.board["caveats"]):
         assert escape(line) in board
     assert set(done.board["caveats"]) <= set(done.board["notes"])
 
@@ -313,7 +317,7 @@ def seeded(**seeds: int) -> Ranking:
         entry(name, 2.0, kind="ngram" if name == "ngram" else "gpt2", seeds=list(range(count)), low=1.9, high=2.1)
         for name, count in seeds.items()
     ]
-    return Ranking(TRACKS["next token"], entries, [], [], {"count": 40, "kind": "documents"})
+    return Ranking(TRACKS["next token"], entries, [], [], Units("documents", 40))
 
 
 def test_it_is_said_what_intervals_cover() -> None:
@@ -328,7 +332,7 @@ def test_it_is_said_what_intervals_cover() -> None:
     assert "use three to five" in mixed
     (counted,) = write_caveats(seeded(ngram=1), conditions)
     assert "seed" not in counted, "counting does not depend on it"
-    few = seeded(a=3)._replace(units={"count": 4, "kind": "blocks of lines"})
+    few = seeded(a=3)._replace(units=Units("blocks of lines", 4))
     assert write_caveats(few, conditions) == [
         "The test text has only 4 blocks of lines: too few for intervals and tests."
     ]
@@ -336,14 +340,14 @@ def test_it_is_said_what_intervals_cover() -> None:
 
 def test_a_guess_goes_on_as_the_last_two_doublings_did() -> None:
     curve = [{"tokens": t, "valid_bits_per_byte": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert heading(curve, "tokens", measure="valid_bits_per_byte") == pytest.approx((64, -1.0))
+    assert extrapolate(curve, "tokens", metric="valid_bits_per_byte") == pytest.approx((64, -1.0))
     flat = [{"tokens": t, "valid_bits_per_byte": 2.0 + 0.01 * t} for t in (1, 2, 4)]
-    ahead = heading(flat, "tokens", measure="valid_bits_per_byte")
+    ahead = extrapolate(flat, "tokens", metric="valid_bits_per_byte")
     assert ahead == pytest.approx((16, 2.04)), "it is not told to get worse"
-    assert heading(curve[:2], "tokens", measure="valid_bits_per_byte") is None
+    assert extrapolate(curve[:2], "tokens", metric="valid_bits_per_byte") is None
     masked = [{"tokens": t, "valid_loss": 5 - math.log2(t)} for t in (1, 2, 4, 8, 16)]
-    assert heading(masked, "tokens", measure="valid_loss") == pytest.approx((64, -1.0))
-    assert last_doubling(masked, measure="valid_loss") == pytest.approx(1.0)
+    assert extrapolate(masked, "tokens", metric="valid_loss") == pytest.approx((64, -1.0))
+    assert last_doubling(masked, metric="valid_loss") == pytest.approx(1.0)
 
 
 def test_a_shared_cpu_is_noticed() -> None:

@@ -12,7 +12,7 @@ from compare_texts import SETTINGS, lines, small
 from killing import kill_while_saving
 from lmlab.compare import runner
 from lmlab.compare.comparison import Published, compare
-from lmlab.compare.conditions import tell_changes
+from lmlab.compare.conditions import describe_changes
 from lmlab.compare.runner import Interruption
 from lmlab.training import energy_meter
 from lmlab.training.energy_meter import Cost
@@ -53,7 +53,7 @@ def test_the_folder_holds_what_is_promised(done: Published, book: Path) -> None:
 
 def test_the_ranking_is_by_the_exact_score(done: Published) -> None:
     import lmlab
-    from lmlab.runs.run import held_out
+    from lmlab.runs.held_out import held_out
 
     folder = done.report.parent
     for name, entry in entries(done).items():
@@ -277,8 +277,8 @@ def test_what_differs_is_said_in_words(book: Path, tmp_path: Path) -> None:
         data={"split": [0.6, 0.2, 0.2]},
         train={**SETTINGS, "batch": 8},
     ).model_dump()
-    assert tell_changes(before, before) == []
-    assert set(tell_changes(before, now)) == {
+    assert describe_changes(before, before) == []
+    assert set(describe_changes(before, now)) == {
         "models was ngram,nplm,gpt2, now ngram,gpt2",
         "tokenizer of gpt2 was bpe:300, now bytes",
         "size was tiny, now not given",

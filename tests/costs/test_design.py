@@ -11,13 +11,13 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from encoders import attention_weights_of
+from lmlab.costs.benchmark import synthetic_task
 from lmlab.costs.design import describe
 from lmlab.costs.parameters import Parameters, count_parameters
 from lmlab.costs.published import PUBLISHED
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create
 from lmlab.objectives.seq2seq import Seq2Seq, pair_batch
-from lmlab.training.benchmark import made_up_lesson
 from lmlab.training.settings import TrainConfig
 
 COUNTED = [name for name in LINEAGE if name != "ngram"]
@@ -146,7 +146,7 @@ def test_flops_of_masked_models_are_those_that_torch_counts(name: str) -> None:
     design = describe(name, size="tiny", vocabulary=500)
     assert design.predicted == 0.15
     model = create(name, design.settings or {}, size="tiny").train().requires_grad_(requires_grad=False)
-    objective, text = made_up_lesson(model, design, tokens=20_000, seed=0)
+    objective, text = synthetic_task(model, design, tokens=20_000, seed=0)
     raw = objective.loader(text, batch=4, window=design.window, seed=0, streams=False).batch(0)
     batch = objective.batch(raw, np.random.default_rng(0))
     with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):

@@ -24,6 +24,7 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
+from lmlab.costs.benchmark import synthetic_task
 from lmlab.costs.design import describe
 from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.readers.examples import Example
@@ -32,7 +33,6 @@ from lmlab.objectives.objective import Batch, weighted_mean
 from lmlab.tasks.flops import batch_flops
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
 from lmlab.tasks.lm_embeddings import LanguageStates
-from lmlab.training.benchmark import made_up_lesson
 from lmlab.training.learner import Learner
 from lmlab.training.settings import TrainConfig
 from toy_tasks import EXAMPLES, toy_task, toy_tokenizer, write_toy_run
@@ -75,7 +75,7 @@ def lesson(name: str, **settings: Any) -> tuple[Any, Any, Any]:
     """A small model of a system, its own objective, and a loader of made-up text."""
     design = describe(name, size="tiny", vocabulary=500, settings={**plain(name), **settings})
     model = create(name, design.settings or {}, size="tiny")
-    objective, text = made_up_lesson(model, design, tokens=6_000, seed=0)
+    objective, text = synthetic_task(model, design, tokens=6_000, seed=0)
     streams = TrainConfig(**LINEAGE[name].training).streams(stateful=model.stateful)
     loader = objective.loader(text, batch=16, window=min(32, design.window), seed=0, streams=streams)
     return model, objective, loader

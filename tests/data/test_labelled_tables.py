@@ -185,7 +185,7 @@ def test_columns_are_named_or_numbered(tmp_path: Path) -> None:
     path = write(
         tmp_path / "x.tsv", f"who\tone\ttwo\tmark\nA\t{GOOD}\tx y z\tpos\nB\t{BAD}\tx y w\tneg\nA\tso so\tx\tneg\n"
     )
-    with pytest.raises(ValueError, match=r"cannot be told .*--columns text=\w+,label=\w+"):
+    with pytest.raises(ValueError, match=r"is not clear .*--columns text=\w+,label=\w+"):
         read_labelled(path)
     for columns in ({"text": "one", "label": "mark"}, {"a": 2, "label": 4}, {"a": "2", "label": "mark"}):
         assert pairs(read_labelled(path, columns=columns))[0] == (GOOD, "pos")
@@ -196,9 +196,9 @@ def test_columns_are_named_or_numbered(tmp_path: Path) -> None:
         read_labelled(path, columns={"a": "one", "label": "mrk"})
     with pytest.raises(ValueError, match="no column 9: it has 4"):
         read_labelled(path, columns={"a": 9, "label": 4})
-    with pytest.raises(ValueError, match="one column is given two roles"):
+    with pytest.raises(ValueError, match="one column is given twice"):
         read_labelled(path, columns={"a": "one", "label": 2})
-    with pytest.raises(ValueError, match="no role 'lable'; did you mean 'label'"):
+    with pytest.raises(ValueError, match="unknown field 'lable'; did you mean 'label'"):
         read_labelled(path, columns={"lable": "mark"})
     bare = write(tmp_path / "y.tsv", f"{GOOD}\tpos\n{BAD}\tneg\n")
     with pytest.raises(ValueError, match="has no header, so no column is called 'text'; give its number"):
@@ -209,8 +209,8 @@ def test_columns_of_the_command_line() -> None:
     assert parse_columns("text=2, label=star rating") == {"text": "2", "label": "star rating"}
     assert parse_columns("question=q,choices=A+B,answer=k") == {"question": "q", "choices": "A+B", "answer": "k"}
     for wrong, said in (
-        ("text", "is no ROLE=COLUMN"),
-        ("text=,label=2", "is no ROLE=COLUMN"),
+        ("text", "is not FIELD=COLUMN"),
+        ("text=,label=2", "is not FIELD=COLUMN"),
         ("lable=2", "mean 'label'"),
     ):
         with pytest.raises(ValueError, match=said):
@@ -311,11 +311,11 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: 
         ("x.tsv", "text\tlabel\na b\tpos\nc d\tneg\tmore\n", r"x.tsv, line 3: 3 columns where line 1 has 2"),
         ("x.csv", 'text,label\n"a b,pos\nc,neg\n', r"x.csv, line 2: a quotation mark is opened and never closed"),
         ("x.tsv", "text\tlabel\na b\tpos\nc d\tpos\n", r"x.tsv has one class only, 'pos', in all 2 examples"),
-        ("x.tsv", "text\ttext\tlabel\na\tb\tc\n", r"two columns are called 'text'|cannot be told"),
+        ("x.tsv", "text\ttext\tlabel\na\tb\tc\n", r"two columns are called 'text'|is not clear"),
         ("x.tsv", "text\nsome text\n", r"one column only"),
-        ("x.txt", "just a text\nand more of it\n", r"x.txt: what is in it cannot be told"),
+        ("x.txt", "just a text\nand more of it\n", r"x.txt: its format is not known"),
         ("x.jsonl", '{"text": "a", "label": "b"}\n{"text": \n', r"x.jsonl, line 2: not JSON"),
-        ("x.jsonl", '{"text": "a", "label": "b"}\n["x"]\n', r"x.jsonl, line 2: .* is no object"),
+        ("x.jsonl", '{"text": "a", "label": "b"}\n["x"]\n', r"x.jsonl, line 2: .* is not an object"),
         ("x.json", '[{"text": "a", "label": "b"},\n', r"x.json, line 2: not JSON"),
         ("x.json", "[]", r"its list holds nothing"),
         ("x.jsonl", '{"text": "a", "label": ["b", "c"]}\n{"text": "a", "label": ["b"]}', r"line 1: 2 labels"),
@@ -324,7 +324,7 @@ def test_what_a_spreadsheet_writes_is_read_back(rows: list[list[str]], quoting: 
         ("x.tsv", b"text\tlabel\ncaf\xe9\tpos\n", r"x.tsv, line 2: the byte 0xe9 is not UTF-8; convert .*iconv"),
         ("x.tsv", "text\tlabel\n".encode("utf-16"), r"x.tsv is UTF-16; convert it: iconv"),
         ("x.tsv", b"text\tlabel\na\0b\tpos\n", r"x.tsv, line 2: a NUL byte"),
-        ("x.tsv", b"\x89PNG\r\n\x1a\n....", r"x.tsv is no text: it is a PNG image"),
+        ("x.tsv", b"\x89PNG\r\n\x1a\n....", r"x.tsv is not text: it is a PNG image"),
         ("x.tsv.gz", b"\x1f\x8b\x08\x00broken", r"x.tsv.gz is a damaged gzip file"),
         ("x.tsv", "question\tchoice0\tchoice1\tanswer\nwho ?\ta\tb\t0\nwhy ?\tso\tno\t7\n", r"line 3: the answer '7'"),
     ],

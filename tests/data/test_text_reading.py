@@ -60,7 +60,7 @@ def test_binary_and_empty_files_in_a_folder_are_skipped_and_told(tmp_path: Path)
     (tmp_path / "good.txt").write_text("text", encoding="utf-8")
     (tmp_path / "image").write_bytes(bytes(range(256)) * 20)
     (tmp_path / "empty").write_bytes(b"")
-    with pytest.warns(TextWarning, match="2 files that are no text were skipped: empty .*image"):
+    with pytest.warns(TextWarning, match="2 files that are not text were skipped: empty .*image"):
         assert names(find([tmp_path], spool=no_pipe), tmp_path) == ["good.txt"]
 
 
@@ -100,7 +100,9 @@ def test_archives_and_images_in_a_folder_are_skipped_and_counted(tmp_path: Path)
     (tmp_path / "good.txt").write_bytes(PROSE)
     (tmp_path / "packed.gz").write_bytes(gzip.compress(PROSE))
     (tmp_path / "BZhou.txt").write_bytes(b"BZhou is no archive. " + PROSE)
-    told = rf"{len(BINARIES)} files that are no text were skipped: a\.tar \(a tar archive.*and {len(BINARIES) - 3} more"
+    told = (
+        rf"{len(BINARIES)} files that are not text were skipped: a\.tar \(a tar archive.*and {len(BINARIES) - 3} more"
+    )
     for item in (tmp_path, f"{tmp_path}/*"):
         with pytest.warns(TextWarning, match=told):
             found = find([item], spool=no_pipe)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from lmlab.models import LINEAGE, load_class
 from lmlab.messages import with_article
-from lmlab.runs.recipe import Record, make_recipe, read_groups, write_recipe
+from lmlab.models import LINEAGE, load_class
+from lmlab.runs.recipe import Record, find_changes, make_recipe, read_groups, write_recipe
+from lmlab.runs.upgrade import upgrade_saved
 
 TUNED = [name for name in LINEAGE if LINEAGE[name].tuned_width is not None]
 
@@ -110,3 +112,36 @@ def test_a_run_that_began_with_another_is_made_again(
     write_recipe(made, Record(recipe, None, None))
     assert read_groups(made / "recipe.json")["model"] == {"kind": kind, **changed}
     assert make_recipe(read_groups(made / "recipe.json")) == recipe
+
+
+def test_settings_that_were_renamed_still_work(tmp_path: Path) -> None:
+    """Those of a saved recipe silently, those that users write with a note."""
+    train = {"schedule": "stairs", "stairs_epochs": 2, "stairs_factor": 0.25}
+    new = {"schedule": "step_decay", "step_decay_epochs": 2, "step_decay_factor": 0.25}
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        saved = upgrade_saved({"train": train, "changes": [{"step": 3, "train": {"stairs_factor": 0.1}}]})
+    assert saved == {"train": new, "changes": [{"step": 3, "train": {"step_decay_factor": 0.1}}]}
+    with pytest.warns(FutureWarning) as noted:
+        recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "lstm"}, "train": train})
+    assert [str(each.message) for each in noted] == [
+        "train.schedule = 'stairs' is now 'step_decay'",
+        "train.stairs_epochs is now train.step_decay_epochs",
+        "train.stairs_factor is now train.step_decay_factor",
+    ]
+    assert {name: value for name, value in recipe.train.model_dump().items() if name in new} == new
+
+
+def test_changes_of_settings_have_names(tmp_path: Path) -> None:
+    recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "lstm"}, "train": {"rate": 0.1}})
+    record = Record(recipe.model_copy(update={"data": recipe.data.absolute()}), "abc", None)
+    assert find_changes(record, recipe) == []
+    other = make_recipe({"data": {"text": "y"}, "model": {"kind": "lstm", "layers": 3}, "train": {"rate": 0.2}})
+    assert find_changes(record, other) == ["data.text", "model.layers", "train.rate"]
+    assert find_changes(record, other, data_sha256="abc") == ["model.layers", "train.rate"]
+    assert find_changes(record, recipe, data_sha256="def") == ["data"]
+    device = recipe.model_copy(update={"train": recipe.train.model_copy(update={"device": "cpu"})})
+    assert find_changes(record, device) == [], "what is learnt does not depend on it"
+    changed = record.change({"budget": "9min"}, step=4)
+    assert find_changes(changed, recipe) == [], "as it was begun"
+    assert find_changes(changed, changed.recipe) == [], "as it is now"

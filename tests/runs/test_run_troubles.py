@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 from safetensors import SafetensorError
+from test_runs import TEXT, TINY, after, files, recipe, weights
 
 import lmlab
 from lmlab.runs import run
 from lmlab.runs.storage import FullDiskError
-from test_runs import TEXT, TINY, after, files, recipe, weights
 
 
 @pytest.fixture

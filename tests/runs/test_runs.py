@@ -12,6 +12,7 @@ import pytest
 
 import lmlab
 from lmlab.runs import run
+from lmlab.runs.held_out import held_out
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.runs.storage import read_tensors, write_json, write_manifest
 from lmlab.tokenizers import Tokenizer, train
@@ -92,7 +93,7 @@ def test_runs_of_version_0_2_load_score_and_resume(kind: str, text: Path, pairs:
     assert weights(tmp_path / "old") == weights(tmp_path / "whole")
     if kind != "pairs":
         assert lmlab.load(tmp_path / "old").score(TEXT[:200]).nats > 0
-    assert run.held_out(tmp_path / "old") == run.held_out(tmp_path / "whole")
+    assert held_out(tmp_path / "old") == held_out(tmp_path / "whole")
 
 
 @pytest.mark.parametrize("literal", [False, True])
@@ -144,7 +145,7 @@ def test_a_text_that_has_moved(text: Path, tmp_path: Path) -> None:
     moved, other = tmp_path / "moved.txt", tmp_path / "other.txt"
     text.rename(moved)
     other.write_text(TEXT.upper())
-    with pytest.raises(ValueError, match=r"run learns from .*book\.txt, which is not there any more.*--text NEW"):
+    with pytest.raises(ValueError, match=r"run learns from .*book\.txt, which is not there any more.*NEW"):
         run.resume(tmp_path / "run")
     before = (tmp_path / "run" / "recipe.json").read_bytes()
     with pytest.raises(ValueError, match=r"other\.txt is not the text that .*run was trained on"):
@@ -152,7 +153,7 @@ def test_a_text_that_has_moved(text: Path, tmp_path: Path) -> None:
     assert (tmp_path / "run" / "recipe.json").read_bytes() == before
     assert run.resume(tmp_path / "run", texts={"text": [str(moved)]}).progress.ended == "budget"
     assert read_record(tmp_path / "run").recipe.data.named == [str(moved)]
-    assert run.held_out(tmp_path / "run")
+    assert held_out(tmp_path / "run")
 
 
 def test_the_vocabulary_grows_with_another_objective(text: Path, pairs: Path, tmp_path: Path) -> None:
@@ -302,12 +303,12 @@ def test_paths_may_be_strings(what: Any, text: Path, tmp_path: Path) -> None:
     path = what(tmp_path / "run")
     run.start(recipe(text), path, interrupted=after(3))
     assert run.resume(path).progress.step == 6
-    assert run.held_out(path)
+    assert held_out(path)
 
 
 def test_what_is_no_path_or_recipe_is_named(text: Path, tmp_path: Path) -> None:
     for wrong in (None, 3, b"run", ""):
-        for call in (partial(run.start, recipe(text)), run.resume, run.held_out):
+        for call in (partial(run.start, recipe(text)), run.resume, held_out):
             with pytest.raises(ValueError, match=r"path = .*: give the folder of a run"):
                 call(wrong)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"recipe = .*make_recipe"):
@@ -333,10 +334,10 @@ def test_only_what_lmlab_wrote_is_ever_removed(text: Path, tmp_path: Path) -> No
 
 def test_a_text_that_has_changed_has_no_held_out_part(text: Path, tmp_path: Path) -> None:
     run.start(recipe(text), tmp_path / "run")
-    assert "".join(run.held_out(tmp_path / "run")) in TEXT
+    assert "".join(held_out(tmp_path / "run")) in TEXT
     text.write_text("A new beginning.\n" + TEXT)
     with pytest.raises(ValueError, match=r"book\.txt is not the text that .*run was trained on.*has changed"):
-        run.held_out(tmp_path / "run")
+        held_out(tmp_path / "run")
 
 
 def test_what_is_watched_is_checked_before_anything_is_made(text: Path, tmp_path: Path) -> None:

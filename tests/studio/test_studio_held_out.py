@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lmlab.runs.run import held_out
+from lmlab.runs.held_out import held_out
 from lmlab.studio.held_out import LETTERS, HeldOutReader
 from lmlab.studio.run_store import RunStore
 

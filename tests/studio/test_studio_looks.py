@@ -93,7 +93,7 @@ def test_senses_are_drawn_for_each_run(client: Any) -> None:
 
 def test_tokens_that_speak_for_a_prediction_are_shown(client: Any, studio_runs: Path) -> None:
     found = ask(client, "attribution", runs=["demo/lstm", "demo/gpt2"], text="The cat sat", target=" on")["runs"]
-    expected = attribute(lmlab.load(studio_runs / "demo/gpt2"), "The cat sat", target=" on")
+    expected = attribute(lmlab.load(studio_runs / "demo/gpt2"), "The cat sat", prediction=" on")
     assert found[1]["analysis"]["rows"] == [pytest.approx(list(row)) for row in plain(list(expected.table().rows))]
 
 

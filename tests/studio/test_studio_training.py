@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from lmlab.cli.verbs import VERBS, load_command
+from lmlab.cli.commands import COMMANDS, load_command
 from lmlab.studio.jobs import TRAINED, JobRequest, Jobs
 from lmlab.studio.processes import Process
 from patience import wait_until
@@ -31,7 +31,7 @@ def test_the_command_is_one_that_can_be_typed(tmp_path: Path) -> None:
     for asked in ({"models": ["gpt2"], "text": 1, "seed": 3}, {"what": "compare", "models": ["ngram", "lstm"]}):
         program, verb, *arguments = shlex.split(make(tmp_path, **asked))
         assert program == "lmlab"
-        load_command(VERBS[verb]).make_context(verb, arguments)  # typer understands it
+        load_command(COMMANDS[verb]).make_context(verb, arguments)  # typer understands it
     assert "'a book.txt'" in make(tmp_path, models=["gpt2"], text=1)
 
 

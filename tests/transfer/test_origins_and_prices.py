@@ -86,7 +86,7 @@ def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
     for name in ("last", "previous"):
         shutil.rmtree(path / name)
     write_toy_run(bert, "bert", seed=1)
-    with pytest.raises(ValueError, match="which are others now"):
+    with pytest.raises(ValueError, match="which have changed"):
         run.resume(path)
 
 

@@ -56,7 +56,7 @@ def test_killed_and_resumed_is_bit_identical(
     whole, killed = tmp_path / "whole", tmp_path / "killed"
     trial = Trial(origin=place / kind, how=how, task=task, train=SETTINGS)
     opened = open_data(place / data)[0]
-    command = ["finetune", str(place / kind), str(place / data), "--how", how, "--alone", "-o", str(killed)]
+    command = ["finetune", str(place / kind), str(place / data), "--how", how, "--no-controls", "-o", str(killed)]
     command += ["--crf"] if task else []
     command += [f"--set=train.{name}={value}" for name, value in SETTINGS.items()]
     monkeypatch.setenv("LMLAB_CACHE", str(tmp_path / "of the whole"))

@@ -17,7 +17,7 @@ from lmlab.data.corpora.examples import ExamplesConfig, draw, fingerprint, read
 from lmlab.data.readers.examples import Example, Labelled
 from lmlab.language_model import load
 from lmlab.models import find, frame_of
-from lmlab.runs.finetuning import begin_with_pooler
+from lmlab.runs.finetuning import start_from_pooler
 from lmlab.runs.storage import read_tensors
 from lmlab.tasks.heads import Classifier
 from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison
@@ -114,9 +114,9 @@ def test_the_head_begins_with_the_pooler() -> None:
     if not isinstance(getattr(model, "pooler", None), torch.nn.Linear):
         pytest.skip("this BERT has no pooler")
     heads = torch.nn.ModuleDict({"label": Classifier(16, 2, activation="tanh")})
-    begin_with_pooler(model, heads)
+    start_from_pooler(model, heads)
     assert heads["label"].dense.weight.equal(model.pooler.weight)
-    begin_with_pooler(model, torch.nn.ModuleDict({"label": Classifier(16, 2)}))
+    start_from_pooler(model, torch.nn.ModuleDict({"label": Classifier(16, 2)}))
 
 
 def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> None:

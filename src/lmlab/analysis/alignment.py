@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.model import EncoderDecoder
 from lmlab.pages.figures import Heatmap
@@ -69,14 +70,12 @@ def cross_attention(
     if not places:
         raise ValueError(f"{name_of(model)} has no attention from the target to the source, so nothing is aligned")
     if not -len(places) <= layer < len(places):
-        raise ValueError(
-            f"layer = {layer}: the decoder has {len(places)}, 0 to {len(places) - 1}, or -1 for the last and so on"
-        )
+        raise ArgumentError("layer", layer, f"the decoder has the layers 0 to {len(places) - 1}; -1 is the last")
     with watching(model, places[layer]) as seen:
         model(tokens, source=source, lengths=lengths)
     weights = torch.cat(seen[places[layer]], dim=-2)  # [B, H, T, S]; a recurrent decoder may look once for each token
     if head is not None and not 0 <= head < weights.shape[1]:
-        raise ValueError(f"head = {head}: there are {weights.shape[1]}, 0 to {weights.shape[1] - 1}")
+        raise ArgumentError("head", head, f"there are {weights.shape[1]}, 0 to {weights.shape[1] - 1}")
     return weights.mean(1) if head is None else weights[:, head]
 
 

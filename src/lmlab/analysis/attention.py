@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from lmlab.analysis.alignment import attention_places
 from lmlab.analysis.view import Viewed
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import learns_by_gradient
 from lmlab.models.model import EncoderDecoder
@@ -74,7 +75,7 @@ class Attention(Viewed):
         layers, heads = self.weights.shape[:2]
         for name, value, count in (("layer", self.layer, layers), ("head", self.head, heads)):
             if value is not None and not 0 <= value < count:
-                raise ValueError(f"{name} = {value}: there are {count}, 0 to {count - 1}")
+                raise ArgumentError(name, value, f"there are {count}, 0 to {count - 1}")
 
     def of(self, *, layer: int | None = None, head: int | None = None) -> Attention:
         """The same, of which one layer or head is drawn."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from lmlab.analysis.view import Viewed
 from lmlab.decoding.masked_text import encode_masked_text
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import FillsBlanks, PredictsNext, require
 from lmlab.models.model import Model, NextTokenModel
@@ -72,14 +73,14 @@ class Attribution(Viewed):
         return drawn
 
 
-def attribute(model: Any, text: str, *, target: str | None = None) -> Attribution:
+def attribute(model: Any, text: str, *, prediction: str | None = None) -> Attribution:
     """What speaks for the next token after a text, or for what fills its one blank; the most probable if none is named.
 
     `model` is a LanguageModel that predicts the next token or fills blanks, and is a network. Of one that was
     fine-tuned to tell classes, it is what speaks for a class; a tab stands between the two texts of a pair.
     """
     if getattr(model, "own_predictor", None) is not None:
-        return _attribute_class(model.predictor, text, target)
+        return _attribute_class(model.predictor, text, prediction)
     network, tokenizer, frame = model.model, model.text_tokenizer, model.frame
     if not isinstance(network, Model):
         raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
@@ -102,9 +103,11 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
         else:
             at = torch.tensor([[place]], device=network.device)
             scores = filler.logits(filler.read(tokens=tokens, at=at)[:, 0])[0]
-        chosen = int(scores.argmax()) if target is None else _token(tokenizer, target)
+        chosen = int(scores.argmax()) if prediction is None else _token(tokenizer, prediction)
         if chosen >= len(scores):
-            raise ValueError(f"target = {target!r} is read by its letters, but is no word that the model predicts")
+            raise ArgumentError(
+                "prediction", repr(prediction), "the model reads it by its letters, and never predicts it"
+            )
         nats = scores.log_softmax(-1)[chosen]
         x = seen[embedding][-1]
         (gradient,) = torch.autograd.grad(nats, x)
@@ -113,7 +116,7 @@ def attribute(model: Any, text: str, *, target: str | None = None) -> Attributio
     return Attribution(tokenizer.show(chosen), math.exp(float(nats.detach())), shown, values.double().tolist())
 
 
-def _attribute_class(predictor: Any, text: str, target: str | None) -> Attribution:
+def _attribute_class(predictor: Any, text: str, prediction: str | None) -> Attribution:
     """The same of a class, by the head over the vectors of the model: what is explained is what `predict` says."""
     network, task = predictor.model, predictor.task
     if task.name != "classification":
@@ -124,12 +127,12 @@ def _attribute_class(predictor: Any, text: str, target: str | None) -> Attributi
     if not isinstance(network, Model):
         raise ValueError(f"{name_of(network)} has no gradients: take a neural model")
     labels = task.config.labels
-    if target is not None and target not in labels:
-        raise ValueError(f"target = {target!r} is no class of this run; allowed: {', '.join(labels)}")
+    if prediction is not None and prediction not in labels:
+        raise ArgumentError("prediction", repr(prediction), f"no class of this run; allowed: {', '.join(labels)}")
     embedding = _embedding(network)
     with torch.enable_grad(), torch.backends.cudnn.flags(enabled=False), watching(network, embedding) as seen:
         scores, batch = predictor.score_classes(text.split("\t"))
-        chosen = int(scores.argmax()) if target is None else labels.index(target)
+        chosen = int(scores.argmax()) if prediction is None else labels.index(prediction)
         nats = scores.log_softmax(-1)[chosen]
         found = torch.autograd.grad(nats, seen[embedding], allow_unused=True)
     if "tokens" not in batch.inputs:
@@ -154,15 +157,16 @@ def _embedding(network: torch.nn.Module) -> str:
     return found[0]
 
 
-def _token(tokenizer: Any, target: str) -> int:
-    """The one token that a target is: with a space before it, where tokens carry one."""
-    ids = tokenizer.encode(f" {target.strip()}") if not target.startswith(" ") else tokenizer.encode(target)
+def _token(tokenizer: Any, prediction: str) -> int:
+    """The one token of a word: with a space before it, where tokens include it."""
+    text = prediction if prediction.startswith(" ") else f" {prediction.strip()}"
+    ids = tokenizer.encode(text)
     real = [token for token in ids if tokenizer.show(token).strip(" ▁Ġ")]
     if not real:
-        raise ValueError(f"target = {target!r} has no token")
+        raise ArgumentError("prediction", repr(prediction), "it has no token")
     if len(real) > 1:
         shown = ", ".join(repr(tokenizer.show(token)) for token in real[:8]) + ", …" * (len(real) > 8)
-        raise ValueError(f"target = {target!r} is {len(real)} tokens ({shown}): one is predicted at a time; give one")
+        raise ArgumentError("prediction", repr(prediction), f"give one token; these are {len(real)}: {shown}")
     return int(real[0])
 
 
@@ -240,7 +244,7 @@ class GradientsByDistance(Viewed):
 def read_gradients(models: Mapping[str, Any], text: str, *, distance: int = 32) -> GradientsByDistance:
     """How far back LanguageModels that predict the next token depend on a text, as a mean over stretches of it."""
     if distance < 2:
-        raise ValueError(f"distance = {distance}: give 2 or more")
+        raise ArgumentError("by_distance", distance, "give 2 or more")
     found, fewest = [], STRETCHES
     for name, model in models.items():
         network = model.model
@@ -250,7 +254,7 @@ def read_gradients(models: Mapping[str, Any], text: str, *, distance: int = 32) 
                 "model that predicts the next token, such as rnn, lstm or gpt2"
             )
         if network.window is not None and network.window < distance:
-            raise ValueError(f"distance = {distance}: {name} reads at most {network.window} tokens; give fewer")
+            raise ArgumentError("by_distance", distance, f"{name} reads at most {network.window} tokens")
         ids = torch.tensor(model.text_tokenizer.encode(text), dtype=torch.long, device=network.device)
         count = min(STRETCHES, len(ids) // (distance + 1))
         if not count:

@@ -22,6 +22,7 @@ from lmlab.layers.feedforward import HasUnits
 from lmlab.layers.recurrent import Layer
 from lmlab.layers.recurrent_encoder import RecurrentEncoder
 from lmlab.layers.watching import watching
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import PredictsBothWays, PredictsNext, ability, learns_by_gradient
 from lmlab.models.model import EncoderDecoder
@@ -166,7 +167,7 @@ class CellText(Viewed):
             raise ValueError(f"there is no {part} of layer {layer}; read were: {known}")
         values = parts[layer, part]
         if not 0 <= unit < values.shape[1]:
-            raise ValueError(f"unit = {unit}: there are {values.shape[1]}, 0 to {values.shape[1] - 1}")
+            raise ArgumentError("unit", unit, f"there are {values.shape[1]}, 0 to {values.shape[1] - 1}")
         return cls(layer, part, unit, cut_at_tokens(read, values[:, unit]))
 
     def lead(self) -> str:

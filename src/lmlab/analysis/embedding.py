@@ -17,6 +17,7 @@ from torch import Tensor
 from lmlab.analysis.layer_vectors import check_stateful, read_layers, read_on
 from lmlab.decoding.checks import TooLongError
 from lmlab.layers.layer_mix import Selection, select_layers
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import GivesVectors, State, require
 from lmlab.models.model import Model
@@ -127,7 +128,7 @@ class Embedder:
     def read(self, documents: Sequence[Sequence[int]], pool: Pool | None = None) -> list[Vectors]:
         """The vectors of each document's tokens [T, D], without the frame; with `pool`, its one vector [D]."""
         if self.batch_tokens < 1:
-            raise ValueError(f"batch_tokens = {self.batch_tokens}: give at least 1")
+            raise ArgumentError("batch_tokens", self.batch_tokens, "give at least 1")
         model, selection = self._network, select_layers(self.layers)
         reads, counted = self.frame.reads, self.frame.has("cls")
         rows = [_fill_empty(row.inputs[reads]) for row in self.frame.rows([{"a": each} for each in documents])]

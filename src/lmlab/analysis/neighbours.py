@@ -19,6 +19,7 @@ from torch import Tensor
 
 from lmlab.analysis.view import Viewed
 from lmlab.config import suggest_near
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.model import ReadsLetters
 from lmlab.pages.figures import Bar, Bars, Figure
@@ -159,7 +160,7 @@ def _number(space: WordVectors, word: str) -> int:
 def nearest(space: WordVectors, vector: NDArray[Any], *, top: int, without: Sequence[int] = ()) -> list[Neighbour]:
     """The words whose vectors have the largest cosine with any vector, the rows `without` left out."""
     if top < 1:
-        raise ValueError(f"top = {top}: ask for 1 neighbour or more")
+        raise ArgumentError("top", top, "ask for 1 neighbour or more")
     cosines = space.directions @ (vector / max(float(np.linalg.norm(vector)), 1e-12))
     cosines[list(without)] = -np.inf
     order = np.argsort(-cosines, kind="stable")[: max(0, min(top, len(cosines) - len(set(without))))]

@@ -19,6 +19,7 @@ from torch import Tensor
 from lmlab.analysis.layer_vectors import AT_ONCE, layer_widths, read_sentences
 from lmlab.analysis.readers import Occurrence
 from lmlab.analysis.view import Viewed
+from lmlab.messages import ArgumentError
 from lmlab.metrics.statistics import wilson
 from lmlab.pages.figures import Dot, Figure, Lines, Scatter
 from lmlab.pages.views import Table
@@ -123,7 +124,7 @@ def read_senses_of(
     other = occurrence_vectors(model, against, progress=progress, total=total, done=len(own[0])) if against else own
     last = len(own) - 1
     if not -last - 1 <= layer <= last:
-        raise ValueError(f"layer = {layer}: this model has the layers 0 (embeddings) to {last}")
+        raise ArgumentError("layer", layer, f"this model has the layers 0 (embeddings) to {last}")
     layer %= len(own)
     senses = [each.sense for each in occurrences]
     known = [each.sense for each in against] if against else senses
@@ -218,7 +219,9 @@ def project(vectors: Tensor, how: Projection, *, seed: int = 0) -> Tensor:
     try:
         from sklearn.manifold import TSNE
     except ImportError:
-        raise ValueError("t-SNE needs scikit-learn: pip install 'lmlab[analysis]', or take projection = pca") from None
+        raise ArgumentError(
+            "projection", how, "needs scikit-learn: pip install 'lmlab[analysis]'; or use pca"
+        ) from None
     perplexity = min(30.0, max(2.0, (len(vectors) - 1) / 3))
     drawn = TSNE(2, perplexity=perplexity, metric="cosine", init="random", random_state=seed)
     found: Tensor = torch.from_numpy(drawn.fit_transform(vectors.numpy()))

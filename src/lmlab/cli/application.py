@@ -1,4 +1,4 @@
-"""The command `lmlab` as typer knows it: its help, its verbs, and the options that stand before a verb."""
+"""The command `lmlab` as typer knows it: its help, its commands, and the options before a command."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Annotated
 import typer
 
 from lmlab.cli import errors
-from lmlab.cli.verbs import VerbGroup
+from lmlab.cli.commands import LazyGroup
 
 app = typer.Typer(
-    cls=VerbGroup,
+    cls=LazyGroup,
     help="The laboratory for language models: train, use, compare and look inside."
     "\n\n"
     "Try  lmlab demo  or  lmlab train gpt2 book.txt -o runs/book --budget 2min"
@@ -45,4 +45,4 @@ def options(
         bool, typer.Option("--debug", callback=_debug, is_eager=True, help="Show the traceback of an error.")
     ] = False,
 ) -> None:
-    """Options before the verb."""
+    """Options before the command."""

@@ -9,10 +9,10 @@ import typer
 
 
 def average(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory, trained with --set train.keep=N.")],
-    last: Annotated[int, typer.Option(min=1, help="Number of checkpoints: those of its last evaluations.")] = 5,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory, trained with --set train.keep=N.")],
+    last: Annotated[int, typer.Option(min=1, help="Number of checkpoints to average, the last ones.")] = 5,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The run directory to make. (default: RUN-averageN)")
+        Path | None, typer.Option("-o", "--output", help="Run directory to create. (default: RUN-averageN)")
     ] = None,
 ) -> None:
     """Average the weights of the last checkpoints of a run.

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from lmlab.cli.errors import format_option
+from lmlab.cli.options import Documents, Seeds, Settings, Size, Split, Test, Valid, parse_fractions, split_commas
 
 if TYPE_CHECKING:
     from lmlab.compare.comparison import Published
@@ -21,114 +24,59 @@ def compare(
     context: typer.Context,
     text: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Files, folders, globs, .gz, or 'builtin'; with --add or --resume alone, the folder of a comparison."
-        ),
+        typer.Argument(help="Files, folders, globs, .gz or 'builtin'; or a comparison's folder."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The folder of the comparison.")] = None,
-    models: Annotated[
-        str,
-        typer.Option(
-            help="Models, separated by commas (see: lmlab list); all: every left-to-right language model; masked: "
-            "every masked language model (predicts masked tokens)."
-        ),
-    ] = MODELS,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Folder of the comparison.")] = None,
+    models: Annotated[str, typer.Option(help="Models with commas between them, or all, or masked.")] = MODELS,
     budget: Annotated[
-        str, typer.Option(help="Training budget of each model: 60s, 10min, 5Mtokens, 300steps, 3epochs or 1e13flops.")
+        str, typer.Option(help="Training budget of each: 60s, 5Mtokens, 300steps, 3epochs or 1e13flops.")
     ] = BUDGET,
-    size: Annotated[
-        str | None,
-        typer.Option(help="The preset of every model, such as tiny. (default: each model's own, mostly small)"),
-    ] = None,
+    size: Size = None,
     tokenizer: Annotated[
         list[str] | None,
-        typer.Option(
-            help="One for all (bpe:N, unigram:N, bytes, characters, words …), or own (what each was published with), "
-            "or MODEL=SPEC for one of them; may be given several times. (default: bpe:4096)"
-        ),
+        typer.Option(help="Tokenizer of all, own, or MODEL=SPEC; repeatable. (default: bpe:4096)"),
     ] = None,
     match: Annotated[
-        str | None,
-        typer.Option(
-            metavar="parameters[=N]", help="Give every network the same number of parameters, by its hidden size."
-        ),
+        str | None, typer.Option(metavar="parameters[=N]", help="Give every network the same number of parameters.")
     ] = None,
-    seeds: Annotated[
-        int, typer.Option(min=1, help="Train each model with so many random seeds, to see how results vary.")
-    ] = 1,
-    seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
-    sweep: Annotated[
-        bool, typer.Option("--sweep", help="Try three learning rates with 20% of each budget, and take the best.")
-    ] = False,
-    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (default: part of TEXT).")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Text that ranks the models (default: part of TEXT).")] = None,
-    split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
-    documents: Annotated[
-        str | None, typer.Option(help="What one document is: file, lines, blank or endoftext. (default: file)")
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of training for all, e.g. --set train.evaluations=30.")
-    ] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            help="What every sample continues; with [MASK] in it, also what masked models predict. (default: words of "
-            "the test text)"
-        ),
-    ] = None,
+    seeds: Seeds = 1,
+    seed: Annotated[int, typer.Option(min=0, help="First random seed.")] = 0,
+    sweep: Annotated[bool, typer.Option("--sweep", help="Try three learning rates with 20% of the budget.")] = False,
+    valid: Valid = None,
+    test: Test = None,
+    split: Split = None,
+    documents: Documents = None,
+    settings: Settings = None,
+    prompt: Annotated[str | None, typer.Option(help="Prompt of the samples. (default: words of the test text)")] = None,
     csv: Annotated[bool, typer.Option("--csv", help="Also write leaderboard.csv.")] = False,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Resume the comparison in -o (or in the folder named).")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume an interrupted comparison.")] = False,
     runs: Annotated[
         str | None,
-        typer.Option(
-            help="Compare these runs on a task: TEXT is then a file of labelled examples (see: lmlab finetune).",
-            rich_help_panel="Tasks",
-        ),
+        typer.Option(help="Compare these runs on a task, with commas between them.", rich_help_panel="Tasks"),
     ] = None,
     how: Annotated[
         str,
-        typer.Option(
-            help="With --runs: full, frozen, mix, gradual, ulmfit, scratch, with commas.",
-            rich_help_panel="Tasks",
-        ),
+        typer.Option(help="full, frozen, mix, gradual, ulmfit, scratch, with commas.", rich_help_panel="Tasks"),
     ] = "frozen,full,scratch",
     epochs: Annotated[
         float | None,
-        typer.Option(
-            min=0.01,
-            help="With --runs: passes over the examples. (default: 3, of a head alone 20)",
-            rich_help_panel="Tasks",
-        ),
+        typer.Option(min=0.01, help="Passes over the examples. (default: 3; frozen: 20)", rich_help_panel="Tasks"),
     ] = None,
     columns: Annotated[
-        str | None,
-        typer.Option(help="With --runs: which column is what: a=review,label=stars.", rich_help_panel="Tasks"),
+        str | None, typer.Option(help="Columns by name or number: a=review,label=stars.", rich_help_panel="Tasks")
     ] = None,
     leaks: Annotated[
-        str,
-        typer.Option(
-            help="With --runs: test examples that are also in training: keep, or remove from train or test.",
-            rich_help_panel="Tasks",
-        ),
+        str, typer.Option(help="Test examples also in training: keep, train or test.", rich_help_panel="Tasks")
     ] = "keep",
     drop_bad_labels: Annotated[
         bool,
-        typer.Option(
-            "--drop-bad-labels",
-            help="With --runs: leave out rows whose score is not a number.",
-            rich_help_panel="Tasks",
-        ),
+        typer.Option("--drop-bad-labels", help="Skip rows whose score is not a number.", rich_help_panel="Tasks"),
     ] = False,
-    json_: Annotated[
-        bool, typer.Option("--json", help="With --runs: print only JSON.", rich_help_panel="Tasks")
-    ] = False,
+    json_: Annotated[bool, typer.Option("--json", help="Print JSON only.", rich_help_panel="Tasks")] = False,
     add: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="RUN", help="Add this run to the comparison (may be given several times)."),
+        list[Path] | None, typer.Option(metavar="RUN", help="Add this run to a comparison; repeatable.")
     ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a comparison that is there already.")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace an existing comparison.")] = False,
 ) -> None:
     """Train models on the same text and budget, and rank them.
 
@@ -146,8 +94,13 @@ def compare(
 
       lmlab compare reviews.tsv --runs runs/lstm,runs/gpt2,runs/bert --how frozen,full,scratch -o report
 
-    They are ranked by bits per byte of test text that none has seen; masked language models are ranked separately, by
-    their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
+    Models are ranked by bits per byte of test text that none was trained on; masked language models are ranked
+    separately, by their pseudo-log-likelihood. If it is interrupted, the same command resumes it.
+
+    --models all are the left-to-right language models, masked the masked ones. --tokenizer is one for all (bpe:N,
+    unigram:N, bytes, characters, words …), own (what each was published with), or MODEL=SPEC for one of them. A
+    --prompt with \\[MASK] is also filled by masked models. --leaks removes such examples from train or from test. With
+    --runs, TEXT is a file of labelled examples (see: lmlab finetune).
     """
     from lmlab.runs.run_files import is_study
 
@@ -168,29 +121,34 @@ def compare(
         if is_study(folder):
             _resume_study(folder, given)
             return
-        run(_resumed(folder, given), folder, csv=csv)
+        from lmlab.compare.comparison import compare as resume_comparison
+
+        conditions = _resumed(folder, given)
+        watch(lambda **watching: resume_comparison(conditions, folder, csv=csv, **watching), folder)
         return
     if not text:
-        raise ValueError("which text? name one: lmlab compare book.txt -o compared (builtin is Python's documentation)")
+        raise ValueError("name a text: lmlab compare book.txt -o compared (builtin is Python's documentation)")
     if output is None:
-        raise ValueError("where should the comparison go? give -o DIR, for instance -o compared")
-    from lmlab.compare.plan import make_conditions
+        raise ValueError("give -o FOLDER, the folder of the comparison, for instance -o compared")
+    from lmlab.api import compare as compare_models
 
-    conditions = make_conditions(
-        text,
-        models=models,
-        budget=budget,
-        tokenizers=tokenizer or [],
-        size=size,
-        match=match,
-        seeds=seeds,
-        seed=seed,
-        sweep=sweep,
-        prompt=prompt,
-        data=_data(valid=valid, test=test, split=split, documents=documents),
-        train=_training(settings),
+    options: dict[str, Any] = {
+        "models": models,
+        "budget": budget,
+        "tokenizer": tokenizer or [],
+        "size": size,
+        "match": match,
+        "seeds": seeds,
+        "seed": seed,
+        "sweep": sweep,
+        "prompt": prompt,
+        **_data(valid=valid, test=test, split=split, documents=documents),
+        "settings": {f"train.{name}": value for name, value in _training(settings).items()},
+    }
+    watch(
+        lambda **watching: compare_models(text, output=output, csv=csv, overwrite=overwrite, **options, **watching),
+        output,
     )
-    run(conditions, output, csv=csv, overwrite=overwrite)
 
 
 def _resume_study(folder: Path, given: Mapping[str, Any]) -> None:
@@ -234,19 +192,13 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
         )
     texts, output = given.get("text") or [], given.get("output")
     if len(texts) != 1:
-        raise ValueError("which examples? name one file: lmlab compare reviews.tsv --runs runs/a,runs/b -o report")
+        raise ValueError("name one file of examples: lmlab compare reviews.tsv --runs runs/a,runs/b -o report")
     if output is None:
-        raise ValueError("where should the comparison go? give -o DIR, for instance -o report")
+        raise ValueError("give -o FOLDER, the folder of the comparison, for instance -o report")
     if given.get("resume") and given.get("overwrite"):
         raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
-    paths = [Path(part.strip()) for part in runs.split(",") if part.strip()]
-    hows = [part.strip() for part in how.split(",") if part.strip()]
-    for option, value, parts, example in (
-        ("--runs", runs, paths, "runs/a,runs/b"),
-        ("--how", how, hows, "frozen,full"),
-    ):
-        if not parts:
-            raise ValueError(f"{option} {value} names nothing: separate what is meant by commas, {option} {example}")
+    paths = [Path(part) for part in split_commas("--runs", runs, example="runs/a,runs/b")]
+    hows = split_commas("--how", how, example="frozen,full")
     first = Trial(
         origin=paths[0], seed=given.get("seed", 0), epochs=given.get("epochs"), train=_training(given.get("settings"))
     )
@@ -289,9 +241,7 @@ def _data(
     documents: str | None = None,
 ) -> dict[str, Any]:
     """Settings of the text, as far as they are given."""
-    from lmlab.cli.train import _shares
-
-    values = {"valid": valid or None, "test": test or None, "split": _shares(split), "documents": documents}
+    values = {"valid": valid or None, "test": test or None, "split": parse_fractions(split), "documents": documents}
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -316,12 +266,12 @@ def _given(context: typer.Context) -> dict[str, Any]:
 
 
 def _options(names: Iterable[str]) -> str:
-    return ", ".join("--set" if name == "settings" else f"--{name.rstrip('_').replace('_', '-')}" for name in names)
+    return ", ".join(map(format_option, names))
 
 
 def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     """The conditions of a comparison to go on with; a ValueError names the options that say something else."""
-    from lmlab.compare.conditions import read_conditions, tell_changes
+    from lmlab.compare.conditions import describe_changes, read_conditions
     from lmlab.compare.plan import choose_systems, choose_tokenizers
 
     if "overwrite" in given:
@@ -339,7 +289,7 @@ def _resumed(folder: Path, given: Mapping[str, Any]) -> Conditions:
     text = {name: given[name] for name in ("valid", "test", "split", "documents") if name in given}
     now["data"] = {**before["data"], **_data(**text)}
     now["train"] = {**before["train"], **_training(given.get("settings"))}
-    if changed := tell_changes(before, now):
+    if changed := describe_changes(before, now):
         raise ValueError(
             f"--resume continues {folder} as it was started, and this differs: {'; '.join(changed)}. Leave it out, or "
             "begin a comparison of your own with another -o"
@@ -356,19 +306,17 @@ def _folder(text: list[str] | None, output: Path | None) -> Path:
     raise ValueError("name the folder of one comparison, for instance: lmlab compare --resume compared")
 
 
-def run(conditions: Conditions, folder: Path, *, csv: bool = False, overwrite: bool = False) -> None:
-    """Carry out a comparison with the live table, and show its leaderboard."""
+def watch(work: Callable[..., Published], folder: Path) -> None:
+    """Run a comparison with the live table, and show its leaderboard."""
     from lmlab.cli.leaderboard import LiveTable
-    from lmlab.cli.stopping import catch_interrupts
-    from lmlab.compare.comparison import compare
+    from lmlab.cli.progress import catch_interrupts
     from lmlab.compare.runner import Interruption
 
     try:
         with LiveTable() as table:
-            interrupted = catch_interrupts()
-            done = compare(conditions, folder, overwrite=overwrite, csv=csv, watcher=table, interrupted=interrupted)
+            done = work(watcher=table, interrupted=catch_interrupts())
     except Interruption:
-        print(f"Interrupted; what is done is saved. Go on with: lmlab compare --resume {folder}")
+        print(f"Interrupted and saved. Resume with: lmlab compare --resume {folder}")
         sys.exit(130)
     if table.idle:
         print(f"{folder} was finished already with the same settings: nothing was trained", file=sys.stderr)

@@ -1,8 +1,10 @@
-"""The console of all commands: whatever is printed, names of runs and labels included, cannot control the terminal."""
+"""Output on the terminal: a console that no printed text can control, and a progress bar."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 import rich.console
 from rich.console import ConsoleOptions, RenderableType
@@ -20,3 +22,17 @@ class Console(rich.console.Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+
+@contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A progress bar on standard error, updated by calling the returned function with (done, total).
+
+    Nothing is shown where standard error is not a terminal, and the bar disappears at the end.
+    """
+    from rich.progress import Progress
+
+    console = Console(file=sys.stderr)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        task = bars.add_task(what, total=None)
+        yield lambda done, total: bars.update(task, completed=done, total=total)

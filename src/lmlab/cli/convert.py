@@ -13,28 +13,12 @@ FORMATS = ("huggingface", "arpa", "word2vec", "glove")
 def convert(
     source: Annotated[
         Path,
-        typer.Argument(
-            metavar="SOURCE",
-            help="A run directory, a Hugging Face folder, a folder with ELMo's files, an ARPA file (also .gz), or word "
-            "vectors.",
-        ),
+        typer.Argument(metavar="SOURCE", help="Run, Hugging Face or ELMo folder, ARPA file, word vectors."),
     ],
-    target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="The run directory, Hugging Face folder or file to write.")
-    ],
-    to: Annotated[
-        str | None,
-        typer.Option(help="What a run becomes: huggingface, arpa, word2vec or glove (text); by default as suits it."),
-    ] = None,
-    tokenizer: Annotated[
-        Path | None,
-        typer.Option(
-            help="Tokenizer of a Hugging Face folder or ARPA file without one: a tokenizer.json, or a folder with it."
-        ),
-    ] = None,
-    overwrite: Annotated[
-        bool, typer.Option("--overwrite", help="Replace TARGET, if it is a run, an export of lmlab or an ARPA file.")
-    ] = False,
+    target: Annotated[Path, typer.Argument(metavar="TARGET", help="Run directory, folder or file to write.")],
+    to: Annotated[str | None, typer.Option(help="huggingface, arpa, word2vec or glove. (default: by model)")] = None,
+    tokenizer: Annotated[Path | None, typer.Option(help="Tokenizer file or folder, where SOURCE has none.")] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace TARGET, if it was written by lmlab.")] = False,
 ) -> None:
     """Convert from and to Hugging Face checkpoints and ARPA files.
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmlab.cli.options import Country, Json, Settings, Size
+
 if TYPE_CHECKING:
     from lmlab.costs.design import Design
     from lmlab.costs.estimate import Estimate, Memory
@@ -13,49 +15,20 @@ if TYPE_CHECKING:
 
 
 def cost(
-    model: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODEL",
-            help="A model (lmlab list shows all), or gpt3.",
-        ),
-    ],
-    size: Annotated[str | None, typer.Option(help="A preset, such as 124M of gpt2 or large of bert.")] = None,
-    tokens: Annotated[
-        str | None,
-        typer.Option(
-            help="Tokens to train on: 5M, 300B, 1e9; as published, or 20 per parameter, if not given. With an encoder "
-            "and a decoder, pairs of a source and a target token (a budget of lmlab train counts both)."
-        ),
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A model (see: lmlab list), or gpt3.")],
+    size: Size = None,
+    budget: Annotated[
+        str | None, typer.Option(help="Tokens to train on: 5Mtokens, 300Btokens … (default: as published)")
     ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option("--set", help="Any setting of the model, or of training, e.g. --set model.layers=3."),
-    ] = None,
-    vocabulary: Annotated[
-        int | None, typer.Option(help="Vocabulary size; as published, or the default tokenizer's, if not given.")
-    ] = None,
-    batch: Annotated[
-        int | None,
-        typer.Option(help="Sequences that a device works on at a time; as in training, or 8, if not given."),
-    ] = None,
+    settings: Settings = None,
+    vocabulary: Annotated[int | None, typer.Option(help="Vocabulary size. (default: as published)")] = None,
     hardware: Annotated[
-        str | None,
-        typer.Option(
-            help="a100, a100x8, h100x1024 …; 'this' measures this machine. As published, or a100, if not given."
-        ),
+        str | None, typer.Option(help="a100, a100x8, h100x1024 …; 'this' measures this machine.")
     ] = None,
-    utilisation: Annotated[
-        float | None, typer.Option(help="Share of the hardware's peak that is reached, 0 to 1. (default: 0.4)")
-    ] = None,
-    country: Annotated[
-        str | None,
-        typer.Option(help="Country of the electricity: SE, DE, US … (default: LMLAB_COUNTRY, or the world's average)"),
-    ] = None,
-    price_per_hour: Annotated[
-        float | None, typer.Option(help="US dollars per device and hour; a list price, if not given.")
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    utilisation: Annotated[float | None, typer.Option(help="Fraction of peak FLOPs reached. (default: 0.4)")] = None,
+    country: Country = None,
+    price_per_hour: Annotated[float | None, typer.Option(help="US dollars per device and hour.")] = None,
+    json_: Json = False,
 ) -> None:
     """Estimate the cost of training, without training.
 
@@ -63,11 +36,15 @@ def cost(
 
     Examples:
 
-      lmlab cost gpt2 --size 124M --tokens 10B --hardware a100x8 --country SE
+      lmlab cost gpt2 --size 124M --budget 10Btokens --hardware a100x8 --country SE
 
       lmlab cost gpt3
 
-      lmlab cost lstm --tokens 5M --hardware this
+      lmlab cost lstm --budget 5Mtokens --hardware this
+
+    Values that are not given are those that were published with the model, or else: 20 tokens per parameter, the
+    default tokenizer's vocabulary, the training batch, a100 and its list price. Of an encoder-decoder, the budget
+    counts pairs of a source and a target token (that of lmlab train counts both).
     """
     import json
 
@@ -76,13 +53,11 @@ def cost(
     from lmlab.costs.hardware import THIS
 
     find_grid(country)
-    wanted = parse_count(tokens) if tokens is not None else None
+    wanted = parse_count(budget) if budget is not None else None
     if vocabulary is not None and vocabulary < 2:
         raise ValueError(f"--vocabulary {vocabulary}: give at least 2 token types")
-    if batch is not None and batch < 1:
-        raise ValueError(f"--batch {batch}: give at least one row")
     measured = hardware is not None and hardware.strip().lower() == THIS
-    design, train = _design(model, size, settings or [], vocabulary, batch, measured=measured)
+    design, train = _design(model, size, settings or [], vocabulary, measured=measured)
     moments = {"sgd": int(train.momentum > 0), "adagrad": 1}.get(train.optimizer, 2)
     speed, rows = None, train.batch
     if measured:
@@ -108,7 +83,7 @@ def cost(
 
 
 def _design(
-    name: str, size: str | None, settings: list[str], vocabulary: int | None, batch: int | None, *, measured: bool
+    name: str, size: str | None, settings: list[str], vocabulary: int | None, *, measured: bool
 ) -> tuple[Design, TrainConfig]:
     """The design, and the settings of its training."""
     from lmlab.config import apply_settings, build, suggest
@@ -120,9 +95,9 @@ def _design(
     for group in groups:
         if group not in ("model", "train"):
             raise ValueError(f"unknown group of settings {group!r}{suggest(group, ('model', 'train'))}")
-    _check_settings(groups, vocabulary=vocabulary, batch=batch, measured=measured)
+    _check_settings(groups, vocabulary=vocabulary, measured=measured)
     defaults = LINEAGE[name].training if name in LINEAGE else {"batch": 8}
-    values = {**defaults, **groups.get("train", {}), **({"batch": batch} if batch is not None else {})}
+    values = {**defaults, **groups.get("train", {})}
     train = build(TrainConfig, values, where="train")
     return describe(
         name, size=size, settings=groups.get("model", {}), vocabulary=vocabulary, window=train.window
@@ -145,7 +120,7 @@ IN_A_TRIAL = (
 """Those that matter besides where training is tried on this machine."""
 
 
-def _check_settings(groups: dict[str, Any], *, vocabulary: int | None, batch: int | None, measured: bool) -> None:
+def _check_settings(groups: dict[str, Any], *, vocabulary: int | None, measured: bool) -> None:
     """A ValueError for a setting that would change nothing, so that nobody believes it did."""
     from lmlab.config import suggest
     from lmlab.training.settings import TrainConfig
@@ -155,26 +130,22 @@ def _check_settings(groups: dict[str, Any], *, vocabulary: int | None, batch: in
         if name not in TrainConfig.model_fields:
             raise ValueError(f"unknown setting train.{name}{suggest(name, used)}")
         if name not in used:
-            instead = {"budget": "; give --tokens", "country": "; give --country"}.get(name, "")
+            instead = {"budget": "; give --budget", "country": "; give --country"}.get(name, "")
             where = "; it does with --hardware this" if name in IN_A_TRIAL else ""
             raise ValueError(f"train.{name} does not change the estimate, so it is not taken{instead}{where}")
     if "momentum" in train and train.get("optimizer") != "sgd":
         raise ValueError("train.momentum counts with train.optimizer=sgd alone; omit it")
-    for option, group, name, given in (
-        ("--vocabulary", "model", "vocabulary", vocabulary),
-        ("--batch", "train", "batch", batch),
-    ):
-        if given is not None and name in groups.get(group, {}):
-            raise ValueError(f"{option} and --set {group}.{name} say the same: give one of them")
+    if vocabulary is not None and "vocabulary" in groups.get("model", {}):
+        raise ValueError("--vocabulary and --set model.vocabulary are the same setting: give one of them")
 
 
 def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int]:
     """Train the model for some seconds on this machine."""
     import torch
 
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
+    from lmlab.costs.benchmark import affordable_rows, machine_memory, matrix_rate, measure_speed
     from lmlab.models import create
-    from lmlab.training.benchmark import affordable_rows, machine_memory, matrix_rate, try_here
     from lmlab.training.devices import choose_device
 
     if design.settings is None:
@@ -184,9 +155,9 @@ def _measure(design: Design, train: TrainConfig, moments: int) -> tuple[Any, int
         design, wanted=1, peak=matrix_rate(device, repetitions=1), memory=machine_memory(device), moments=moments
     )
     torch.manual_seed(train.seed)
-    with counting("measuring this machine"):
+    with progress_bar("measuring this machine"):
         model = create(design.name, design.settings, size=design.size).to(device)
-        return try_here(model, design, train, moments=moments)
+        return measure_speed(model, design, train, moments=moments)
 
 
 def _print(result: Estimate, trial_rows: int | None) -> None:

@@ -14,7 +14,7 @@ LONGER = "5min"
 
 
 def demo(
-    output: Annotated[Path, typer.Option("-o", "--output", help="The folder of the comparison.")] = Path("runs/demo"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder of the comparison.")] = Path("runs/demo"),
     budget: Annotated[str, typer.Option(help="Training budget of each model.")] = "15s",
 ) -> None:
     """Train and compare eight models in about three minutes.
@@ -23,9 +23,9 @@ def demo(
     """
     from rich.markup import escape
 
-    from lmlab.cli.compare import run
+    from lmlab.api import compare
+    from lmlab.cli.compare import watch
     from lmlab.cli.console import Console
-    from lmlab.compare.plan import make_conditions
 
     console = Console(highlight=False)
     console.print(
@@ -33,17 +33,22 @@ def demo(
         f"Each learns for [bold]{escape(budget)}[/bold] to predict the next piece of text. Then all have to predict\n"
         "text that none has seen: the fewer bits per byte one needs, the better it knows what comes next.\n"
     )
-    conditions = make_conditions(
-        ["builtin"],
-        models=MODELS,
-        budget=budget,
-        tokenizers=[TOKENIZER],
-        size="tiny",
-        prompt=PROMPT,
-        data={"split": [0.94, 0.03, 0.03]},
-        train={"evaluations": 8, "evaluation_tokens": 8192},
+    watch(
+        lambda **watching: compare(
+            "builtin",
+            output=output,
+            models=MODELS,
+            budget=budget,
+            tokenizer=TOKENIZER,
+            size="tiny",
+            prompt=PROMPT,
+            split=[0.94, 0.03, 0.03],
+            settings={"train.evaluations": 8, "train.evaluation_tokens": 8192},
+            overwrite=True,
+            **watching,
+        ),
+        output,
     )
-    run(conditions, output, overwrite=True)
     longer = f"lmlab compare builtin --models {MODELS} --tokenizer {TOKENIZER} --budget {LONGER} -o runs/longer"
     console.print(
         f"\nThis is little time for a network. Let each have {LONGER}, and see the ranking change:\n"

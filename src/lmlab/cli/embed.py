@@ -8,39 +8,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import OVERWRITE, check_outputs, read_lines
+from lmlab.cli.options import Device, NeuralRun, Overwrite, Truncate
+from lmlab.cli.texts import check_outputs, read_lines
 
 if TYPE_CHECKING:
     from lmlab.analysis.embedding import TokenVectors
 
 
 def embed(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory of any neural model.")],
+    run: NeuralRun,
     file: Annotated[str, typer.Argument(metavar="FILE", help="Texts, one per line; '-' reads standard input.")] = "-",
     output: Annotated[Path | None, typer.Option("-o", "--output", help="The .npy file to write.")] = None,
-    layers: Annotated[
-        str,
-        typer.Option(
-            help="last, first (the embeddings), second-to-last, a number, mix (the mean of all; mix:norm normalises "
-            "each first, mix:0.2,0.3,0.5 weighs them), or sum:, mean: or concat: with all, -4:, 1:3 or 0,2."
-        ),
-    ] = "last",
-    pool: Annotated[
-        str | None, typer.Option(help="One vector per text: cls, mean or max. Without it, one per token.")
-    ] = None,
-    truncate: Annotated[
-        bool, typer.Option("--truncate", help="Cut a line that is longer than the model reads; else it is an error.")
-    ] = False,
+    layers: Annotated[str, typer.Option(help="Layers to combine: last, mix, sum:all, concat:-4: …")] = "last",
+    pool: Annotated[str | None, typer.Option(help="One vector per text: cls, mean or max.")] = None,
+    truncate: Truncate = False,
     carry_state: Annotated[
-        bool,
-        typer.Option(
-            "--carry-state",
-            help="Let a recurrent model (lstm, elmo) go on from line to line, in order; else each line begins afresh.",
-        ),
+        bool, typer.Option("--carry-state", help="Keep a recurrent state from line to line.")
     ] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens; changes only the speed.")] = 4096,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    overwrite: Overwrite = False,
+    batch_tokens: Annotated[int, typer.Option(min=1, help="Batch size in tokens; affects only speed.")] = 4096,
+    device: Device = "auto",
 ) -> None:
     """Write the vectors of texts or tokens to a NumPy file.
 
@@ -54,12 +41,15 @@ def embed(
 
       lmlab embed runs/lstm - --layers concat:-2: -o tokens.npy < sentences.txt
 
-    With --pool the array is \\[texts, width], a row for each line; that of an empty line is zero. Without it is
-    \\[tokens, width], all texts after each other, and a .json file beside it says which tokens and words they are, and
-    where each text begins.
+    With --pool the array is \\[texts, width], a row for each line; that of an empty line is zero. Without --pool it is
+    \\[tokens, width], all texts after each other, and a .json file next to it lists the tokens, their words, and where
+    each text begins.
+
+    --layers is last, first (the embeddings), second-to-last, a number, mix (the mean of all; mix:norm normalises each
+    first, mix:0.2,0.3,0.5 weighs them), or sum:, mean: or concat: with all, -4:, 1:3 or 0,2.
     """
     from lmlab.analysis.embedding import find_pool
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.decoding.checks import TooLongError
     from lmlab.language_model import load
     from lmlab.layers.layer_mix import select_layers
@@ -77,7 +67,7 @@ def embed(
     texts = read_lines(file)
     if not texts:
         raise ValueError(f"{file}: there is no line to embed")
-    with counting("embedding") as progress:
+    with progress_bar("embedding") as progress:
         model = load(run, device=place)
         options: dict[str, Any] = {
             "layers": layers,

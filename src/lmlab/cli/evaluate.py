@@ -25,7 +25,7 @@ def evaluate(
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Average with this fine-tuned run too: an ensemble. Can be repeated."),
+        typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column is what, by name or number: a=review,label=stars.")
@@ -84,7 +84,7 @@ def evaluate(
         return
     if data is not None or columns is not None or others or drop_bad_labels:
         raise ValueError(f"{run} has not learnt a task: lmlab finetune {run} DATA -o NEW; translators take --source")
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.language_model import load
     from lmlab.metrics.bleu import translation_metrics
     from lmlab.training.devices import choose_device
@@ -98,7 +98,7 @@ def evaluate(
     sources, references = _read(source, target)
     values = _loss(translator, sources, references, batch)
     begin = time.perf_counter()
-    with counting("translating") as progress:
+    with progress_bar("translating") as progress:
         found = model.translate(
             sources,
             beams=beams,
@@ -136,7 +136,7 @@ def _evaluate_task(
     """The metrics of a fine-tuned run, or of several together, on a file of examples."""
     from dataclasses import replace
 
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.data.readers.columns import parse_columns
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out
@@ -154,7 +154,7 @@ def _evaluate_task(
     check_outputs({"-o": output}, inputs=[*runs, data], overwrite=overwrite)
     predictor = load_ensemble(runs, device=choose_device(device))
     begin = time.perf_counter()
-    with spooled(data) as file, counting("predicting") as progress:
+    with spooled(data) as file, progress_bar("predicting") as progress:
         found = evaluate_file(
             replace(predictor, progress=progress),
             file,
@@ -214,9 +214,9 @@ def _read(source: Path, target: Path) -> tuple[list[str], list[str]]:
 def _loss(translator: Translator, sources: list[str], references: list[str], batch: int) -> dict[str, Any]:
     import math
 
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
 
-    with counting("scoring") as progress:
+    with progress_bar("scoring") as progress:
         nats = translator.score(sources, references, batch=batch, progress=progress)
     total, count = float(sum(part.sum() for part in nats)), sum(map(len, nats))
     return {"loss": total / count, "perplexity": math.exp(min(700.0, total / count)), "target_tokens": count}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmlab.cli.options import Device, Json, Top
 from lmlab.cli.texts import is_stream, text_of
 
 if TYPE_CHECKING:
@@ -21,24 +22,19 @@ MOST_SHOWN = 20
 
 
 def fill(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a masked language model (bert …).")],
-    text: Annotated[str, typer.Argument(help="A text in which each [MASK] is a blank; '-' reads standard input.")],
-    top: Annotated[int, typer.Option(min=1, help="How many fillings to show.")] = 5,
-    jointly: Annotated[
-        bool, typer.Option("--jointly", help="Fill several blanks so that they suit each other, P(a) P(b | a).")
-    ] = False,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a masked language model (bert …).")],
+    text: Annotated[str, typer.Argument(help="Text with [MASK] tokens; '-' reads standard input.")],
+    top: Top = 5,
+    jointly: Annotated[bool, typer.Option("--jointly", help="Fill several masks jointly: P(a) P(b | a).")] = False,
     order: Annotated[
         str,
-        typer.Option(
-            help="With --jointly, which blank is filled first: left-to-right, right-to-left, confident (the surest), "
-            "or their numbers, such as 2,1,3."
-        ),
+        typer.Option(help="Order of --jointly: left-to-right, right-to-left, confident, or 2,1,3."),
     ] = "left-to-right",
-    beams: Annotated[int, typer.Option(min=1, help="With --jointly: beam size.")] = 16,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    beams: Annotated[int, typer.Option(min=1, help="Beam size, with --jointly.")] = 16,
+    json_: Json = False,
+    device: Device = "auto",
 ) -> None:
-    """Fill in the blanks of a text with the most probable tokens.
+    """Fill masked tokens with the most probable ones.
 
     Examples:
 
@@ -48,7 +44,7 @@ def fill(
 
       lmlab fill runs/xlnet "[MASK] [MASK] is a city" --jointly --order 2,1
 
-    A blank, [MASK] or <mask>, is one masked token. Several blanks are filled independently, unless --jointly; both
+    [MASK] or <mask> stands for one token. Several masks are filled independently, or jointly with --jointly; both
     probabilities are shown.
     """
     from lmlab.decoding.filler import find_order

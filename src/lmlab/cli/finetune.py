@@ -90,9 +90,7 @@ def finetune(
         int, typer.Option(min=1, help="Repeat with this many random seeds; three to five are advised.")
     ] = 1,
     seed: Annotated[int, typer.Option(min=0, help="Random seed; with --seeds, the first.")] = 0,
-    alone: Annotated[
-        bool, typer.Option("--alone", help="Only the run itself: no majority, bag of words, frozen and scratch.")
-    ] = False,
+    alone: Annotated[bool, typer.Option("--no-controls", help="Leave out the baselines and controls.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Only show what the data look like.")] = False,
     settings: Annotated[
         list[str] | None,
@@ -124,7 +122,8 @@ def finetune(
       lmlab finetune --resume runs/stars
 
     Task, columns and split are told from the file, and said. Beside the score stand the majority class, a bag of words,
-    the frozen model and the same model from scratch; together they cost about as much again (--alone leaves them out).
+    the frozen model and the same model from scratch; together they cost about as much again.
+    --no-controls leaves them out.
     """
     from lmlab.cli.scores import tell_study
     from lmlab.config import apply_settings
@@ -284,8 +283,7 @@ def _tell_check(told: Any, lines: list[str], *, json_: bool) -> None:
 
 
 def _run(trial: Trial, data: TaskData, output: Path, **options: Any) -> Finetuned:
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import catch_interrupts
+    from lmlab.cli.progress import TrainingDisplay, catch_interrupts
     from lmlab.transfer.finetune import finetune_trial
     from lmlab.transfer.ulmfit import tuned_for
 
@@ -337,8 +335,7 @@ def carry_out(
     resume: bool,
 ) -> Study:
     """Carry out trials with bars on the screen."""
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import catch_interrupts
+    from lmlab.cli.progress import TrainingDisplay, catch_interrupts
     from lmlab.runs.run_files import check_not_read, check_study_place, clear_study
     from lmlab.transfer.finetune import read_study
     from lmlab.transfer.study import SCORES, carry_out_study

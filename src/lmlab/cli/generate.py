@@ -3,74 +3,55 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import BOUNDARY, MOST_TEXTS, OVERWRITE, check_outputs, choose_boundary, is_stream, text_of
-from lmlab.cli.trace import HELP as TRACE
+from lmlab.cli.errors import format_option
+from lmlab.cli.options import MOST_TEXTS, Boundary, Device, Json, LengthPenalty, Overwrite, Run, Trace
+from lmlab.cli.texts import check_outputs, choose_boundary, is_stream, text_of
 
 if TYPE_CHECKING:
     from lmlab.decoding.chat_writer import ChatWriter
+    from lmlab.decoding.sampling import Sampling
     from lmlab.decoding.search_tree import SearchTree
+
 
 _CONTROL = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
 
 
 def generate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    prompt: Annotated[
-        str, typer.Argument(help="The beginning of the text, or a message; '-' reads it from standard input.")
-    ] = "",
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Answer PROMPT as a chat message; without PROMPT, chat on the terminal.")
-    ] = False,
-    system: Annotated[str | None, typer.Option(help="With --chat: the system message.")] = None,
+    run: Run,
+    prompt: Annotated[str, typer.Argument(help="Beginning of the text, or message; '-' reads standard input.")] = "",
+    chat: Annotated[bool, typer.Option("--chat", help="Answer a chat message, or chat on the terminal.")] = False,
+    system: Annotated[str | None, typer.Option(help="System message, with --chat.")] = None,
     tokens: Annotated[
         int | None,
-        typer.Option(
-            "-n", "--tokens", min=0, help="Maximum number of tokens to generate. (default: 100; with --chat 500)"
-        ),
+        typer.Option("-n", "--tokens", min=0, help="Maximum number of tokens to generate. (default: 100; chat: 500)"),
     ] = None,
-    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Number of texts (samples) to generate.")] = 1,
-    temperature: Annotated[
-        float, typer.Option(help="Sampling temperature: below 1 is safer, above 1 bolder; 0 takes the best token.")
-    ] = 1.0,
-    top_k: Annotated[
-        int | None, typer.Option(help="Top-k sampling: draw only from the k most probable tokens.")
-    ] = None,
-    top_p: Annotated[
-        float | None, typer.Option(help="Nucleus sampling: draw from the smallest set of tokens with probability p.")
-    ] = None,
-    min_p: Annotated[
-        float | None, typer.Option(help="Draw only tokens with at least p times the probability of the best one.")
-    ] = None,
-    repetition_penalty: Annotated[
-        float, typer.Option(help="Above 1 makes tokens that were already used less likely (1.2 is usual).")
-    ] = 1.0,
+    samples: Annotated[int, typer.Option(min=1, max=MOST_TEXTS, help="Number of texts to generate.")] = 1,
+    temperature: Annotated[float, typer.Option(help="Sampling temperature; 0 takes the most probable token.")] = 1.0,
+    top_k: Annotated[int | None, typer.Option(help="Sample from the k most probable tokens.")] = None,
+    top_p: Annotated[float | None, typer.Option(help="Nucleus sampling: smallest set with probability p.")] = None,
+    min_p: Annotated[float | None, typer.Option(help="Minimum probability, relative to the best token.")] = None,
+    repetition_penalty: Annotated[float, typer.Option(help="Above 1, repeated tokens become less probable.")] = 1.0,
     beams: Annotated[
-        int | None,
-        typer.Option(min=1, max=MOST_TEXTS, help="Beam search with this beam size, in place of sampling."),
+        int | None, typer.Option(min=1, max=MOST_TEXTS, help="Beam search with this beam size, instead of sampling.")
     ] = None,
-    length_penalty: Annotated[
-        float, typer.Option(help="With --beams: 0 ranks by probability, which favours short texts; 1 evens that out.")
-    ] = 0.0,
-    trace: Annotated[str | None, typer.Option(metavar="OUT", help=f"With --beams: {TRACE}")] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=f"With --trace: {OVERWRITE}")] = False,
-    stop: Annotated[
-        list[str] | None, typer.Option(help=r"End before this string; \n is a new line (may be given several times).")
-    ] = None,
-    seed: Annotated[int, typer.Option(help="Random seed; the same seed gives the same text.")] = 0,
-    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    length_penalty: LengthPenalty = 0.0,
+    trace: Trace = None,
+    overwrite: Overwrite = False,
+    stop: Annotated[list[str] | None, typer.Option(help=r"End before this string (\n: newline); repeatable.")] = None,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    boundary: Boundary = None,
+    json_: Json = False,
+    device: Device = "auto",
 ) -> None:
-    """Generate text from a prompt.
+    """Continue a text by sampling or beam search.
 
-    Tokens are shown as they come.
+    Tokens are shown as they are generated.
 
     Examples:
 
@@ -86,11 +67,11 @@ def generate(
 
       lmlab generate runs/chat --chat
 
-    --chat is for chat models that were imported with a chat template. Without a message it begins a conversation, in
-    which the model sees what was said before.
+    --chat is for chat models that were imported with a chat template. Without a message it starts a conversation, in
+    which the model sees the earlier messages.
 
-    It ends after --tokens, before a --stop string, or where the model ends the document or its message. Runs trained by
-    lmlab read the boundary token before a prompt; imported ones read what their own tokenizer puts there.
+    The text ends after --tokens, before a --stop string, or where the model ends the document or its message. Runs
+    trained by lmlab read the boundary token before a prompt; imported ones read what their own tokenizer puts there.
     """
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.sampling import Sampling
@@ -101,17 +82,19 @@ def generate(
     check_trace(trace, beams=beams)
     check_outputs({"--trace": trace}, inputs=[run, prompt if is_stream(prompt) else None], overwrite=overwrite)
     _check_chat(chat, system, {"--beams": beams, "--boundary": boundary})
+    sampling = Sampling(
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        repetition_penalty=repetition_penalty,
+        seed=seed,
+    )
+    _check_beams(beams, sampling, samples=samples, length_penalty=length_penalty)
     prompt = text_of(prompt)
     lm = load(run, device=choose_device(device))
     common: dict[str, Any] = {
-        "sampling": Sampling(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition_penalty,
-            seed=seed,
-        ),
+        "sampling": sampling,
         "tokens": tokens if tokens is not None else 500 if chat else 100,
         "samples": samples,
         "stop": [each.replace(r"\n", "\n").replace(r"\t", "\t") for each in stop or []],
@@ -132,8 +115,6 @@ def generate(
             if trace is not None:
                 write_trace(trees, trace, model=run.name)
             _print(found, prompt, seed, json_=json_)
-        elif length_penalty != 0.0:
-            raise ValueError("--length-penalty ranks the texts of a search: give --beams too")
         elif samples == 1 and not json_:
             _print_stream((pieces[0] for pieces in writer.stream(prompt, **common)), prompt)
         else:
@@ -141,6 +122,19 @@ def generate(
     except KeyboardInterrupt:
         print()
         raise typer.Exit(130) from None
+
+
+def _check_beams(beams: int | None, sampling: Sampling, *, samples: int, length_penalty: float) -> None:
+    """A ValueError where options do not go with --beams, or need it."""
+    if beams is None:
+        if length_penalty != 0.0:
+            raise ValueError("--length-penalty ranks the texts of a beam search: give --beams too")
+        return
+    if given := sampling.given():
+        options = ", ".join(map(format_option, given))
+        raise ValueError(f"--beams {beams} with {options}: beam search draws nothing; leave out one or the other")
+    if samples > beams:
+        raise ValueError(f"--samples {samples} with --beams {beams}: a search gives at most as many texts as beams")
 
 
 def _check_chat(chat: bool, system: str | None, others: dict[str, Any]) -> None:
@@ -154,7 +148,7 @@ def _check_chat(chat: bool, system: str | None, others: dict[str, Any]) -> None:
 
 def _chat(chat: ChatWriter, prompt: str, system: str | None, seed: int, common: dict[str, Any], *, json_: bool) -> None:
     """Answer a message, or those of a conversation on the terminal."""
-    from lmlab.cli.chat import HELP, begin_conversation, converse, read_line
+    from lmlab.cli.generate import HELP, begin_conversation, converse, read_line
 
     if prompt:
         messages = [*begin_conversation(system), {"role": "user", "content": prompt}]
@@ -173,10 +167,10 @@ def _chat(chat: ChatWriter, prompt: str, system: str | None, seed: int, common: 
 
 
 def _collect(stream: Iterable[list[str]], samples: int, tokens: int) -> list[str]:
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
 
     texts = [""] * samples
-    with counting("generating") as progress:
+    with progress_bar("generating") as progress:
         for done, pieces in enumerate(stream, start=1):
             texts = [text + piece for text, piece in zip(texts, pieces, strict=True)]
             progress(done, tokens)
@@ -224,3 +218,72 @@ def _print(texts: list[str], prompt: str, seed: int, *, json_: bool) -> None:
         if len(texts) > 1:
             console.rule(f"{number} of {len(texts)}")
         _print_stream([text], prompt)
+
+
+HELP = "Write a message and press Enter. /new begins a new conversation; /exit or Ctrl-D ends."
+"""What is shown before the first message."""
+
+
+def begin_conversation(system: str | None) -> list[dict[str, str]]:
+    """The messages with which a conversation begins: that of the system, or none."""
+    return [] if system is None else [{"role": "system", "content": system}]
+
+
+def converse(
+    chat: ChatWriter,
+    *,
+    system: str | None,
+    read: Callable[[], str],
+    show: Callable[[str], None],
+    **options: Any,
+) -> None:
+    """Answer messages until there are no more; `read` gives the next one, `show` is given the pieces of an answer.
+
+    Ctrl-C ends an answer early, and what was written of it stays in the conversation. An answer that cannot be given is
+    told, and its message is left out.
+    """
+    messages = begin_conversation(system)
+    while (text := _next(read)) is not None:
+        if text == "/new":
+            messages = begin_conversation(system)
+            show("(new conversation)\n")
+            continue
+        if not text:
+            continue
+        asked = [*messages, {"role": "user", "content": text}]
+        try:
+            answer = _show_answer(chat.stream(asked, **options), show)
+        except ValueError as error:
+            show(f"error: {error}\n")
+            continue
+        messages = [*asked, {"role": "assistant", "content": answer}]
+
+
+def _next(read: Callable[[], str]) -> str | None:
+    """The next message; None where there is none."""
+    try:
+        text = read().strip()
+    except (EOFError, KeyboardInterrupt):
+        return None
+    return None if text == "/exit" else text
+
+
+def _show_answer(pieces: Iterator[list[str]], show: Callable[[str], None]) -> str:
+    answer = ""
+    try:
+        for (piece,) in pieces:
+            show(piece)
+            answer += piece
+    except KeyboardInterrupt:
+        pass
+    show("\n")
+    return answer
+
+
+def read_line() -> str:
+    """A message from the terminal."""
+    print("> ", end="", file=sys.stderr, flush=True)
+    line = sys.stdin.readline()
+    if not line:
+        raise EOFError
+    return line

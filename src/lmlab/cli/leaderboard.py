@@ -11,12 +11,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from lmlab.cli.console import Console
-from lmlab.compare.leaderboard import Board, headline, read_rankings, tell_groups, verdict
-from lmlab.compare.notes import ADDED, tell_basis, write_caveats
-from lmlab.compare.plan import Entrant, Refusal
+from lmlab.compare.leaderboard import Board, describe_groups, headline, read_rankings, verdict
+from lmlab.compare.notes import ADDED, describe_basis, write_caveats
+from lmlab.compare.plan import PlannedRun, Skipped
 from lmlab.compare.ranking import Ranking
 from lmlab.compare.records import Entry, Record, choose_basis, validation_seconds
 from lmlab.compare.tracks import track_of
+from lmlab.compare.tracks.track import Column
 from lmlab.pages.formats import short
 from lmlab.training.progress import TrainingProgress
 
@@ -48,43 +49,41 @@ class LiveTable:
         self.preparing = f"{name} {done / max(1, total):.0%}"
         self._draw()
 
-    def ready(self, entrants: list[Entrant], refusals: list[Refusal]) -> None:
-        self.rows = {entrant.name: {"status": "waiting"} for entrant in entrants}
-        self.rows |= {
-            refusal.name: {"status": f"[red]cannot take part[/red]: {escape(refusal.reason)}"} for refusal in refusals
-        }
+    def ready(self, planned_runs: list[PlannedRun], skipped: list[Skipped]) -> None:
+        self.rows = {planned.name: {"status": "waiting"} for planned in planned_runs}
+        self.rows |= {each.name: {"status": f"[red]cannot take part[/red]: {escape(each.reason)}"} for each in skipped}
         self._draw()
 
-    def begin(self, entrant: Entrant, doing: str) -> None:
+    def begin(self, planned: PlannedRun, doing: str) -> None:
         self.idle = False
-        self.rows[entrant.name]["status"] = doing
+        self.rows[planned.name]["status"] = doing
         self._draw()
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None:
-        row = self.rows[entrant.name]
+    def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None:
+        row = self.rows[planned.name]
         done = BAR if progress.ended else round(progress.share * BAR)
         row["bar"] = f"[cyan]{'━' * done}[/cyan][dim]{'━' * (BAR - done)}[/dim]"
         row["tokens"] = short(progress.tokens)
-        track = track_of(entrant.system)
-        if line.get(track.curve) is not None:
-            row["valid"] = f"{line[track.curve]:.3f} {track.words.curve}"
+        track = track_of(planned.system)
+        if line.get(track.curve.field) is not None:
+            row["valid"] = f"{line[track.curve.field]:.3f} {track.curve.label}"
         self._draw()
 
-    def scored(self, entrant: Entrant, record: Record, score: float) -> None:
-        row, words = self.rows[entrant.name], track_of(entrant.system).words
+    def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
+        row, metric = self.rows[planned.name], track_of(planned.system).score
         row |= {
             "status": "[green]done[/green]",
-            "test": f"[bold]{score:.3f}[/bold] {words.column}",
+            "test": f"[bold]{score:.3f}[/bold] {metric.column}",
             "tokens": short(record["training"]["tokens"]),
         }
         self._draw()
         tokens = f"{record['training']['tokens']:,} tokens"
-        self._line(f"{entrant.name}: {score:.3f} {words.score}, {tokens}")
+        self._line(f"{planned.name}: {score:.3f} {metric.label}, {tokens}")
 
-    def failed(self, entrant: Entrant, error: str) -> None:
-        self.rows[entrant.name]["status"] = f"[red]failed[/red]: {escape(error.splitlines()[0])}"
+    def failed(self, planned: PlannedRun, error: str) -> None:
+        self.rows[planned.name]["status"] = f"[red]failed[/red]: {escape(error.splitlines()[0])}"
         self._draw()
-        self._line(f"{entrant.name} failed: {escape(error)}")
+        self._line(f"{planned.name} failed: {escape(error)}")
 
     def _line(self, text: str) -> None:
         if not self.console.is_terminal:
@@ -105,9 +104,8 @@ def show(board: Board, console: Console) -> None:
     for number, ranking in enumerate(read_rankings(board)):
         if number:
             console.print()
-        words = ranking.track.words
-        if words.why:
-            console.print(f"[bold]{escape(words.not_with)}[/bold] [dim]{escape(words.why)}[/dim]\n")
+        if (separation := ranking.track.separation) is not None:
+            console.print(f"[bold]{escape(separation.summary)}[/bold] [dim]{escape(separation.why)}[/dim]\n")
         _show(ranking, console, caveats=write_caveats(ranking, board["conditions"]))
     for note in board["notes"]:
         if note.startswith(("A time budget", "With a larger budget")):
@@ -126,7 +124,7 @@ def _show(ranking: Ranking, console: Console, *, caveats: list[str]) -> None:
     for entry in ranking.apart:
         console.print(f"{escape(entry['name'])} is ranked separately: {escape(entry['reason'])}", soft_wrap=True)
     console.print(f"\n[bold]{escape(headline(ranking))}[/bold] {escape(verdict(ranking))}")
-    for line in tell_groups(ranking):
+    for line in describe_groups(ranking):
         console.print(escape(line))
     for caveat in caveats:
         console.print(f"[yellow]{escape(caveat)}[/yellow]")
@@ -143,19 +141,19 @@ def _below(ranking: Ranking) -> list[str]:
              if (more := validation_seconds(entry["training"]))}  # fmt: skip
     if apart:
         times = "; ".join(f"{name} {short(own)} s + {short(more)} s" for name, (own, more) in apart.items())
-        said.append(f"{tell_basis(ranking.ranked)} Training + validation: {times}.")
+        said.append(f"{describe_basis(ranking.ranked)} Training + validation: {times}.")
     return said
 
 
 def _table(ranking: Ranking, width: int) -> Table:
-    track = ranking.track
-    score = track.words.score
-    title = f"{score[0].upper()}{score[1:]} on the test text: {track.better} is better"
+    score = ranking.track.score
+    title = f"{score.label[0].upper()}{score.label[1:]} on the test text: {score.metric.better} is better"
     table = Table(title=title, title_justify="left", box=None)
     letters = ranking.letters
-    own = _own_columns(ranking) if width >= 90 else {}
+    own = _own_columns(ranking) if width >= 90 else []
     bars = width >= 103 + 7 * (len(own) + bool(letters))
-    names = ["", "model", track.words.column, *[""] * bars, "95% interval", *["group"] * bool(letters), *own]
+    names = ["", "model", score.column, *[""] * bars, "95% interval", *["group"] * bool(letters)]
+    names += [column.title for column in own]
     for column in (*names, "params", "tokens", "seconds", "joules"):
         table.add_column(column, justify="left" if column in ("model", "", "group") else "right", no_wrap=True)
     widest = max(map(ranking.score, ranking.ranked)) or 1.0
@@ -169,21 +167,21 @@ def _table(ranking: Ranking, width: int) -> Table:
             *[f"[cyan]{'━' * round(BAR * value / widest)}[/cyan]"] * bars,
             f"{entry['low']:.3f}–{entry['high']:.3f}" if entry["low"] is not None else "",
             *[letters.get(entry["name"], "")] * bool(letters),
-            *(_figure(entry, *field) for field in own.values()),
+            *(_format(entry, column) for column in own),
             short(entry["parameters"]),
             *(short(training[key]) if key in training else "" for key in ("tokens", basis.seconds, basis.joules)),
         )
     return table
 
 
-def _own_columns(ranking: Ranking) -> dict[str, tuple[str, str]]:
-    """The columns that only this track has, each with its field and format; those without any figure are left out."""
-    return {
-        column: field
-        for column, field in ranking.track.columns.items()
-        if any(entry.get(field[0]) is not None for entry in ranking.ranked)
-    }
+def _own_columns(ranking: Ranking) -> list[Column]:
+    """The columns that only this track has, without empty ones."""
+    return [
+        column
+        for column in ranking.track.columns
+        if any(entry.get(column.field) is not None for entry in ranking.ranked)
+    ]
 
 
-def _figure(entry: Entry, field: str, style: str) -> str:
-    return style.format(entry[field]) if entry.get(field) is not None else ""
+def _format(entry: Entry, column: Column) -> str:
+    return column.format.format(entry[column.field]) if entry.get(column.field) is not None else ""

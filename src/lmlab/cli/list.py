@@ -9,7 +9,7 @@ import typer
 
 
 def list_(
-    system: Annotated[str | None, typer.Argument(help="Show the sizes and all settings of this model.")] = None,
+    system: Annotated[str | None, typer.Argument(help="Show the sizes and settings of this model.")] = None,
 ) -> None:
     """List the models, or the sizes and settings of one.
 

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmlab.cli.texts import BOUNDARY, choose_boundary, text_of
+from lmlab.cli.options import Boundary, Device, Json, Run, Top
+from lmlab.cli.texts import choose_boundary, text_of
 
 BAR = 40
 
 
 def next_(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
-    prompt: Annotated[str, typer.Argument(help="The context; '-' reads it from standard input.")] = "",
-    top: Annotated[int, typer.Option(min=1, help="How many tokens to show.")] = 10,
-    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    run: Run,
+    prompt: Annotated[str, typer.Argument(help="Context; '-' reads standard input.")] = "",
+    top: Top = 10,
+    boundary: Boundary = None,
+    json_: Json = False,
+    device: Device = "auto",
 ) -> None:
     """Show the most probable next tokens after a prompt.
 

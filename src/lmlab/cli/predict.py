@@ -33,7 +33,7 @@ def predict(
     ] = None,
     others: Annotated[
         list[Path] | None,
-        typer.Option("--with", help="Average with this run too, of the same task: an ensemble. Can be repeated."),
+        typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
     ] = None,
     columns: Annotated[
         str | None, typer.Option(help="Which column of a file is what, by name or number: a=review.")
@@ -58,11 +58,11 @@ def predict(
 
       lmlab predict runs/ner sentences.txt --json
 
-      lmlab predict runs/forwards reviews.txt --with runs/backwards
+      lmlab predict runs/forwards reviews.txt --mix runs/backwards
     """
     from dataclasses import replace
 
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.example_io import to_json
     from lmlab.tasks.predicting import describe_left_out
@@ -72,7 +72,7 @@ def predict(
     check_outputs({"-o": output}, inputs=[run, *(others or []), context, *files], overwrite=overwrite)
     predictor = load_ensemble([run, *(others or [])], device=choose_device(device))
     examples = read_examples(predictor, texts or [], context, columns=columns)
-    with counting("predicting") as progress:
+    with progress_bar("predicting") as progress:
         predictions = replace(predictor, progress=progress).predict(examples)
     if note := describe_left_out(predictor.task, predictions):
         print(f"warning: {note}", file=sys.stderr)

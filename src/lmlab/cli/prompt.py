@@ -34,9 +34,9 @@ def prompt(
     ],
     shots: Annotated[str, typer.Option(help="Numbers of examples before each item, such as 0,1,8.")] = "0",
     test: Annotated[Path | None, typer.Option(help="Items to answer; examples are then drawn from DATA.")] = None,
-    examples: Annotated[int, typer.Option(min=1, help="Items to answer, at most, drawn by the seed.")] = 200,
+    examples: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of items to answer.")] = 200,
     finetuned: Annotated[
-        Path | None, typer.Option(metavar="RUN", help="A run that was fine-tuned on the task, to compare with.")
+        Path | None, typer.Option("--versus", metavar="RUN", help="Fine-tuned run to compare with.")
     ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Draws the items and the examples before each.")] = 0,
     show: Annotated[bool, typer.Option("--show", help="Show the first prompt and its answer, too.")] = False,
@@ -52,13 +52,13 @@ def prompt(
 
       lmlab prompt runs/gpt2 SST-2 --task sentiment --shots 0,1,8
 
-      lmlab prompt runs/gpt2 lambada_test.jsonl --task last-word --examples 500
+      lmlab prompt runs/gpt2 lambada_test.jsonl --task last-word --limit 500
 
       lmlab prompt runs/gpt2 book.txt --task cloze
 
-      lmlab prompt runs/gpt2 reviews.tsv --task mine.toml --shots 0,4 --finetuned runs/stars
+      lmlab prompt runs/gpt2 reviews.tsv --task mine.toml --shots 0,4 --versus runs/stars
     """
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.language_model import load
     from lmlab.prompting import ask, find_template, read_items
     from lmlab.training.devices import choose_device
@@ -68,7 +68,7 @@ def prompt(
     with spooled(str(data)) as file, spooled(str(test or "")) as held_out:
         items = read_items(template, file, test=None if test is None else held_out, seed=seed)
     lm = load(run, device=choose_device(device))
-    with counting("asking") as progress:
+    with progress_bar("asking") as progress:
         asked = ask(lm, template, items, shots=numbers, seed=seed, most=examples, progress=progress)
     tuned, seen = None, 0
     if finetuned is not None:
@@ -103,7 +103,7 @@ def _numbers(text: str) -> list[int]:
     except ValueError:
         numbers = []
     if not numbers or min(numbers) < 0:
-        raise ValueError(f"shots = {text}: give numbers of examples with commas between them, such as 0,1,8")
+        raise ValueError(f"--shots {text}: give numbers of examples with commas between them, such as 0,1,8")
     return numbers
 
 

@@ -7,21 +7,20 @@ from typing import Annotated
 
 import typer
 
+from lmlab.cli.options import Device, Json, Run
+
 
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Run,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The page to write. (default: report.html in RUN)")
+        Path | None, typer.Option("-o", "--output", help="Page to write. (default: report.html in RUN)")
     ] = None,
     file: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="FILE", help="Take samples and surprisal from this text, not from the run's held-out text."
-        ),
+        list[str] | None, typer.Option(metavar="FILE", help="Text file to read. (default: the held-out text)")
     ] = None,
     open_: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print the same facts as JSON, and write no page.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    json_: Json = False,
+    device: Device = "auto",
 ) -> None:
     """Write one page about a run: curve, samples, surprisal, cost.
 
@@ -33,12 +32,12 @@ def report(
 
       lmlab report runs/imported --file book.txt
 
-    The page is one file that needs nothing else. What a run does not have is left out, and the page says so.
+    The page is one file that needs nothing else. It says what is missing from the run. With --json no page is written.
     """
     if (run / "scores.json").is_file() and output is None and not file and not json_:
         _report_task(run, open_=open_)
         return
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.cli.texts import documents_of, read_documents
     from lmlab.runs.report import gather_facts
     from lmlab.training.devices import choose_device
@@ -47,7 +46,7 @@ def report(
     if not json_:
         _check(path, run)
     texts = read_documents(file, documents=documents_of(run)) if file else None
-    with counting("scoring") as progress:
+    with progress_bar("scoring") as progress:
         facts = gather_facts(run, texts=texts, device=choose_device(device), progress=progress)
     if json_:
         import json

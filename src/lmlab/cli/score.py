@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lmlab.cli.texts import BOUNDARY
+from lmlab.cli.options import Batch, Boundary, ByToken, Country, Device, Json, Run, Text
 
 if TYPE_CHECKING:
     from lmlab.cli.console import Console
@@ -27,43 +27,29 @@ LONGEST_NAME = 40
 
 
 def score(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")],
+    run: Run,
     files: Annotated[
         list[str] | None,
         typer.Argument(metavar="FILE", help="Files, folders, globs, .gz, or '-' for standard input."),
     ] = None,
-    text: Annotated[
-        list[str] | None, typer.Option(help="Score this text; several of them are shown in a table.")
-    ] = None,
-    held_out: Annotated[
-        bool, typer.Option("--held-out", help="Score the text that was held out when the run was trained.")
-    ] = False,
-    tokens: Annotated[bool, typer.Option("--tokens", help="Show each token with its surprisal in bits.")] = False,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON.")] = False,
+    text: Text = None,
+    held_out: Annotated[bool, typer.Option("--held-out", help="Score the held-out text of the run.")] = False,
+    by_token: ByToken = False,
+    json_: Json = False,
     mix: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="RUN[=WEIGHT]",
-            help="Interpolate with another model of the same tokenizer, with this weight. (default: equal weights)",
-        ),
+        typer.Option(metavar="RUN[=WEIGHT]", help="Average with this run; repeatable. (default: equal weights)"),
     ] = None,
     learn_weights: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Learn the weights of --mix on this held-out text."),
+        list[str] | None, typer.Option(metavar="FILE", help="Learn the weights of --mix on this text.")
     ] = None,
     documents: Annotated[
-        str | None,
-        typer.Option(
-            help="What one document is: file, lines, blank or endoftext; as the run was trained, if not given."
-        ),
+        str | None, typer.Option(help="Document separator: file, lines, blank or endoftext. (default: as trained)")
     ] = None,
-    boundary: Annotated[bool | None, typer.Option("--boundary/--no-boundary", help=BOUNDARY)] = None,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size in texts; changes only the speed.")] = 16,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
-    country: Annotated[
-        str | None,
-        typer.Option(help="Country of the electricity, for CO2e: SE, DE, US … (default: LMLAB_COUNTRY, or the world)"),
-    ] = None,
+    boundary: Boundary = None,
+    batch: Batch = 16,
+    device: Device = "auto",
+    country: Country = None,
 ) -> None:
     """Measure bits per byte and perplexity on texts.
 
@@ -77,18 +63,17 @@ def score(
 
       lmlab score runs/book another-book.txt
 
-      lmlab score runs/book --text "The cat sat on the mat." --tokens
+      lmlab score runs/book --text "The cat sat on the mat." --by-token
 
       lmlab score runs/nplm test.txt --mix runs/trigram --learn-weights valid.txt
 
     Bits per byte compare any two models on the same text, perplexity per token only models with the same tokenizer.
-    A score on text that the model was trained on says little; you are warned where that can be seen.
+    A warning is printed where the run was trained on the text: such a score is too good.
     """
-    from lmlab.cli.bars import counting
-    from lmlab.cli.console import Console
+    from lmlab.cli.console import Console, progress_bar
     from lmlab.cli.texts import check_outputs, choose_boundary, documents_of, read_documents
     from lmlab.compare.held_out import make_test_text
-    from lmlab.compare.joining import MOST_SHARED, share_trained_on
+    from lmlab.compare.joining import MAX_SHARED, fraction_trained_on
     from lmlab.compare.likelihood import choose_scored_part
     from lmlab.costs.countries import find_grid
     from lmlab.decoding.scorer import add_scores
@@ -108,7 +93,7 @@ def score(
         groups.append(_held_out(run))
     if not groups:
         raise ValueError("nothing to score: give FILE (or - for standard input), --text TEXT, or --held-out")
-    with counting("scoring") as progress:
+    with progress_bar("scoring") as progress:
         model = choose_boundary(load(run, device=place), boundary)
         if mix:
             others, weighted = zip(*map(_run_and_weight, mix), strict=True)
@@ -124,8 +109,8 @@ def score(
         meter = EnergyMeter(place)
         found = model.scorer.score_groups([group for _, group in groups], batch=batch, progress=progress)
         cost = meter.lap().as_dict(method=meter.method, grid=grid)
-    share = share_trained_on(run, given) if given else 0.0
-    if share is not None and share > MOST_SHARED:
+    share = fraction_trained_on(run, given) if given else 0.0
+    if share is not None and share > MAX_SHARED:
         print(
             f"warning: {run} was trained on {share:.0%} of this text (by its long lines), so the score is too good; "
             f"score what it has not seen: lmlab score {shlex.quote(str(run))} --held-out",
@@ -134,11 +119,11 @@ def score(
     weights = getattr(model.model, "weights", None)
     scores = [(name, each) for (name, _), each in zip(groups, found, strict=True)]
     if json_:
-        _print_json(scores, cost, tokens=tokens, weights=weights, documents=how, share=share)
+        _print_json(scores, cost, by_token=by_token, weights=weights, documents=how, share=share)
         return
     console = Console(highlight=False, soft_wrap=True)
-    told = Console(highlight=False, soft_wrap=True, stderr=True) if tokens and not console.is_terminal else console
-    if tokens:
+    told = Console(highlight=False, soft_wrap=True, stderr=True) if by_token and not console.is_terminal else console
+    if by_token:
         _print_tokens(console, scores, spaced=model.text_tokenizer.lossy)
     if len(scores) > 1:
         _print_table(told, scores)
@@ -149,7 +134,7 @@ def score(
 
 def _held_out(run: Path) -> tuple[str, list[str]]:
     """The name and the documents of the text that a run has never seen."""
-    from lmlab.runs.run import find_held_out
+    from lmlab.runs.held_out import find_held_out
 
     if not (run / "recipe.json").is_file():
         raise ValueError(f"--held-out: {run} has no recipe.json, which would say what text was held out; give FILE")
@@ -197,7 +182,7 @@ def _print_json(
     scores: Scores,
     cost: dict[str, Any],
     *,
-    tokens: bool,
+    by_token: bool,
     weights: list[float] | None,
     documents: str,
     share: float | None,
@@ -213,7 +198,7 @@ def _print_json(
         values["texts"] = [{"name": name, **each.as_dict()} for name, each in scores]
     if weights is not None:
         values["weights"] = weights
-    if tokens:
+    if by_token:
         values["surprisals"] = [
             {"token": token, "bits": bits if math.isfinite(bits) else None} for token, bits in result.surprisals
         ]

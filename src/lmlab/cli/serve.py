@@ -7,40 +7,35 @@ from typing import Annotated
 
 import typer
 
+from lmlab.cli.options import AllowHost, Device, Host, Port, Token
+
 OPEN_TO_ALL = "no token: every user of this machine can send requests; set LMLAB_TOKEN or --token-file to need one"
 
 
 def serve(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; a run's id is its name.")],
-    host: Annotated[str, typer.Option(help="Address to listen on; others than this machine's need a token.")] = (
-        "127.0.0.1"
-    ),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port to listen on; 0 takes a free one.")] = 8000,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories; the model id is the name.")],
+    host: Host = "127.0.0.1",
+    port: Port = 8000,
     token_file: Annotated[
-        Path | None,
-        typer.Option(help="File with the API key that clients must send. (default: LMLAB_TOKEN)"),
+        Path | None, typer.Option(help="API key that clients must send, in a file. (default: LMLAB_TOKEN)")
     ] = None,
-    token: Annotated[str | None, typer.Option(help="Deprecated: ps shows it; use LMLAB_TOKEN or --token-file.")] = None,
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Further host name of the server (may be given several times).")
-    ] = None,
-    max_batch: Annotated[int, typer.Option(min=2, max=256, help="Texts that are continued at once.")] = 32,
-    max_queue: Annotated[int, typer.Option(min=1, help="Texts that may wait; more are refused with 429.")] = 1024,
-    max_tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Tokens to write for one text, at most.")] = 4096,
-    prefix_cache: Annotated[
-        int, typer.Option(min=0, max=2**20, help="MiB for prompt beginnings read before, per run; 0: off.")
-    ] = 256,
+    token: Token = None,
+    allow_host: AllowHost = None,
+    max_batch: Annotated[int, typer.Option(min=2, max=256, help="Maximum batch size.")] = 32,
+    max_queue: Annotated[int, typer.Option(min=1, help="Maximum number of waiting texts; then 429.")] = 1024,
+    max_tokens: Annotated[int, typer.Option(min=1, max=2**20, help="Largest max_tokens of a request.")] = 4096,
+    prefix_cache: Annotated[int, typer.Option(min=0, max=2**20, help="Prefix cache of each run in MiB; 0: off.")] = 256,
     drain: Annotated[
-        float, typer.Option(min=0, max=60, help="Seconds that texts in the writing have to finish at the end.")
+        float, typer.Option(min=0, max=60, help="Seconds for running requests to finish at shutdown.")
     ] = 8.0,
     lenient: Annotated[
-        bool, typer.Option("--lenient", help="Pass over unknown models, fields and odd values, for test suites.")
+        bool, typer.Option("--lenient", help="Ignore unknown models and fields, for test suites.")
     ] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    device: Device = "auto",
 ) -> None:
     """Serve runs behind the OpenAI completions API.
 
-    Any run: an n-gram, an LSTM or a GPT-2 continues texts, a masked model fills blanks, a translator translates, a
+    Any run: an n-gram, an LSTM or a GPT-2 continues texts, a masked model fills masks, a translator translates, a
     fine-tuned run predicts. Open the address in a browser to try it.
 
     Examples:
@@ -53,8 +48,8 @@ def serve(
 
       curl http://127.0.0.1:8000/v1/completions -H "Content-Type: application/json" -d '{"prompt": "Once", "seed": 1}'
 
-    The same seed gives the same text, whatever else is being written. Ctrl-C, or SIGTERM, lets texts in the writing
-    finish for up to --drain seconds.
+    The same seed gives the same text, whatever the other requests are. Ctrl-C or SIGTERM lets running requests finish
+    for up to --drain seconds. A --host that other machines reach needs a token.
     """
     try:
         import fastapi  # noqa: F401
@@ -69,7 +64,7 @@ def serve(
     key = find_token(option=token, file=token_file)
     if not is_loopback(host) and key is None:
         raise ValueError(
-            f"host = {host}: others could use the server; set LMLAB_TOKEN, or give a --token-file, or leave --host out"
+            f"--host {host}: other machines could use the server; set LMLAB_TOKEN, give --token-file, or omit --host"
         )
     hosts = allowed_hosts([host, *(allow_host or ())])
     names = [run.resolve().name for run in runs]

@@ -7,44 +7,29 @@ from typing import Annotated
 
 import typer
 
+from lmlab.cli.options import AllowHost, Host, Port, Token, TrainingText
+
 
 def studio(
-    runs: Annotated[
-        Path, typer.Argument(metavar="RUNS", help="A folder with runs in it, or one run directory.")
-    ] = Path("runs"),
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 takes a free one.")] = 8080,
-    host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
-    allow_host: Annotated[
-        list[str] | None, typer.Option(help="Further host name of the studio (may be given several times).")
-    ] = None,
+    runs: Annotated[Path, typer.Argument(metavar="RUNS", help="A folder of runs, or one run directory.")] = Path(
+        "runs"
+    ),
+    port: Port = 8080,
+    host: Host = "127.0.0.1",
+    allow_host: AllowHost = None,
     lecture: Annotated[
-        Path | None, typer.Option(help="A TOML file of views to show in order. (default: lecture.toml in RUNS)")
+        Path | None, typer.Option(help="TOML file of views to show. (default: lecture.toml in RUNS)")
     ] = None,
-    text: Annotated[
-        list[Path] | None,
-        typer.Option(help="A text that runs may be trained on from the browser (may be given several times)."),
-    ] = None,
-    data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A ready set for Minimal pairs or Bias: pairs.tsv, BLiMP.zip, CrowS-Pairs, Winogender (may be given "
-            "several times; so are those in RUNS/sets)."
-        ),
-    ] = None,
+    training_text: TrainingText = None,
+    data: Annotated[list[Path] | None, typer.Option(help="Data set for minimal pairs or bias; repeatable.")] = None,
     allow_data: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="A folder from which the held-out text of runs may be read, if it is not in the cache (may be given "
-            "several times; RUNS, --text and --data are allowed)."
-        ),
+        list[Path] | None, typer.Option(help="Folder whose held-out texts may be read; repeatable.")
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token. (default: LMLAB_TOKEN, or else a new token)")
+        Path | None, typer.Option(help="Token required to start training, in a file. (default: LMLAB_TOKEN)")
     ] = None,
-    token: Annotated[str | None, typer.Option(help="Deprecated: ps shows it; use LMLAB_TOKEN or --token-file.")] = None,
-    no_token: Annotated[
-        bool, typer.Option("--no-token", help="Let every user of this machine in, without a token.")
-    ] = False,
+    token: Token = None,
+    no_token: Annotated[bool, typer.Option("--no-token", help="Allow every user of this machine.")] = False,
 ) -> None:
     """Look at runs in the browser: next words, beams, attention.
 
@@ -54,13 +39,15 @@ def studio(
 
       lmlab studio runs/demo --port 8080 --lecture monday.toml
 
-      lmlab studio runs --text book.txt --data BLiMP.zip --data crows_pairs_anonymized.csv
+      lmlab studio runs --training-text book.txt --data BLiMP.zip --data crows_pairs_anonymized.csv
 
       lmlab studio runs --allow-data corpora --token-file token.txt
 
       lmlab studio runs --host 0.0.0.0 --allow-host lab.example.org
 
-    Every run under the folder is there, whatever its family; nothing is loaded from outside. Ctrl-C ends it.
+    Every run in the folder is listed, whatever its model; nothing is loaded from outside. Models can be trained on a
+    --training-text from the browser. Data sets are pairs.tsv, BLiMP.zip, CrowS-Pairs or Winogender, also those in
+    RUNS/sets. Held-out text is read from RUNS, --training-text, --data and --allow-data. Ctrl-C ends it.
     """
     try:
         import fastapi  # noqa: F401
@@ -83,11 +70,11 @@ def studio(
     if no_token and (token or token_file):
         raise ValueError("--no-token and a token are both given: leave one of them out")
     if no_token and not is_loopback(host):
-        raise ValueError(f"host = {host}: everybody who reaches it could use the studio; leave --no-token out")
+        raise ValueError(f"--host {host}: other machines could use the studio; leave out --no-token")
     key = None if no_token else find_token(option=token, file=token_file) or secrets.token_urlsafe(16)
     if lecture is not None:
         read_lecture(lecture)
-    jobs, workers = Jobs(RunStore(runs).folder, text or []), Workers()
+    jobs, workers = Jobs(RunStore(runs).folder, [Path(each) for each in training_text or []]), Workers()
     app = make_app(
         runs,
         token=key,

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
 
 FILE_NAME = re.compile(r"(?:~|\.{1,2})?/\S+|\S+\.(?:txt|tsv|csv|json|jsonl|conll|conllu|gz|md)")
-OVERWRITE = "Replace files that are there already."
-BOUNDARY = "Put the boundary token before a text, or not. (default: as the run does)"
+OVERWRITE = "Replace existing files."
 MOST_TEXTS = 10_000
 """Texts written or searched side by side, at most: each takes memory."""
 

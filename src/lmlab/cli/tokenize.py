@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lmlab.cli.options import Json, TrainingText
+
 if TYPE_CHECKING:
     from rich.text import Text
 
@@ -26,18 +28,11 @@ SPACE, NEWLINE, TAB = "·", "⏎", "⇥"
 def tokenize(
     given: Annotated[
         list[str],
-        typer.Argument(
-            metavar="RUN|SPEC... TEXT",
-            help="One or more run directories, tokenizer.json files, folders with GPT-2's or BERT's files, or specs "
-            "such as bpe:4096 (with --train); then the text, or '-' for standard input.",
-        ),
+        typer.Argument(metavar="RUN|SPEC... TEXT", help="Runs, tokenizer files or specs; then the text."),
     ],
-    file: Annotated[str | None, typer.Option(help="Read the text from this file, in place of TEXT.")] = None,
-    train: Annotated[
-        list[str] | None,
-        typer.Option(metavar="FILE", help="Train the tokenizers given as a SPEC on this text first."),
-    ] = None,
-    json_: Annotated[bool, typer.Option("--json", help="Print only JSON: one line for each tokenizer.")] = False,
+    file: Annotated[str | None, typer.Option(help="Text file to read, instead of TEXT.")] = None,
+    training_text: TrainingText = None,
+    json_: Json = False,
 ) -> None:
     """Show how a tokenizer splits a text into tokens.
 
@@ -45,16 +40,18 @@ def tokenize(
 
       lmlab tokenize runs/book "It was the best of times"
 
-      lmlab tokenize bytes bpe:1000 unigram:1000 words --train book.txt "It was the best of times"
+      lmlab tokenize bytes bpe:1000 unigram:1000 words --training-text book.txt "It was the best of times"
 
       lmlab tokenize runs/book --file chapter.txt --json
 
-    A dot is a space, ⏎ a newline; unknown tokens are red. With several tokenizers, each has its own line.
+    A tokenizer is a run directory, a tokenizer.json file, a folder with the files of GPT-2 or BERT, or a spec such as
+    bpe:4096, which is trained on --training-text. A text of '-' is read from standard input. A dot is a space, ⏎ a
+    newline; unknown tokens are red. With several tokenizers, each has its own line.
     """
     names, text = _given(given, file)
     from lmlab.tokenizers.inspecting import TokenizedText
 
-    cuttings = [(name, TokenizedText(text, tokenizer)) for name, tokenizer in _find_all(names, train or [])]
+    cuttings = [(name, TokenizedText(text, tokenizer)) for name, tokenizer in _find_all(names, training_text or [])]
     if json_:
         import json
 
@@ -95,7 +92,9 @@ def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tok
     specs = [name for name in names if name.partition(":")[0] in KINDS]
     texts = read_documents(train, documents="file") if train and specs else []
     if train and not specs:
-        raise ValueError(f"--train trains tokenizers given as a spec, such as bpe:1000; {names[0]} is trained already")
+        raise ValueError(
+            f"--training-text trains tokenizers given as a spec, such as bpe:1000; {names[0]} is trained already"
+        )
     for name in names:
         if name not in specs:
             if not Path(name).exists() and "/" not in name and not name.endswith(".json"):
@@ -106,7 +105,7 @@ def _find_all(names: Sequence[str], train: list[str]) -> Iterator[tuple[str, Tok
         elif texts or parse(name).kind == "bytes":
             yield name, train_tokenizer(name, texts)
         else:
-            raise ValueError(f"{name} has to be trained first: name a text to train it on with --train FILE")
+            raise ValueError(f"{name} has to be trained first: name a text to train it on with --training-text FILE")
 
 
 def _show_one(cutting: TokenizedText, console: Console) -> None:

@@ -4,62 +4,64 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from lmlab.cli.commands import note_renamed
+from lmlab.cli.errors import format_option
+from lmlab.cli.options import (
+    Country,
+    Documents,
+    OutputRun,
+    OverwriteRun,
+    Resume,
+    Settings,
+    Size,
+    Split,
+    Test,
+    Valid,
+    parse_fractions,
+)
+
 if TYPE_CHECKING:
-    from lmlab.runs.recipe import Recipe
     from lmlab.runs.run import Outcome
 
 
 def train(
     model: Annotated[
-        str | None, typer.Argument(metavar="MODEL", help="The name of a model: gpt2, lstm, bert … (see: lmlab list).")
+        str | None, typer.Argument(metavar="MODEL", help="gpt2, lstm, bert … (see: lmlab list); a run with --resume.")
     ] = None,
     text: Annotated[
         list[str] | None,
-        typer.Argument(
-            help="Files, folders, globs, .gz, '-' for standard input, or 'builtin' (Python's documentation)."
-        ),
+        typer.Argument(help="Files, folders, globs, .gz, '-' (standard input), or 'builtin'."),
     ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="The run directory to make.")] = None,
-    recipe: Annotated[
-        Path | None, typer.Option(help="A TOML file with all the settings, in place of MODEL TEXT.")
-    ] = None,
-    resume: Annotated[Path | None, typer.Option(help="Resume this run from its last checkpoint.")] = None,
-    texts: Annotated[
-        list[str] | None,
-        typer.Option("--text", help="With --resume: where the text (or the examples) is now, if it has moved."),
-    ] = None,
+    output: OutputRun = None,
+    recipe: Annotated[Path | None, typer.Option(help="TOML file with all settings, instead of MODEL TEXT.")] = None,
+    resume: Resume = False,
+    moved: Annotated[list[str] | None, typer.Option("--text", hidden=True)] = None,
     origin: Annotated[
-        Path | None, typer.Option("--from", help="Begin with the weights and the tokenizer of this run (fine-tuning).")
+        Path | None, typer.Option("--from", metavar="RUN", help="Start from the weights and tokenizer of this run.")
     ] = None,
     budget: Annotated[
         str | None,
-        typer.Option(help="What to spend: 90s, 10min, 5Mtokens, 300steps, 3epochs or 2e13flops. (default: 5min)"),
+        typer.Option(help="Training budget: 90s, 5Mtokens, 300steps, 3epochs or 2e13flops. (default: 5min)"),
     ] = None,
-    size: Annotated[
-        str | None, typer.Option(help="A preset of the model: tiny, small, base … (lmlab list MODEL).")
-    ] = None,
+    size: Size = None,
     tokenizer: Annotated[
-        str | None,
-        typer.Option(
-            help="characters, bytes, words[:N], spelled[:N], bpe:N, wordpiece:N, unigram:N, a tokenizer.json, or a "
-            "folder with encoder.json and vocab.bpe. (default: the usual one of the model, mostly bpe:4096)"
-        ),
+        str | None, typer.Option(help="bpe:N, words, bytes … or a tokenizer file. (default: by model)")
     ] = None,
     source: Annotated[
-        list[str] | None, typer.Option(help="Translators: source sentences, one per line.", rich_help_panel="Pairs")
+        list[str] | None, typer.Option(help="Source sentences of a translator, one per line.", rich_help_panel="Pairs")
     ] = None,
     target: Annotated[
-        list[str] | None, typer.Option(help="The same sentences in the target language.", rich_help_panel="Pairs")
+        list[str] | None, typer.Option(help="Target sentences, line by line.", rich_help_panel="Pairs")
     ] = None,
     pairs: Annotated[
         list[str] | None,
-        typer.Option(help="TSV or JSONL files with both, in place of these two.", rich_help_panel="Pairs"),
+        typer.Option(help="TSV or JSONL files with source and target.", rich_help_panel="Pairs"),
     ] = None,
     valid_source: Annotated[
         list[str] | None, typer.Option(help="Source sentences for validation.", rich_help_panel="Pairs")
@@ -72,33 +74,19 @@ def train(
     ] = None,
     source_tokenizer: Annotated[
         str | None,
-        typer.Option(help="A vocabulary of its own for the source. (default: one for both)", rich_help_panel="Pairs"),
+        typer.Option(help="Tokenizer of the source. (default: that of the target)", rich_help_panel="Pairs"),
     ] = None,
-    valid: Annotated[list[str] | None, typer.Option(help="Text for validation (default: part of TEXT).")] = None,
-    test: Annotated[list[str] | None, typer.Option(help="Text for the final test (default: part of TEXT).")] = None,
-    split: Annotated[str | None, typer.Option(help="Shares of train, valid and test. (default: 0.9,0.05,0.05)")] = None,
-    documents: Annotated[
-        str | None,
-        typer.Option(
-            help="What one document is: file, lines, blank (blank lines between) or endoftext. (default: file)"
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any setting, e.g. --set model.layers=3 --set train.rate=0.001.")
-    ] = None,
+    valid: Valid = None,
+    test: Test = None,
+    split: Split = None,
+    documents: Documents = None,
+    settings: Settings = None,
     seed: Annotated[int | None, typer.Option(help="Random seed. (default: 0)")] = None,
     device: Annotated[str | None, typer.Option(help="auto, cpu, cuda or mps. (default: auto)")] = None,
-    country: Annotated[
-        str | None,
-        typer.Option(
-            help="Country of the electricity, for CO2e: SE, DE … (default: LMLAB_COUNTRY, or the world average)"
-        ),
-    ] = None,
-    compile_: Annotated[
-        bool, typer.Option("--compile", help="torch.compile the model (pays off in longer runs).")
-    ] = False,
+    country: Country = None,
+    compile_: Annotated[bool, typer.Option("--compile", help="torch.compile the model, for longer runs.")] = False,
     tensorboard: Annotated[bool, typer.Option("--tensorboard", help="Also write TensorBoard events.")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a run that is there already.")] = False,
+    overwrite: OverwriteRun = False,
 ) -> None:
     """Train a language model on your own text.
 
@@ -116,161 +104,94 @@ def train(
 
       lmlab train --resume runs/book
 
-    A budget in time counts training alone: validation and checkpoints come on top, with at most about half of it.
+    A budget in time counts training only: validation and checkpoints add at most about half of it. --resume RUN TEXT
+    names the text again if it has moved. Tokenizers are characters, bytes, words\\[:N], spelled\\[:N], bpe:N,
+    wordpiece:N, unigram:N, a tokenizer.json, or a folder with encoder.json and vocab.bpe.
     """
-    from lmlab.config import apply_settings
+    from lmlab.config import parse_settings
+    from lmlab.runs.run_files import is_run
 
-    given: dict[str, dict[str, Any]] = {
-        "data": {
-            "text": text,
-            "valid": valid,
-            "test": test,
-            "split": _shares(split),
-            "documents": documents,
-            "source": source,
-            "target": target,
-            "pairs": pairs,
-            "valid_source": valid_source,
-            "valid_target": valid_target,
-            "valid_pairs": valid_pairs,
-        },
-        "tokenizer": {"spec": tokenizer, "source": source_tokenizer},
-        "model": {"kind": model, "size": size},
-        "train": {
-            "budget": budget,
-            "seed": seed,
-            "device": device,
-            "country": country,
-            "compile": compile_ or None,
-            "tensorboard": tensorboard or None,
-        },
+    if moved:
+        if not resume:
+            raise ValueError("name the text after MODEL: lmlab train gpt2 book.txt -o runs/book")
+        note_renamed("--text FILE", "FILE after the run: lmlab train --resume RUN FILE")
+        text = [*(text or []), *moved]
+    changed = parse_settings(settings or [])
+    if compile_:
+        changed = {"train.compile": True, **changed}
+    if tensorboard:
+        changed = {"train.tensorboard": True, **changed}
+    spending = {"budget": budget, "device": device, "country": country}
+    fixed = {
+        "output": output,
+        "recipe": recipe,
+        "origin": origin,
+        "size": size,
+        "tokenizer": tokenizer,
+        "source_tokenizer": source_tokenizer,
+        "split": parse_fractions(split),
+        "documents": documents,
+        "seed": seed,
+        "overwrite": overwrite or None,
     }
-    values = {
-        group: {key: value for key, value in table.items() if value is not None and value != []}
-        for group, table in given.items()
+    places = {
+        "text": text,
+        "valid": valid,
+        "test": test,
+        "source": source,
+        "target": target,
+        "pairs": pairs,
+        "valid_source": valid_source,
+        "valid_target": valid_target,
+        "valid_pairs": valid_pairs,
     }
-    if resume is not None:
-        moved = values["data"] | ({"text": texts} if texts else {})
-        changes = apply_settings({"train": values["train"]}, settings or [])
-        refused = {
-            "MODEL": model,
-            "TEXT": text,
-            "--recipe": recipe,
-            "--output": output,
-            "--from": origin,
-            "--size": size,
-            "--tokenizer": tokenizer,
-            "--source-tokenizer": source_tokenizer,
-            "--split": split,
-            "--documents": documents,
-            "--seed": seed is not None,
-            "--overwrite": overwrite,
-            **{f"--set {group}.{name}": True for group, table in changes.items() if group != "train" for name in table},
-        }
-        if texts and model:
-            raise ValueError("--text takes one text: repeat it where there are several (--text A --text B)")
-        if wrong := [name for name, given in refused.items() if given]:
-            raise ValueError(
-                f"--resume continues {resume} as it was started: {', '.join(wrong)} cannot be changed (--budget, "
-                "--device, --country, --compile, --tensorboard and most of --set train.… can; --text, --valid, --test, "
-                "--source, --target, --pairs … say where a text is now that has moved)"
-            )
-        _report(_interruptible(lambda: _resume(resume, changes["train"], moved)))
+    if resume and (output is None or is_run(Path(model or ""))):
+        if model is None:
+            raise ValueError("--resume: name the run, for instance lmlab train --resume runs/book")
+        _check_resumed(model, fixed, changed)
+        spent = {name: value for name, value in spending.items() if value is not None}
+        train_settings = spent | {name.removeprefix("train."): value for name, value in changed.items()}
+        texts = {name: value for name, value in places.items() if value}
+        from lmlab.runs.run import resume as resume_run
+
+        _report(_watch(lambda **watching: resume_run(model, settings=train_settings, texts=texts, **watching)))
         return
-    if texts:
-        raise ValueError("--text says with --resume where a text is now; name the text of a new run after MODEL")
     if recipe is None and (not model or not (text or source or pairs)):
         raise ValueError(
             "give MODEL and TEXT (lmlab train gpt2 book.txt -o runs/book), MODEL with --source and --target, "
             "or --recipe FILE"
         )
     if output is None:
-        raise ValueError("where should the run go? give -o RUN, for instance -o runs/first")
-    _report(_interruptible(lambda: _start(values, recipe, settings or [], output, overwrite, origin)))
+        raise ValueError("give -o RUN, the run directory to create, for instance -o runs/first")
+    from lmlab.api import train as train_run
+
+    options: dict[str, Any] = {**spending, **fixed, **places, "overwrite": overwrite, "resume": resume}
+    _report(_watch(lambda **watching: train_run(model, settings=changed, **options, **watching)))
 
 
-def _interruptible(work: Callable[[], Outcome]) -> Outcome:
-    """What work comes to; where it was ended before there was anything to save, that is said."""
+def _check_resumed(path: str, fixed: Mapping[str, Any], changed: Mapping[str, Any]) -> None:
+    """A ValueError names what cannot be changed when a run is resumed."""
+    wrong = [format_option(name) for name, value in fixed.items() if value is not None]
+    wrong += [f"--set {name}" for name in changed if not name.startswith("train.")]
+    if wrong:
+        raise ValueError(
+            f"--resume continues {path} as it was started: {', '.join(wrong)} cannot be changed (--budget, "
+            "--device, --country, --compile, --tensorboard and most of --set train.… can; TEXT, --valid, --test, "
+            "--source, --target, --pairs … name a text again that has moved)"
+        )
+
+
+def _watch(work: Callable[..., Outcome]) -> Outcome:
+    """The result of training with progress bars; Ctrl-C lets it finish a step and save."""
+    from lmlab.cli.progress import Stopping, TrainingDisplay, catch_interrupts
+
+    interrupted = catch_interrupts()
     try:
-        return work()
+        with TrainingDisplay() as display:
+            return work(reporter=Stopping(display, interrupted), interrupted=interrupted)
     except KeyboardInterrupt as end:
         print(end if str(end) else "Interrupted.")
         sys.exit(130)
-
-
-def _shares(text: str | None) -> list[float] | None:
-    if text is None:
-        return None
-    try:
-        return [float(part) for part in text.split(",")]
-    except ValueError:
-        raise ValueError(f"--split {text}: give numbers with commas between them, for instance 0.9,0.05,0.05") from None
-
-
-def _start(
-    values: dict[str, Any],
-    recipe: Path | None,
-    settings: list[str],
-    output: Path,
-    overwrite: bool,
-    origin: Path | None,
-) -> Outcome:
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import Stopping, catch_interrupts
-    from lmlab.config import apply_settings, read_toml
-    from lmlab.runs import run
-    from lmlab.runs.recipe import make_recipe, read_groups
-    from lmlab.runs.run_files import is_run
-
-    groups: dict[str, Any] = {}
-    if recipe is not None:
-        groups = read_groups(recipe) if recipe.suffix == ".json" else read_toml(recipe)
-    for group, table in values.items():
-        if table:
-            groups[group] = {**groups.get(group, {}), **table}
-    if origin is not None:
-        groups["origin"] = str(origin)
-    resolved = make_recipe(apply_settings(groups, settings))
-    if not overwrite and is_run(output):
-        return _show_finished(resolved, output)
-
-    interrupted = catch_interrupts()
-    with TrainingDisplay() as display:
-        reporter = Stopping(display, interrupted)
-        return run.start(resolved, output, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
-
-
-def _show_finished(recipe: Recipe, path: Path) -> Outcome:
-    """What a run has come to that was made by the same command; a ValueError where it is another, or not finished."""
-    from lmlab.runs.recipe import name_differences, read_record
-    from lmlab.runs.run_files import check_not_read, check_place
-    from lmlab.runs.storage import read_folder, read_json
-
-    def read_progress(folder: Path) -> Any:
-        return read_json(folder / "progress.json")
-
-    check_not_read(path, recipe.inputs())
-    if different := name_differences(read_record(path), recipe):
-        raise ValueError(
-            f"{path} holds a run with other settings ({', '.join(different)}): go on with it as it is "
-            f"(--resume {path}), replace it with --overwrite, or choose another -o"
-        )
-    counted = (path / "progress.json").is_file()  # as n-grams have it, which are not saved on the way
-    last = read_progress(path) if counted else read_folder(path / "last", read_progress)
-    if not (last or {}).get("ended"):
-        check_place(path, overwrite=False, go_on=f"--resume {path}")
-    return _resume(path, {}, {})
-
-
-def _resume(path: Path, settings: dict[str, Any], texts: dict[str, Any]) -> Outcome:
-    from lmlab.cli.progress import TrainingDisplay
-    from lmlab.cli.stopping import Stopping, catch_interrupts
-    from lmlab.runs import run
-
-    interrupted = catch_interrupts()
-    with TrainingDisplay() as display:
-        reporter = Stopping(display, interrupted)
-        return run.resume(path, settings=settings, texts=texts, reporter=reporter, interrupted=interrupted)
 
 
 def _report(outcome: Outcome) -> None:

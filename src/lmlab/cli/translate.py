@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lmlab.cli.texts import MOST_TEXTS, OVERWRITE, check_outputs, read_lines
-from lmlab.cli.trace import HELP as TRACE
+from lmlab.cli.options import (
+    Batch,
+    Beams,
+    Device,
+    LengthPenalty,
+    NoRepeat,
+    OutputFile,
+    Overwrite,
+    Text,
+    Trace,
+    Truncate,
+)
+from lmlab.cli.texts import check_outputs, read_lines
 
 if TYPE_CHECKING:
     from lmlab.decoding.translator import Translation, Translator
@@ -18,47 +29,31 @@ if TYPE_CHECKING:
 
 
 def translate(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The run directory of a translator.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of a translator.")],
     file: Annotated[str, typer.Argument(help="Source sentences, one per line; '-' reads standard input.")] = "-",
-    text: Annotated[list[str] | None, typer.Option(help="Translate this (may be given several times).")] = None,
-    beams: Annotated[
-        int, typer.Option(min=1, max=MOST_TEXTS, help="Beam size: hypotheses kept at each step; 1 is greedy search.")
-    ] = 5,
+    text: Text = None,
+    beams: Beams = 5,
     nbest: Annotated[
-        int | None,
-        typer.Option(min=1, help="Print the N best translations of each line, as: index ||| text ||| score."),
+        int | None, typer.Option(min=1, metavar="N", help="Print N translations: index ||| text ||| score.")
     ] = None,
-    length_penalty: Annotated[
-        float,
-        typer.Option(help="0 ranks by probability, which favours short texts; 0.6 to 1 evens that out (Wu 2016)."),
-    ] = 0.6,
+    length_penalty: LengthPenalty = 0.6,
     tokens: Annotated[
-        int | None,
-        typer.Option(min=1, help="Maximum length of a translation in tokens. (default: 3 x its source + 16)"),
+        int | None, typer.Option(min=1, help="Maximum number of tokens to generate. (default: 3 x source + 16)")
     ] = None,
-    shortest: Annotated[int, typer.Option(min=0, help="Minimum length of a translation in tokens.")] = 0,
-    no_repeat: Annotated[int, typer.Option(min=0, help="Never repeat an n-gram of N tokens; 0 allows it.")] = 0,
-    longest: Annotated[
-        int, typer.Option(min=1, help="Maximum length of a line in tokens; a longer one is an error, or is cut.")
-    ] = 1024,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut lines that are too long.")] = False,
+    shortest: Annotated[int, typer.Option(min=0, help="Minimum number of tokens to generate.")] = 0,
+    no_repeat: NoRepeat = 0,
+    longest: Annotated[int, typer.Option(min=1, help="Maximum number of tokens of a source line.")] = 1024,
+    truncate: Truncate = False,
     alignments: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OUT", help="Draw the attention (alignments) to out.html or out.png (needs lmlab\\[report])."
-        ),
+        str | None, typer.Option(metavar="OUT", help="Plot the attention to the source: .html or .png.")
     ] = None,
-    layer: Annotated[int, typer.Option(help="With --alignments: the decoder block, from 0; -1 is the last.")] = -1,
-    head: Annotated[
-        int | None, typer.Option(min=0, help="With --alignments: one head, from 0. (default: the mean of all)")
-    ] = None,
-    trace: Annotated[str | None, typer.Option(metavar="OUT", help=TRACE)] = None,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="The file to write. (default: the screen)")
-    ] = None,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 32,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    layer: Annotated[int, typer.Option(help="Decoder block of --alignments, from 0; -1: last.")] = -1,
+    head: Annotated[int | None, typer.Option(min=0, help="Head of --alignments, from 0. (default: mean)")] = None,
+    trace: Trace = None,
+    output: OutputFile = None,
+    overwrite: Overwrite = False,
+    batch: Batch = 32,
+    device: Device = "auto",
 ) -> None:
     """Translate a file line by line, with beam search.
 
@@ -70,9 +65,10 @@ def translate(
 
       lmlab translate runs/en-de test.en --nbest 5 --alignments attention.html
 
-    Lines keep their order, and an empty line gives an empty line.
+    Lines keep their order, and an empty line gives an empty line. A line longer than --longest is an error,
+    unless --truncate. PNG needs lmlab\\[report].
     """
-    from lmlab.cli.bars import counting
+    from lmlab.cli.console import progress_bar
     from lmlab.cli.trace import check_trace, write_trace
     from lmlab.decoding.checks import TooLongError
     from lmlab.decoding.search_tree import SearchTree
@@ -94,7 +90,7 @@ def translate(
         drawings = {f"--alignments, line {n + 1}": _picture(Path(alignments), n, lines) for n in range(len(lines))}
         check_outputs(drawings, inputs=[run, file if not text else None], overwrite=overwrite)
     trees: list[SearchTree] = []
-    with counting("translating") as progress:
+    with progress_bar("translating") as progress:
         model = load(run, device=choose_device(device))
         if alignments is not None:
             model.alignments("", "", layer=layer, head=head)  # says before the search what cannot be drawn

@@ -9,16 +9,15 @@ from typing import NamedTuple
 from lmlab.compare import joining
 from lmlab.compare.conditions import check_folder, read_conditions
 from lmlab.compare.leaderboard import Board, make_board, read_entries, read_rankings, to_csv
-from lmlab.compare.plan import Conditions, Refusal, plan
+from lmlab.compare.plan import Conditions, Skipped, plan
 from lmlab.compare.plots import all_charts
-from lmlab.compare.ranking import answers, entered
+from lmlab.compare.ranking import answers, takes_part
 from lmlab.compare.records import Record, read_record, write_record
 from lmlab.compare.report import Passage, make_report
-from lmlab.compare.runner import Results, Unwatched, Watcher, carry_out, prepare_corpora, read_tests
-from lmlab.compare.tracks import contests_of
+from lmlab.compare.runner import Results, Unwatched, Watcher, prepare_corpora, read_tests, train_and_score
+from lmlab.compare.tracks import tracks_of
 from lmlab.pages.figures import save_charts
-from lmlab.runs.lock import hold
-from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read
+from lmlab.runs.run_files import CONDITIONS, LOCK, check_not_read, hold
 from lmlab.runs.storage import read_json, write_bytes, write_json
 from lmlab.runs.upgrade import upgrade_saved
 from lmlab.tokenizers.training import is_path
@@ -57,7 +56,7 @@ def compare(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with hold(folder):
-            results = carry_out(conditions, folder, replacing=replacing, watcher=watcher, interrupted=interrupted)
+            results = train_and_score(conditions, folder, replacing=replacing, watcher=watcher, interrupted=interrupted)
             return publish(results, folder, added=read_added(results, folder), csv=csv)
     finally:
         if not (folder / CONDITIONS).is_file():  # nothing was begun
@@ -75,7 +74,9 @@ def add(runs: Sequence[Path], folder: Path, *, csv: bool = False) -> Published:
             raise ValueError(f"no model of {folder} has been scored yet; resume with: lmlab compare --resume {folder}")
         added = {record["name"]: record for record in read_added(results, folder)}
         for path in runs:
-            names = {entrant.system for entrant in results.entrants} | {entrant.name for entrant in results.entrants}
+            names = {planned.system for planned in results.planned_runs} | {
+                planned.name for planned in results.planned_runs
+            }
             here = {name for name, record in added.items() if Path(record["run"]).resolve() == path.resolve()}
             record = joining.join(
                 path,
@@ -99,16 +100,16 @@ def reread(conditions: Conditions, folder: Path) -> Results:
         raise ValueError(
             f"the text of {folder} has changed since the comparison was made, so nothing can be added to it"
         )
-    entrants, failures = plan(conditions, corpora)
-    records = {each.name: found for each in entrants if (found := read_record(folder, each.name)) is not None}
+    planned_runs, failures = plan(conditions, corpora)
+    records = {each.name: found for each in planned_runs if (found := read_record(folder, each.name)) is not None}
     board = read_json(folder / "leaderboard.json") if (folder / "leaderboard.json").is_file() else {}
     told = {entry["name"]: entry["error"] for entry in read_entries(board) if entry["status"] == "failed"}
     failures += [
-        Refusal(each.name, each.system, told.get(each.system, "not trained yet"))
-        for each in entrants
+        Skipped(each.name, each.system, told.get(each.system, "not trained yet"))
+        for each in planned_runs
         if each.name not in records
     ]
-    return Results(description, read_tests(conditions, corpora), entrants, records, failures)
+    return Results(description, read_tests(conditions, corpora), planned_runs, records, failures)
 
 
 def read_added(results: Results, folder: Path) -> list[Record]:
@@ -122,7 +123,7 @@ def publish(results: Results, folder: Path, *, added: Sequence[Record] = (), csv
     write_json(folder / "leaderboard.json", board)
     passages: dict[tuple[str, str], Passage] = {}
     for record in [*reversed(results.records.values()), *added]:
-        for track in (each for each in contests_of(record["system"]) if entered(record, each)):
+        for track in (each for each in tracks_of(record["system"]) if takes_part(record, each)):
             name = record["name"] if "added" in record else record["system"]
             passages[track.name, name] = answers(record, track)["passage"]
     write_bytes(folder / "report.html", make_report(board, passages).encode())

@@ -29,14 +29,14 @@ def check_folder(conditions: Conditions, folder: Path) -> None:
     if not (folder / CONDITIONS).is_file():
         raise ValueError(f"{folder} exists and is not a comparison; choose another -o")
     before, now = read_conditions(folder).model_dump(), conditions.model_dump()
-    if changed := tell_changes(before, now):
+    if changed := describe_changes(before, now):
         raise ValueError(
             f"{folder} holds a comparison under other conditions ({'; '.join(changed)}); choose another -o, or replace "
             "it with --overwrite"
         )
 
 
-def tell_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+def describe_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """What differs between two sets of conditions, in words: `budget was 60s, now 5min`."""
     told = []
     for name, (old, new) in _flat(before, now).items():

@@ -12,13 +12,13 @@ from typing import Any, NamedTuple
 
 from lmlab.compare.held_out import Tests, TestText
 from lmlab.compare.records import TRAINING_JOULES, Record
-from lmlab.compare.runner import measure
-from lmlab.compare.tracks import contests_of
+from lmlab.compare.runner import evaluate_run
+from lmlab.compare.tracks import tracks_of
 from lmlab.costs.countries import find_grid
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.runs import recipe as recipes
-from lmlab.runs import run
+from lmlab.runs.held_out import reopen_corpus
 from lmlab.runs.jobs import Silent
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import digest, read_json
@@ -33,7 +33,7 @@ VERY_LONG_LINE = 2000
 """Characters from which on a line is no line of prose, but many sentences: a split may cut it anywhere."""
 MOST_COMPARED = 64 << 20
 """Bytes of training text in which lines are looked for when a text is scored, which should not take much longer."""
-MOST_SHARED = 0.1
+MAX_SHARED = 0.1
 """Share of the test text that may stand in the training text of a run that joins; a licence or a header may."""
 
 
@@ -50,10 +50,10 @@ def join(
     """Score a run on the test text of a comparison that has these `records`; a ValueError says why it cannot be."""
     model = load(path, device=choose_device(description["train"].get("device", "auto")))
     system = read_json(path / "config.json")["kind"]
-    contests_of(system)
+    tracks_of(system)
     _check_tokenizer(model, path, system, _rivals(system, description, records), tests.whole)
     provenance = examine(path, description=description, test=tests.whole)
-    measured = measure(model, path, tests, system=system)
+    measured = evaluate_run(model, path, tests, system=system)
     return {
         "name": _free_name(path.resolve().name, names),
         "system": system,
@@ -87,7 +87,7 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 def _rivals(system: str, description: Mapping[str, Any], records: Sequence[Record]) -> dict[str, bool]:
     """The fingerprints of the tokenizers of all in the same tracks, and whether they lose text."""
-    tracks = contests_of(system)
+    tracks = tracks_of(system)
     rivals = {
         description["fingerprints"][name]: bool(description["lossy"][description["tokenizers"][name]])
         for name in description["systems"]
@@ -105,7 +105,7 @@ def _check_tokenizer(model: LanguageModel, path: Path, system: str, rivals: Mapp
     tokenizer = model.text_tokenizer
     if rivals.keys() <= {text_fingerprint(tokenizer)}:
         return
-    for track in contests_of(system):
+    for track in tracks_of(system):
         if track.one_tokenizer:
             raise ValueError(
                 f"{path} cannot be added: its tokenizer, {tokenizer.spec}, is not that of other {track.words.systems}"
@@ -140,13 +140,13 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
             return Provenance("trained on the same text, split in the same way", True)
         if record.recipe.data.parallel:
             raise ValueError("it was trained on pairs of texts")
-        share = training_share(record, path, test.texts)
+        share = training_fraction(record, path, test.texts)
     except (ValueError, OSError) as error:
         reason = str(error).splitlines()[0]
         return Provenance(
             f"its training text cannot be read ({reason}), so whether it saw the test text is not known", False
         )
-    if share > MOST_SHARED:
+    if share > MAX_SHARED:
         raise ValueError(
             f"{path} cannot be added: {share:.0%} of the test text is also in its training text, so its score would be "
             "too good; train it on a text without these documents, or compare on another --test text"
@@ -156,12 +156,12 @@ def examine(path: Path, *, description: dict[str, Any], test: TestText) -> Prove
     )
 
 
-def training_share(record: recipes.Record, path: Path, texts: list[str]) -> float:
+def training_fraction(record: recipes.Record, path: Path, texts: list[str]) -> float:
     """The share, in characters, of the long lines of texts that stand in the training text of a run, too.
 
     A ValueError says why the training text cannot be read.
     """
-    corpus = run.reopen_corpus(record, path, Silent())
+    corpus = reopen_corpus(record, path, Silent())
     train = corpus.train.as_text()
     if train.bytes > MOST_COMPARED:
         raise ValueError(f"it has more than {MOST_COMPARED:,} bytes, which takes long to compare")
@@ -173,7 +173,7 @@ def training_share(record: recipes.Record, path: Path, texts: list[str]) -> floa
     return shared_lines(texts, documents)
 
 
-def share_trained_on(path: Path, texts: list[str]) -> float | None:
+def fraction_trained_on(path: Path, texts: list[str]) -> float | None:
     """The same for a run that may be of any kind; None where nobody can tell, or it would take too long."""
     if not any(line for text in texts for line in _lines(text)):
         return 0.0
@@ -184,7 +184,7 @@ def share_trained_on(path: Path, texts: list[str]) -> float | None:
         if record.recipe.data.parallel:
             return None
         with warnings.catch_warnings(action="ignore"):  # they have been told when it was trained
-            return training_share(record, path, texts)
+            return training_fraction(record, path, texts)
     except (ValueError, OSError, KeyError, TypeError):
         return None
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from lmlab.compare.notes import write_caveats, write_notes
 from lmlab.compare.ranking import Ranking, rank
 from lmlab.compare.records import COSTS, Entry, Record
 from lmlab.compare.runner import Results
-from lmlab.compare.tracks import TRACKS, Track
+from lmlab.compare.tracks import TRACKS
+from lmlab.compare.tracks.track import Track, Units
 from lmlab.metrics.statistics import Difference
 from lmlab.models import LINEAGE
 
@@ -44,12 +46,13 @@ def _written(ranking: Ranking, conditions: dict[str, Any]) -> Board:
         "ties": ranking.ties,
         "differences": [each._asdict() for each in ranking.differences],
         "apart": ranking.apart,
-        "units": ranking.units,
+        "units": asdict(ranking.units),
         "caveats": write_caveats(ranking, conditions),
     }
     if not track.key:
         return {"entries": entries, **besides}
-    return {track.key: entries, f"{track.key}_ranking": {**besides, "why": track.words.why}}
+    why = track.separation.why if track.separation else ""
+    return {track.key: entries, f"{track.key}_ranking": {**besides, "why": why}}
 
 
 def read_entries(board: Board) -> list[Entry]:
@@ -66,7 +69,7 @@ def read_rankings(board: Board) -> list[Ranking]:
 def _read(track: Track, board: Board) -> Ranking:
     part = {**board[f"{track.key}_ranking"], "entries": board[track.key]} if track.key else board
     differences = [_read_difference(each) for each in part["differences"]]
-    return Ranking(track, part["entries"], differences, part["apart"], part["units"])
+    return Ranking(track, part["entries"], differences, part["apart"], Units(**part["units"]))
 
 
 def _read_difference(written: dict[str, Any]) -> Difference:
@@ -80,13 +83,13 @@ def headline(ranking: Ranking) -> str:
     if not ranking.ranked:
         return "No model could be trained and scored."
     first, words = ranking.ranked[0], ranking.track.words
-    measure = f"{ranking.score(first):.3f} {words.unit}"
+    score = f"{ranking.score(first):.3f} {ranking.track.score.unit}"
     if len(ranking.ranked) == 1:
-        return f"{first['name']} {words.does}: {measure}."
+        return f"{first['name']} {words.does}: {score}."
     if len(ranking.leaders) > 1:
         best, *others = ranking.leaders
-        return f"{best} has the best score{words.leading}, not significantly better than {join(others)}: {measure}."
-    return f"{first['name']} {words.does} best: {measure}."
+        return f"{best} has the best score{words.leading}, not significantly better than {join(others)}: {score}."
+    return f"{first['name']} {words.does} best: {score}."
 
 
 def verdict(ranking: Ranking) -> str:
@@ -105,7 +108,7 @@ def verdict(ranking: Ranking) -> str:
     return " ".join(said)
 
 
-def tell_groups(ranking: Ranking) -> list[str]:
+def describe_groups(ranking: Ranking) -> list[str]:
     """What the letters of a ranking mean, and which differences are significant although the intervals overlap."""
     if not ranking.tested:
         return []
@@ -135,7 +138,7 @@ def to_csv(board: Board) -> str:
             "kind",
             "predicts",
             "status",
-            *(track.ranks_by for track in tracks),
+            *(track.score.field for track in tracks),
             "low",
             "high",
             "letters",

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.compare.held_out import Tests, TestText, shorten_for_pseudo
-from lmlab.compare.records import Entry, Record
+from lmlab.compare.held_out import TestText, shorten_for_pseudo
+from lmlab.compare.records import Record
 from lmlab.decoding.scorer import Scorer
 from lmlab.language_model import LanguageModel
 from lmlab.progress import ReportProgress
@@ -21,27 +20,14 @@ from lmlab.units import bits_per_byte
 SAMPLE_BYTES = 260
 
 
-def measure_next_token(model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
-    """What the track of left-to-right systems wants to know of a run."""
-    return evaluate(model, tests.whole, progress=progress)
-
-
-def summarise_next_token(records: Sequence[Record], *, same_tokens: bool) -> Entry:
-    """Perplexity per token, where all have the same tokens."""
-    nats = float(np.mean([sum(each["bits"]) / each["tokens"] for each in records])) * math.log(2)
-    return {"perplexity": perplexity(nats) if same_tokens else None}
-
-
-def tell_compression(entry: Entry) -> str:
-    """What bits per byte mean: a code for the text as short as that, unless the tokenizer has lost part of it."""
-    if entry.get("lossy"):
-        return "Its tokenizer is lossy: part of the text is lost, so the score is too good and is no compression rate."
-    return f"With an arithmetic coder it would compress the text to {entry['bits_per_byte'] / 8:.0%} of its size."
-
-
 def perplexity(nats: float) -> float | None:
-    """Of so many nats per prediction; None where it is too large to write down."""
+    """The perplexity of a mean surprisal in nats; None if it is too large for a float."""
     return math.exp(nats) if nats < 700 else None
+
+
+def mean_perplexity(records: Sequence[Record]) -> float | None:
+    """The perplexity per token of the mean surprisal over several seeds."""
+    return perplexity(float(np.mean([sum(each["bits"]) / each["tokens"] for each in records])) * math.log(2))
 
 
 def token_ends(tokenizer: Tokenizer, text: str, *, count: int) -> NDArray[np.int64]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from lmlab.compare.plan import SWEEP_SHARE, trains
+from lmlab.compare.plan import SWEEP_FRACTION, trains
 from lmlab.compare.ranking import Ranking, tokenizers_of
 from lmlab.compare.records import Entry, Record, choose_basis
 from lmlab.compare.runner import Results
@@ -16,7 +16,7 @@ from lmlab.training.budget import parse_budget
 TOLERANCE = 0.02
 LEFT_OVER = 0.05
 """Share of a budget that too few whole steps may leave without being mentioned."""
-FALLING = 0.005
+IMPROVING = 0.005
 ENOUGH_CPU = 0.9
 """Fraction of the requested cores below which a ranking by time gets a warning."""
 FEW_SEEDS = 3
@@ -32,7 +32,7 @@ def write_notes(results: Results, rankings: Sequence[Ranking], *, added: Sequenc
     return [
         *(note for ranking in rankings for note in write_caveats(ranking, conditions)),
         *_of_budget(conditions),
-        *(note for ranking in rankings for note in _of_heading(ranking)),
+        *(note for ranking in rankings for note in _of_extrapolation(ranking)),
         *(note for ranking in rankings for note in ranking.track.notes(results.tests, ranking.units, ranking.ranked)),
         *_of_intervals(results, rankings),
         *_of_costs(conditions, entries),
@@ -73,25 +73,26 @@ def _of_budget(conditions: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _of_heading(ranking: Ranking) -> Iterator[str]:
+def _of_extrapolation(ranking: Ranking) -> Iterator[str]:
     gains = [(entry["last_doubling"], entry["name"]) for entry in ranking.ranked if entry["last_doubling"]]
-    falling = sorted((each for each in gains if each[0] > FALLING), reverse=True)
-    if falling:
-        falls = ", ".join(f"{name} by {gain:.2f}" for gain, name in falling[:4])
+    improving = sorted((each for each in gains if each[0] > IMPROVING), reverse=True)
+    if improving:
+        moving = "loss was still falling" if ranking.track.curve.better == "lower" else "score was still rising"
+        gained = ", ".join(f"{name} by {gain:.2f}" for gain, name in improving[:4])
         what = "ranking" if len(ranking.ranked) > 1 else "score"
         yield (
             f"With a larger budget the {what}{ranking.track.of_systems} may change. In the second half of the "
-            f"budget the validation loss was still falling: {falls} {ranking.track.words.curve} (partly because of "
-            "the learning-rate decay)."
+            f"budget the validation {moving}: {gained} {ranking.track.curve.label} (partly because of the "
+            "learning-rate decay)."
         )
 
 
 def _coverage(ranking: Ranking) -> list[str]:
     """What the intervals and tests of a ranking cover: other test units, and other seeds where there are several."""
-    units, systems = f"{ranking.units['count']} {ranking.units['kind']}", ranking.track.of_systems
+    units, systems = f"{ranking.units.count} {ranking.units.kind}", ranking.track.of_systems
     if not ranking.ranked:
         return []
-    if ranking.units["count"] < FEWEST_UNITS:
+    if ranking.units.count < FEWEST_UNITS:
         return [f"The test text has only {units}: too few for intervals and tests."]
     # counting gives the same n-gram model with every seed
     seeds = {
@@ -119,7 +120,7 @@ def _coverage(ranking: Ranking) -> list[str]:
 
 def _of_intervals(results: Results, rankings: Sequence[Ranking]) -> Iterator[str]:
     if any(ranking.tested for ranking in rankings):
-        blocks = any(ranking.units["kind"] != "documents" for ranking in rankings)
+        blocks = any(ranking.units.kind != "documents" for ranking in rankings)
         yield (
             "Confidence intervals (95%) and p-values: paired bootstrap over the test text"
             + " (blocks of lines, because there are too few documents)" * blocks
@@ -143,12 +144,12 @@ def _of_costs(conditions: dict[str, Any], entries: Sequence[Entry]) -> Iterator[
     )
     methods = sorted({entry["energy_method"] for entry in entries if entry["energy_method"]})
     yield (
-        f"Energy: {', '.join(methods) or 'not measured'}. {tell_basis(entries)} CO2e at {conditions['grid']}. FLOPs: "
-        "matrix products of forward and backward passes, counted for each architecture."
+        f"Energy: {', '.join(methods) or 'not measured'}. {describe_basis(entries)} CO2e at {conditions['grid']}. "
+        "FLOPs: matrix products of forward and backward passes, counted for each architecture."
     )
 
 
-def tell_basis(entries: Sequence[Entry]) -> str:
+def describe_basis(entries: Sequence[Entry]) -> str:
     """What the seconds and joules of a table are of."""
     if choose_basis(entry["training"] for entry in entries).alone:
         return "Seconds and joules are of training only, without validation and checkpoints."
@@ -160,8 +161,8 @@ def _of_equality(results: Results, rankings: Sequence[Ranking], added: Sequence[
     conditions = results.description
     if conditions["sweep"]:
         yield (
-            f"Learning-rate sweep: {SWEEP_SHARE:.0%} of each budget went to three short runs with 1/3, 1 and 3 times "
-            "the default learning rate, the rest to the best of these rates. Costs are the sum of all four runs; "
+            f"Learning-rate sweep: {SWEEP_FRACTION:.0%} of each budget went to three short runs with 1/3, 1 and 3 "
+            "times the default learning rate, the rest to the best of these rates. Costs are the sum of all four runs; "
             "curves show the last one."
         )
     else:

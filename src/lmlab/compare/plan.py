@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import Field
 
 from lmlab.compare.matching import match_width, parse_match
-from lmlab.compare.tracks import TRACKS, contests_of, systems_of
+from lmlab.compare.tracks import TRACKS, systems_of, tracks_of
 from lmlab.config import Config, suggest
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import make_config
@@ -40,10 +40,10 @@ OWN = {
 for words lose text; recurrent nets and Transformer-XL read bytes, as on enwik8; GPTs read byte-pair encodings. Masked
 systems all read the same, the one for all others: see `Track.one_tokenizer`."""
 OTHERS = "bpe:4096"
-LEAST_TEST = 200
+MIN_TEST_BYTES = 200
 """Bytes of test text below which no comparison is worth its name."""
-SWEPT = (1 / 3, 1.0, 3.0)
-SWEEP_SHARE = 0.2
+SWEEP_FACTORS = (1 / 3, 1.0, 3.0)
+SWEEP_FRACTION = 0.2
 """`--sweep` spends this share of the budget on the rates, the same on each; the best gets the rest."""
 TRAINING = {"evaluations": 20}
 
@@ -63,7 +63,7 @@ class Conditions(Config):
     train: dict[str, Any] = Field(default_factory=dict, description="training settings, the same for all")
 
 
-class Entrant(NamedTuple):
+class PlannedRun(NamedTuple):
     """One run of the comparison."""
 
     name: str  # of the run directory
@@ -72,7 +72,7 @@ class Entrant(NamedTuple):
     recipe: Recipe
 
 
-class Refusal(NamedTuple):
+class Skipped(NamedTuple):
     """A system that cannot take part, and why."""
 
     name: str
@@ -131,7 +131,7 @@ def choose_systems(text: str) -> list[str]:
             names += [name for name in groups[word] if name not in grouped]
             grouped.update(groups[word])
             continue
-        contests_of(word)
+        tracks_of(word)
         names.append(word)
     if not names or len(set(names)) < len(names):
         raise ValueError(f"--models {text}: name each model once, separated by commas, or write {' or '.join(groups)}")
@@ -170,12 +170,14 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
             )
         )
     size = corpus.test.as_text().bytes
-    if size < LEAST_TEST:
+    if size < MIN_TEST_BYTES:
         more = (
-            f"a text of at least {LEAST_TEST / share:,.0f} bytes, a larger third share in --split, or " if share else ""
+            f"a text of at least {MIN_TEST_BYTES / share:,.0f} bytes, a larger third share in --split, or "
+            if share
+            else ""
         )
         raise ValueError(
-            f"the test text has {size} bytes; a comparison needs at least {LEAST_TEST}: "
+            f"the test text has {size} bytes; a comparison needs at least {MIN_TEST_BYTES}: "
             f"give {more}a longer text to --test"
         )
     if conditions.sweep and corpus.valid is None:
@@ -198,11 +200,11 @@ def check_corpora(corpora: Mapping[str, Corpus], conditions: Conditions) -> None
                 )
 
 
-def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[Entrant], list[Refusal]]:
+def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[PlannedRun], list[Skipped]]:
     """The runs to make, in the order of the systems, and the systems that cannot take part."""
     target = matched_parameters(conditions, corpora)
-    entrants: list[Entrant] = []
-    refusals: list[Refusal] = []
+    planned_runs: list[PlannedRun] = []
+    skipped: list[Skipped] = []
     for system in conditions.systems:
         counted = not trains(system)
         seeds = conditions.seeds[:1] if counted else conditions.seeds
@@ -210,15 +212,15 @@ def plan(conditions: Conditions, corpora: Mapping[str, Corpus]) -> tuple[list[En
             for seed in seeds:
                 recipe = _recipe(conditions, system, seed=seed)
                 if target is not None and not counted:
-                    known = _told(recipe, corpora[conditions.tokenizers[system]])
+                    known = _settings_from_corpus(recipe, corpora[conditions.tokenizers[system]])
                     matched = match_width(system, {**recipe.model, **known}, target=target)
                     kept = {name: value for name, value in matched.items() if name not in known}
                     recipe = recipe.model_copy(update={"model": kept})
                 name = system if len(seeds) == 1 and len(conditions.seeds) == 1 else f"{system}-seed{seed}"
-                entrants.append(Entrant(system if counted else name, system, seed, recipe))
+                planned_runs.append(PlannedRun(system if counted else name, system, seed, recipe))
         except ValueError as error:
-            refusals.append(Refusal(system, system, str(error)))
-    return entrants, refusals
+            skipped.append(Skipped(system, system, str(error)))
+    return planned_runs, skipped
 
 
 def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) -> int | None:
@@ -231,7 +233,7 @@ def matched_parameters(conditions: Conditions, corpora: Mapping[str, Corpus]) ->
     counts = []
     for system in filter(trains, conditions.systems):
         recipe = _recipe(conditions, system, seed=0)
-        known = _told(recipe, corpora[conditions.tokenizers[system]])
+        known = _settings_from_corpus(recipe, corpora[conditions.tokenizers[system]])
         counts.append(count_parameters(outline(system, {**recipe.model, **known})).total)
     return int(float(f"{statistics.median_low(counts):.2g}")) if counts else None
 
@@ -279,7 +281,7 @@ def _full_tokenizer(recipe: Recipe, corpus: Corpus) -> Tokenizer:
     return corpus.text_tokenizer.with_specials(load_objective(recipe.objective["kind"]).specials)
 
 
-def _told(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
+def _settings_from_corpus(recipe: Recipe, corpus: Corpus) -> dict[str, Any]:
     """Settings of a model that only the text knows."""
     specials = load_objective(recipe.objective["kind"]).specials
     known: dict[str, Any] = load_class(recipe.kind).Config.from_corpus(corpus.with_specials(specials))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from lmlab.compare.ranking import Ranking
-from lmlab.compare.records import Entry, choose_basis, heading
+from lmlab.compare.records import Entry, choose_basis, extrapolate
 from lmlab.compare.tracks import systems_of
 from lmlab.pages.figures import PALETTE, Chart, Point, Series, pareto_front
 
@@ -26,16 +26,16 @@ def choose_colours(ranking: Ranking) -> dict[str, str]:
 
 def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Learning curves against each thing that is spent."""
-    measure, shown = ranking.track.curve, f"{ranking.track.words.curve} (validation)"
+    metric, shown = ranking.track.curve, f"{ranking.track.curve.label} (validation)"
     charts = []
     for axis, label in AXES.items():
         series = [
             Series(
                 entry["name"],
                 colours[entry["name"]],
-                [Point(point[axis], point[measure]) for point in entry["curve"]],
+                [Point(point[axis], point[metric.field]) for point in entry["curve"]],
                 level=len(entry["curve"]) == 1 or not all(point[axis] > 0 for point in entry["curve"]),
-                guess=heading(entry["curve"], axis, measure=measure),
+                guess=extrapolate(entry["curve"], axis, metric=metric.field, better=metric.better),
             )
             for entry in ranking.ranked
             if entry["curve"]
@@ -48,6 +48,7 @@ def curve_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
 
 def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
     """Quality against price, with the front of those that nobody beats in both."""
+    score = ranking.track.score
     basis = choose_basis(entry["training"] for entry in ranking.ranked)
     axes: dict[str, tuple[str, Callable[[Entry], float]]] = {
         "joules": ("joules of training" + ", validation included" * (not basis.alone), _spent(basis.joules)),
@@ -64,9 +65,11 @@ def cost_charts(ranking: Ranking, colours: Mapping[str, str]) -> list[Chart]:
             for name, point in points.items()
             if point[0] > 0 or axis == "flops"
         ]
-        front = pareto_front([point for point in points.values() if point[0] > 0], better=ranking.track.better)
+        front = pareto_front(
+            [point for point in points.values() if point[0] > 0], better=ranking.track.score.metric.better
+        )
         if any(not each.level for each in series):
-            name, shown = _name(ranking, f"cost-{axis}"), f"{ranking.track.words.score} (test)"
+            name, shown = _name(ranking, f"cost-{axis}"), f"{score.label} (test)"
             charts.append(Chart(name, f"Quality against {label}", label, shown, series, front))
     return charts
 

@@ -1,4 +1,4 @@
-"""A ranking: systems in one track by their score on held-out text, and which of them differ significantly."""
+"""A ranking: the systems of one track by their score on test data, and which of them differ significantly."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy as np
 
 from lmlab.compare.records import Entry, Record, last_doubling, mean_costs, mean_curve
 from lmlab.compare.runner import Results
-from lmlab.compare.tracks import Track, track_of
-from lmlab.metrics.statistics import FEWEST_UNITS, Difference, RatioOfSums, Scores, letter_display, tied_groups
+from lmlab.compare.tracks import track_of
+from lmlab.compare.tracks.track import Track, Units
+from lmlab.metrics.statistics import FEWEST_UNITS, Difference, Scores, letter_display, tied_groups
 
 APART_REASON = (
     "its tokenizer loses part of the test text, and the others read another tokenizer: the scores cannot be compared"
@@ -24,7 +25,7 @@ class Ranking(NamedTuple):
     entries: list[Entry]  # best first, failed ones last
     differences: list[Difference]  # of every pair
     apart: list[dict[str, Any]]  # those that cannot be ranked with the rest
-    units: dict[str, Any]  # of the test text that ranks them
+    units: Units
 
     @property
     def ranked(self) -> list[Entry]:
@@ -34,7 +35,7 @@ class Ranking(NamedTuple):
     @property
     def tested(self) -> bool:
         """Whether there were enough test units to test the differences."""
-        return bool(self.differences) and self.units["count"] >= FEWEST_UNITS
+        return bool(self.differences) and self.units.count >= FEWEST_UNITS
 
     @property
     def letters(self) -> dict[str, str]:
@@ -65,7 +66,7 @@ class Ranking(NamedTuple):
 
     def score(self, entry: Entry) -> float:
         """What the entry is ranked by."""
-        return float(entry[self.track.ranks_by])
+        return float(entry[self.track.score.field])
 
     @property
     def _names(self) -> list[str]:
@@ -77,15 +78,12 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
     runs = {
         name: [answers(record, track) for record in records]
         for name, records in every.items()
-        if entered(records[0], track)
+        if takes_part(records[0], track)
     }
-    test = track.test(results.tests)
-    sizes = track.sizes(test).tolist()
     one_tokenizer = len(tokenizers_of(results.description, runs)) == 1
     apart = [] if one_tokenizer else [name for name, records in runs.items() if any(each["lossy"] for each in records)]
     ranked = {name: records for name, records in runs.items() if name not in apart}
-    sums = {name: [each[track.sums] for each in ranked[name]] for name in sorted(ranked)}
-    scores = Scores(RatioOfSums(track.better), sums, sizes, sizes=sizes)
+    scores = track.scores({name: ranked[name] for name in sorted(ranked)}, results.tests)
     entries = [_entry(track, name, ranked[name], scores, one_tokenizer) for name in scores.order]
     failed = {each.system: each.reason for each in reversed(results.failures) if each.system not in every}
     failed = {system: reason for system, reason in reversed(failed.items()) if track.has(system)}
@@ -96,16 +94,16 @@ def rank(track: Track, every: Mapping[str, Sequence[Record]], results: Results) 
         [
             {
                 "name": name,
-                track.ranks_by: float(np.mean([track.score(each, results.tests) for each in runs[name]])),
+                track.score.field: float(np.mean([track.score_run(each, results.tests) for each in runs[name]])),
                 "reason": APART_REASON,
             }
             for name in apart
         ],
-        {"kind": test.unit, "count": len(sizes), "bytes": int(test.sizes.sum())},
+        track.units(results.tests),
     )
 
 
-def entered(record: Record, track: Track) -> bool:
+def takes_part(record: Record, track: Track) -> bool:
     """Whether a run was measured in a track."""
     return track is track_of(record["system"]) or track.name in record.get("also", {})
 
@@ -136,7 +134,7 @@ def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, s
         "predicts": track.name,
         "run": first["run"] if "run" in first else [each["name"] for each in records],
         "seeds": [each["seed"] for each in records],
-        track.ranks_by: estimate.value,
+        track.score.field: estimate.value,
         "low": estimate.low,
         "high": estimate.high,
         **track.summarise(records, same_tokens=same_tokens),
@@ -150,7 +148,7 @@ def _entry(track: Track, name: str, records: Sequence[Record], scores: Scores, s
         "unknown": first["unknown"],
         "sample": first["sample"],
         "curve": curve,
-        "last_doubling": last_doubling(curve, measure=track.curve),
+        "last_doubling": last_doubling(curve, metric=track.curve.field, better=track.curve.better),
         "status": "ok",
     }
     if len(records) > 1:
@@ -165,7 +163,7 @@ def _failed(track: Track, system: str, error: str) -> Entry:
         "name": system,
         "kind": system,
         "predicts": track.name,
-        track.ranks_by: None,
+        track.score.field: None,
         "status": "failed",
         "error": error,
     }

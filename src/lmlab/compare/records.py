@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lmlab.costs.countries import find_grid
+from lmlab.metrics.metric import Direction
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import digest, read_json, write_json
 from lmlab.training.energy_meter import Cost
@@ -27,8 +28,8 @@ COSTS = ("tokens", "steps", "flops", "seconds", "wall_seconds", "cpu_seconds", "
 """What every finished run has; `seconds` are of training alone, what follows them includes validation."""
 TRAINING_JOULES = "training_joules"
 """Joules of training alone, where they were metered apart."""
-WORTH_TELLING = 0.05
-AHEAD = 4
+NOTABLE_VALIDATION = 0.05
+EXTRAPOLATED = 4
 
 
 def read_record(folder: Path, name: str) -> Record | None:
@@ -96,14 +97,14 @@ def choose_basis(costs: Iterable[Mapping[str, float]]) -> Basis:
 def validation_seconds(cost: Mapping[str, float]) -> float:
     """What validation and checkpoints took besides training; 0 where that is not worth a word."""
     more = cost.get("wall_seconds", 0.0) - cost.get("seconds", 0.0)
-    return more if more > WORTH_TELLING * cost.get("seconds", 0.0) else 0.0
+    return more if more > NOTABLE_VALIDATION * cost.get("seconds", 0.0) else 0.0
 
 
-def read_curve(path: Path, *, measure: str) -> Curve:
+def read_curve(path: Path, *, metric: str) -> Curve:
     """The validations of a run: what was spent until then, and how well it did."""
     curve: Curve = []
     for line in read_validations(path):
-        if line.get(measure) is None:
+        if line.get(metric) is None:
             continue
         curve.append(
             {
@@ -111,7 +112,7 @@ def read_curve(path: Path, *, measure: str) -> Curve:
                 "seconds": training_seconds(line),
                 "flops": line.get("flops", 0.0),
                 "joules": line["cost"]["joules"],
-                measure: line[measure],
+                metric: line[metric],
             }
         )
     return curve
@@ -139,22 +140,28 @@ def mean(values: Sequence[float]) -> float:
     return values[0] if len(set(values)) == 1 else float(np.mean(values))
 
 
-def last_doubling(curve: Sequence[dict[str, float]], *, measure: str) -> float | None:
-    """How much the second half of the training has gained: where the curve is heading."""
+def last_doubling(curve: Sequence[dict[str, float]], *, metric: str, better: Direction = "lower") -> float | None:
+    """Improvement of the metric over the second half of the training; None if the curve is too short."""
     if len(curve) < 3:
         return None
     tokens = np.log([point["tokens"] for point in curve])
-    values = [point[measure] for point in curve]
+    values = [point[metric] for point in curve]
     half = tokens[-1] - math.log(2)
-    return float(np.interp(half, tokens, values) - values[-1]) if half >= tokens[0] else None
+    if half < tokens[0]:
+        return None
+    gain = float(np.interp(half, tokens, values) - values[-1])
+    return gain if better == "lower" else -gain
 
 
-def heading(curve: Sequence[dict[str, float]], axis: str, *, measure: str) -> tuple[float, float] | None:
-    """Where a curve would come to with `AHEAD` times as much, if doublings went on gaining what the last two did."""
+def extrapolate(
+    curve: Sequence[dict[str, float]], axis: str, *, metric: str, better: Direction = "lower"
+) -> tuple[float, float] | None:
+    """The end of a curve at `EXTRAPOLATED` times the cost, if each doubling gains as much as the last two did."""
     if len(curve) < 3 or curve[-1][axis] <= 0 or curve[0][axis] <= 0:
         return None
     spent = np.log2([point[axis] for point in curve])
-    values = [point[measure] for point in curve]
+    values = [point[metric] for point in curve]
     earlier = max(spent[0], spent[-1] - 2)
-    gain = (float(np.interp(earlier, spent, values)) - values[-1]) / (spent[-1] - earlier)
-    return curve[-1][axis] * AHEAD, values[-1] - max(0.0, gain) * math.log2(AHEAD)
+    change = (values[-1] - float(np.interp(earlier, spent, values))) / (spent[-1] - earlier)
+    change = min(0.0, change) if better == "lower" else max(0.0, change)
+    return curve[-1][axis] * EXTRAPOLATED, values[-1] + change * math.log2(EXTRAPOLATED)

@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 from markupsafe import Markup
 
-from lmlab.compare.leaderboard import Board, headline, join, read_rankings, tell_groups, verdict
+from lmlab.compare.leaderboard import Board, describe_groups, headline, join, read_rankings, verdict
 from lmlab.compare.notes import write_caveats
 from lmlab.compare.plots import choose_colours, cost_charts, curve_charts
 from lmlab.compare.ranking import Ranking
-from lmlab.compare.records import AHEAD, Basis, Entry, choose_basis, validation_seconds
-from lmlab.compare.tracks import Track
+from lmlab.compare.records import EXTRAPOLATED, Basis, Entry, choose_basis, validation_seconds
+from lmlab.compare.tracks.track import Track
 from lmlab.models import LINEAGE
 from lmlab.pages.figures import Chart
 from lmlab.pages.formats import duration, number, short
@@ -109,7 +109,7 @@ def make_report(board: Board, passages: Mapping[tuple[str, str], Passage]) -> Ma
             "others": _describe_others(rankings),
         },
         rankings=[view_ranking(ranking, board, passages, first=ranking is rankings[0]) for ranking in rankings],
-        extrapolated=AHEAD,
+        extrapolated=EXTRAPOLATED,
         notes=board["notes"],
         conditions=_conditions(conditions, rankings),
         versions={**conditions["versions"], **conditions["machine"]},
@@ -140,7 +140,7 @@ def _conditions(conditions: Mapping[str, Any], rankings: Sequence[Ranking]) -> d
     )
     if len(specs) > 1:
         tokenizer = ", ".join(f"{system}: {spec}" for system, spec in conditions["tokenizers"].items())
-    in_part = any(ranking.track.text == "part" for ranking in rankings)
+    in_part = any(ranking.track.on_part for ranking in rankings)
     part = f"{conditions['part']['documents']:,} documents, {conditions['part']['bytes']:,} bytes of the test text"
     return {
         "text": ", ".join(data["text"]),
@@ -182,12 +182,12 @@ def view_ranking(
         headline="" if first else headline(ranking),
         verdict=verdict(ranking),
         leaderboard=table,
-        groups=tell_groups(ranking),
+        groups=describe_groups(ranking),
         caveats=write_caveats(ranking, board["conditions"]),
         curves=_tabs(curves),
         gains=sorted(gains, reverse=True),
         costs=_tabs(cost_charts(ranking, colours)),
-        samples=[(row, track.show(entry, board)) for row, entry in shown],
+        samples=[(row, track.sample(entry, board)) for row, entry in shown],
         passages=[
             (row, ShownPassage(passages[track.name, row.name]))
             for row, _ in shown
@@ -208,7 +208,8 @@ def _tabs(charts: Sequence[Chart]) -> dict[str, Chart]:
 def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
     ranked, track, letters = ranking.ranked, ranking.track, ranking.letters
     leading = ranking.leaders if ranked else []
-    own = {name: cell for name, cell in track.cells.items() if any(cell(entry).value for entry in ranked)}
+    cells = {entry["name"]: track.cells(entry) for entry in ranked}
+    own = list(dict.fromkeys(title for each in cells.values() for title, cell in each.items() if cell.value))
     basis = choose_basis(entry["training"] for entry in ranked)
     of = "(training)" if basis.alone else "(with validation)"
     rows = [
@@ -222,7 +223,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
             high=entry["high"],
             letters=letters.get(entry["name"], ""),
             cells=[
-                *(Cell(cell(entry).value or "–", cell(entry).note) for cell in own.values()),
+                *(cell if (cell := cells[entry["name"]][title]).value else Cell("–") for title in own),
                 Cell(short(entry["parameters"])),
                 Cell(number(entry["training"].get("tokens"))),
                 _time(entry["training"], basis),
@@ -232,7 +233,7 @@ def _leaderboard(ranking: Ranking, colours: Mapping[str, str]) -> Leaderboard:
         )
         for entry in ranked
     ]
-    score = f"{track.words.score}: {track.better} is better"
+    score = f"{track.score.label}: {track.score.metric.better} is better"
     costs = ["parameters", "training tokens", f"time {of}", f"energy {of}, CO2e"]
     columns = ["", "model", score, "", *["group"] * bool(letters), *own, *costs]
     left_out = [LeftOut(each["name"], "not ranked", each["reason"]) for each in ranking.apart]

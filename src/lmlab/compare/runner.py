@@ -10,11 +10,11 @@ from typing import Any, NamedTuple, Protocol
 from lmlab.compare.conditions import describe_conditions
 from lmlab.compare.held_out import Tests, make_test_text, shorten_for_pseudo
 from lmlab.compare.plan import (
-    SWEEP_SHARE,
-    SWEPT,
+    SWEEP_FACTORS,
+    SWEEP_FRACTION,
     Conditions,
-    Entrant,
-    Refusal,
+    PlannedRun,
+    Skipped,
     budget_of,
     check_corpora,
     plan,
@@ -22,7 +22,8 @@ from lmlab.compare.plan import (
     write_budget,
 )
 from lmlab.compare.records import Record, add_costs, read_curve, read_record, spent, write_record
-from lmlab.compare.tracks import Track, contests_of, track_of
+from lmlab.compare.tracks import track_of, tracks_of
+from lmlab.compare.tracks.track import Track
 from lmlab.costs.parameters import count_parameters
 from lmlab.data import prepare
 from lmlab.data.corpora.corpus import Corpus
@@ -44,19 +45,19 @@ class Watcher(Protocol):
     def stage(self, name: str, done: int, total: int) -> None:
         """The preparation of the text has come so far."""
 
-    def ready(self, entrants: list[Entrant], refusals: list[Refusal]) -> None:
+    def ready(self, planned_runs: list[PlannedRun], skipped: list[Skipped]) -> None:
         """The text is prepared; these runs are to be made."""
 
-    def begin(self, entrant: Entrant, doing: str) -> None:
+    def begin(self, planned: PlannedRun, doing: str) -> None:
         """A run is now being trained, or scored."""
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None:
+    def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None:
         """A line of metrics of a run."""
 
-    def scored(self, entrant: Entrant, record: Record, score: float) -> None:
+    def scored(self, planned: PlannedRun, record: Record, score: float) -> None:
         """A run is finished; the score is that in the track of what its system is known for."""
 
-    def failed(self, entrant: Entrant, error: str) -> None:
+    def failed(self, planned: PlannedRun, error: str) -> None:
         """A run has failed; the others go on."""
 
 
@@ -65,15 +66,15 @@ class Unwatched:
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
-    def ready(self, entrants: list[Entrant], refusals: list[Refusal]) -> None: ...
+    def ready(self, planned_runs: list[PlannedRun], skipped: list[Skipped]) -> None: ...
 
-    def begin(self, entrant: Entrant, doing: str) -> None: ...
+    def begin(self, planned: PlannedRun, doing: str) -> None: ...
 
-    def log(self, entrant: Entrant, line: dict[str, Any], progress: TrainingProgress) -> None: ...
+    def log(self, planned: PlannedRun, line: dict[str, Any], progress: TrainingProgress) -> None: ...
 
-    def scored(self, entrant: Entrant, record: Record, score: float) -> None: ...
+    def scored(self, planned: PlannedRun, record: Record, score: float) -> None: ...
 
-    def failed(self, entrant: Entrant, error: str) -> None: ...
+    def failed(self, planned: PlannedRun, error: str) -> None: ...
 
 
 class Interruption(Exception):  # noqa: N818 (it is no error)
@@ -85,12 +86,12 @@ class Results(NamedTuple):
 
     description: dict[str, Any]  # conditions.json
     tests: Tests
-    entrants: list[Entrant]
+    planned_runs: list[PlannedRun]
     records: dict[str, Record]  # by the name of the run
-    failures: list[Refusal]
+    failures: list[Skipped]
 
 
-def carry_out(
+def train_and_score(
     conditions: Conditions,
     folder: Path,
     *,
@@ -105,32 +106,32 @@ def carry_out(
     watcher = watcher or Unwatched()
     corpora = prepare_corpora(conditions, watcher)
     check_corpora(corpora, conditions)
-    entrants, failures = plan(conditions, corpora)
-    if not entrants:
+    planned_runs, failures = plan(conditions, corpora)
+    if not planned_runs:
         raise ValueError("no model can be trained:\n" + "\n".join(failure.reason for failure in failures))
     tests = read_tests(conditions, corpora)
     if replacing:
-        clear_comparison(folder, new=[entrant.name for entrant in entrants])
+        clear_comparison(folder, new=[planned.name for planned in planned_runs])
     description = describe_conditions(conditions, corpora, folder, part=tests.part)
-    watcher.ready(entrants, failures)
+    watcher.ready(planned_runs, failures)
     _warm_up()
     records: dict[str, Record] = {}
-    for entrant in entrants:
-        corpus = corpora[conditions.tokenizers[entrant.system]]
+    for planned in planned_runs:
+        corpus = corpora[conditions.tokenizers[planned.system]]
         try:
-            record = read_record(folder, entrant.name)
+            record = read_record(folder, planned.name)
             if record is None:
-                record = _enter(entrant, conditions, corpus, folder, tests, watcher, interrupted)
+                record = _enter(planned, conditions, corpus, folder, tests, watcher, interrupted)
         except Interruption:
             raise
         except Exception as error:
             reason = str(error).strip() or type(error).__name__
-            failures.append(Refusal(entrant.name, entrant.system, reason))
-            watcher.failed(entrant, reason)
+            failures.append(Skipped(planned.name, planned.system, reason))
+            watcher.failed(planned, reason)
             continue
-        records[entrant.name] = record
-        watcher.scored(entrant, record, track_of(entrant.system).score(record, tests))
-    return Results(description, tests, entrants, records, failures)
+        records[planned.name] = record
+        watcher.scored(planned, record, track_of(planned.system).score_run(record, tests))
+    return Results(description, tests, planned_runs, records, failures)
 
 
 def _warm_up() -> None:
@@ -152,9 +153,7 @@ def prepare_corpora(conditions: Conditions, watcher: Watcher) -> dict[str, Corpu
 def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     """The test documents, which are the same whatever the tokenizer; the part is as short as the finest wants it."""
     in_part = [
-        spec
-        for system, spec in conditions.tokenizers.items()
-        if any(track.text == "part" for track in contests_of(system))
+        spec for system, spec in conditions.tokenizers.items() if any(track.on_part for track in tracks_of(system))
     ]
     splits = [corpora[spec].test for spec in in_part or conditions.tokenizers.values()]
     tokens = max(split.size + 1 for split in splits if split is not None)
@@ -163,7 +162,7 @@ def read_tests(conditions: Conditions, corpora: Mapping[str, Corpus]) -> Tests:
     return Tests(whole, shorten_for_pseudo(whole, tokens=tokens))
 
 
-def measure(
+def evaluate_run(
     model: LanguageModel,
     path: Path,
     tests: Tests,
@@ -173,16 +172,16 @@ def measure(
 ) -> Record:
     """The scores and curve of a run in the track that its system is known for; those in others are under `also`."""
 
-    def enter(track: Track) -> Record:
-        return {"curve": read_curve(path, measure=track.curve), **track.measure(model, path, tests, progress)}
+    def evaluate(track: Track) -> Record:
+        return {"curve": read_curve(path, metric=track.curve.field), **track.evaluate(model, path, tests, progress)}
 
-    first, *others = contests_of(system)
-    also = {track.name: enter(track) for track in others}
-    return {**enter(first), **({"also": also} if also else {})}
+    first, *others = tracks_of(system)
+    also = {track.name: evaluate(track) for track in others}
+    return {**evaluate(first), **({"also": also} if also else {})}
 
 
 def _enter(
-    entrant: Entrant,
+    planned: PlannedRun,
     conditions: Conditions,
     corpus: Corpus,
     folder: Path,
@@ -191,55 +190,55 @@ def _enter(
     interrupted: Callable[[], bool],
 ) -> Record:
     """Train one system with one seed, score it and write its record."""
-    budget = parse_budget(budget_of(conditions, entrant.system, corpus))
+    budget = parse_budget(budget_of(conditions, planned.system, corpus))
     sweep: list[dict[str, Any]] = []
-    recipe = entrant.recipe
-    if conditions.sweep and trains(entrant.system):
-        sweep = _sweep(entrant, budget, folder, watcher, interrupted)
+    recipe = planned.recipe
+    if conditions.sweep and trains(planned.system):
+        sweep = _sweep(planned, budget, folder, watcher, interrupted)
         best = min(sweep, key=lambda tried: math.inf if (loss := tried["valid_loss"]) is None else loss)
-        budget = Budget(budget.amount * (1 - SWEEP_SHARE), budget.unit)
+        budget = Budget(budget.amount * (1 - SWEEP_FRACTION), budget.unit)
         recipe = _with_training(recipe, rate=best["rate"])
     recipe = _with_training(recipe, budget=write_budget(budget))
-    watcher.begin(entrant, "training")
-    outcome = _train(recipe, folder / entrant.name, _Relay(entrant, watcher), interrupted)
-    watcher.begin(entrant, "scoring")
+    watcher.begin(planned, "training")
+    outcome = _train(recipe, folder / planned.name, _Relay(planned, watcher), interrupted)
+    watcher.begin(planned, "scoring")
 
     def scoring(done: int, total: int) -> None:
-        watcher.begin(entrant, f"scoring {done / max(1, total):.0%}")
+        watcher.begin(planned, f"scoring {done / max(1, total):.0%}")
 
-    model = load(folder / entrant.name, device=choose_device(recipe.train.device))
+    model = load(folder / planned.name, device=choose_device(recipe.train.device))
     record = {
-        "name": entrant.name,
-        "system": entrant.system,
-        "seed": entrant.seed,
-        "weights_sha256": digest(folder / entrant.name / "model.safetensors"),
+        "name": planned.name,
+        "system": planned.system,
+        "seed": planned.seed,
+        "weights_sha256": digest(folder / planned.name / "model.safetensors"),
         "parameters": outcome.parameters,
         "embedding_parameters": count_parameters(model.model).embedding,
-        "rate": recipe.train.rate if trains(entrant.system) else None,
+        "rate": recipe.train.rate if trains(planned.system) else None,
         "sweep": sweep,
         "training": add_costs([spent(outcome.progress, recipe), *(tried["training"] for tried in sweep)]),
         "energy_method": outcome.progress.energy_method,
-        **measure(model, folder / entrant.name, tests, system=entrant.system, progress=scoring),
+        **evaluate_run(model, folder / planned.name, tests, system=planned.system, progress=scoring),
     }
-    write_record(folder, entrant.name, record)
+    write_record(folder, planned.name, record)
     return record
 
 
 def _sweep(
-    entrant: Entrant, budget: Budget, folder: Path, watcher: Watcher, interrupted: Callable[[], bool]
+    planned: PlannedRun, budget: Budget, folder: Path, watcher: Watcher, interrupted: Callable[[], bool]
 ) -> list[dict[str, Any]]:
     """Three short runs with lower, usual and higher learning rates, out of the same budget."""
-    share = Budget(budget.amount * SWEEP_SHARE / len(SWEPT), budget.unit)
+    share = Budget(budget.amount * SWEEP_FRACTION / len(SWEEP_FACTORS), budget.unit)
     tried = []
-    for factor in SWEPT:
-        rate = entrant.recipe.train.rate * factor
-        watcher.begin(entrant, f"rate {rate:.2g}")
-        recipe = _with_training(entrant.recipe, rate=rate, budget=write_budget(share), evaluations=1)
-        relay = _Relay(entrant, watcher)
+    for factor in SWEEP_FACTORS:
+        rate = planned.recipe.train.rate * factor
+        watcher.begin(planned, f"rate {rate:.2g}")
+        recipe = _with_training(planned.recipe, rate=rate, budget=write_budget(share), evaluations=1)
+        relay = _Relay(planned, watcher)
         loss: float | None = None
         bits: float | None = None
         try:
-            outcome = _train(recipe, folder / SWEEP / f"{entrant.name}-rate{rate:.2g}", relay, interrupted)
+            outcome = _train(recipe, folder / SWEEP / f"{planned.name}-rate{rate:.2g}", relay, interrupted)
             loss, bits, progress = outcome.progress.best, outcome.bits_per_byte, outcome.progress
         except NotFiniteError:  # too high a rate is a result like any other; it cost what it cost
             progress = relay.last
@@ -270,8 +269,8 @@ def _with_training(recipe: Recipe, **settings: Any) -> Recipe:
 class _Relay:
     """Passes on to a watcher what a run reports."""
 
-    def __init__(self, entrant: Entrant, watcher: Watcher) -> None:
-        self.entrant, self.watcher, self.last = entrant, watcher, TrainingProgress()
+    def __init__(self, planned: PlannedRun, watcher: Watcher) -> None:
+        self.planned, self.watcher, self.last = planned, watcher, TrainingProgress()
 
     def stage(self, name: str, done: int, total: int) -> None: ...
 
@@ -279,4 +278,4 @@ class _Relay:
 
     def log(self, line: dict[str, Any], progress: TrainingProgress) -> None:
         self.last = progress
-        self.watcher.log(self.entrant, line, progress)
+        self.watcher.log(self.planned, line, progress)

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from lmlab.decoding.generate import Reader
+from lmlab.messages import ArgumentError
 from lmlab.models import name_of
 from lmlab.models.abilities import State, Steps
 from lmlab.models.states import Decoding
@@ -165,18 +166,20 @@ def _check(
     if min(limits, default=1) < 1 or beams < 1:
         raise ValueError(f"tokens = {min(limits, default=1)}, beams = {beams}: both must be at least 1")
     if not abs(length_penalty) <= MOST_PENALTY:
-        raise ValueError(
-            f"length_penalty = {length_penalty}: give -{MOST_PENALTY} to {MOST_PENALTY}; 0.6 to 1 is usual"
+        raise ArgumentError(
+            "length_penalty", length_penalty, f"give -{MOST_PENALTY} to {MOST_PENALTY}, mostly 0.6 to 1"
         )
     if shortest < 0 or no_repeat < 0:
         raise ValueError(f"shortest = {shortest}, no_repeat = {no_repeat}: neither may be negative")
     if shortest > min(limits, default=shortest):
-        raise ValueError(f"shortest = {shortest}: no text has at least {shortest} and at most {min(limits)} tokens")
+        raise ArgumentError("shortest", shortest, f"no text has at least {shortest} and at most {min(limits)} tokens")
     longest = prompt.shape[1] + max(limits, default=0) - 1
     if isinstance(state, Decoding) and model.window is not None and longest > model.window:
-        raise ValueError(
-            f"tokens = {max(limits)}: {name_of(model)} has positions for {model.window} target tokens, "
-            f"so at most {model.window - prompt.shape[1] + 1} can be written after the prompt"
+        raise ArgumentError(
+            "tokens",
+            max(limits),
+            f"{name_of(model)} has positions for {model.window} target tokens, so at most "
+            f"{model.window - prompt.shape[1] + 1} can be generated after the prompt",
         )
 
 

@@ -14,6 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from lmlab.messages import ArgumentError
+
 INFINITY = float("inf")
 COLDEST = 1e-6
 """The temperature below which the best token is taken: logits divided by less may overflow."""
@@ -153,7 +155,7 @@ class Sampling:
 
     def _check(self, name: str, good: bool, allowed: str) -> None:
         if not good:
-            raise ValueError(f"{name} = {getattr(self, name)}: it must be {allowed}")
+            raise ArgumentError(name, getattr(self, name), f"it must be {allowed}")
 
 
 class Sampler:

@@ -13,6 +13,7 @@ import numpy as np
 
 from lmlab.decoding.scorer import ChainRule
 from lmlab.language_model import LanguageModel
+from lmlab.messages import ArgumentError
 from lmlab.metrics.answers import AnswerF1, ExactMatch, normal_words
 from lmlab.metrics.bleu import translation_metrics
 from lmlab.metrics.classification import Accuracy
@@ -79,9 +80,11 @@ def ask(
     same = Counter(each.content for each in items.pool)
     left = len(items.pool) - max((same[item.content] for item in asked), default=0)
     if max(shots) > left:
-        raise ValueError(
-            f"shots = {max(shots)}: there are {len(items.pool)} examples to draw them from, without the item itself "
-            f"{left}; give fewer shots, or more examples"
+        raise ArgumentError(
+            "shots",
+            max(shots),
+            f"there are {len(items.pool)} examples to choose from, without the item itself {left}; give fewer "
+            "shots, or more examples",
         )
     done = 0
 

@@ -77,7 +77,9 @@ def model_card(
     unit = main_unit(progress.units) if on_text else "training examples"
     learnt = f"| data | {named}: {corpus.train.size:,} {unit} |"
     if tokenizer is not None and on_text:
-        learnt = f"| text | {named}: {corpus.train.as_text().bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
+        learnt = (
+            f"| text | {named}: {corpus.train.as_text().bytes:,} bytes, {corpus.train.size + 1:,} training tokens |"
+        )
     if tokenizer is not None:
         learnt = f"| tokenizer | {tokenizer.spec}, vocabulary of {tokenizer.vocabulary:,} tokens |\n{learnt}"
     trained = "It was trained with lmlab." if on_text else describe_task(recipe.objective, recipe.origin)

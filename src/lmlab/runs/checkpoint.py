@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from lmlab.models.abilities import learns_by_gradient
 from lmlab import __version__
 from lmlab.config import Config, build
 from lmlab.models import find, load_class
+from lmlab.models.abilities import learns_by_gradient
 from lmlab.models.model import ReadsLetters
 from lmlab.runs.storage import (
     HEADS,

@@ -1,4 +1,4 @@
-"""The work of a run that learns a task: training over labelled examples, of a head and mostly the model under it."""
+"""The job of a run that learns a task: a head is trained on labelled examples, mostly together with the model."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from typing import Any, cast
 import torch
 from torch import nn
 
-from lmlab.runs.checkpoint import load_weights
 from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
-from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSplit
-from lmlab.runs.jobs import Reporter, Training
+from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.models.model import Model
+from lmlab.progress import ReportProgress
+from lmlab.runs.checkpoint import load_weights
+from lmlab.runs.jobs import Reporter, Training
 from lmlab.runs.recipe import Recipe
 from lmlab.runs.storage import MODEL, read_folder, read_json, read_tensors
 from lmlab.tasks.frozen_vectors import hash_weights, vectors_flops, with_vectors
@@ -26,15 +27,16 @@ from lmlab.tasks.task import Item, Task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 from lmlab.tokenizers.word_vectors import read_word_vectors
-from lmlab.training.energy_meter import Cost, EnergyMeter
-from lmlab.training.trainer import plan_steps
-from lmlab.training.progress import TrainingProgress
 from lmlab.training.devices import own_randomness
+from lmlab.training.energy_meter import Cost, EnergyMeter
+from lmlab.training.progress import TrainingProgress
+from lmlab.training.trainer import plan_steps
 from lmlab.training.weight_average import check_average
+from lmlab.training.world import ALONE, World
 
 
 class InterruptedReadingError(Exception):
-    """Somebody has asked to stop while a frozen model reads the examples."""
+    """Training was interrupted while a frozen model read the examples."""
 
 
 class FineTuning(Training):
@@ -49,22 +51,24 @@ class FineTuning(Training):
         *,
         frame: Frame | None,
         origin: str | None = None,
+        world: World = ALONE,
     ) -> None:
         scratch = recipe.objective["how"] == "scratch"
-        super().__init__(cls, recipe, corpus, config, frame=frame, origin=None if scratch else origin)
+        origin = None if scratch else origin
+        super().__init__(cls, recipe, corpus, config, frame=frame, origin=origin, world=world)
         if not self.task.config.trains_model:
             self.learner.model.requires_grad_(False)
         if (vectors := recipe.objective.get("vectors")) is not None and Path(vectors).is_file():
-            begin_with_word_vectors(self.learner.model, corpus.text_tokenizer, vectors)
-        if origin is not None and not scratch:
-            begin_with_pooler(self.learner.model, self.learner.heads)
+            start_from_word_vectors(self.learner.model, corpus.text_tokenizer, vectors)
+        if origin is not None:
+            start_from_pooler(self.learner.model, self.learner.heads)
 
     @property
     def task(self) -> Task:
         return cast(Task, self.learner.objective)
 
     def _open_data(self, recipe: Recipe, window: int) -> None:
-        """The loader of the training examples, and what evaluates on those of validation."""
+        """Create the loader of the training examples, and the evaluation on those of validation."""
         task, parts = self.task, (self.corpus.train, self.corpus.valid)
         self.items = [task.items(cast(ExampleSplit, part).examples) if part is not None else [] for part in parts]
         self._use(self.items)
@@ -74,7 +78,7 @@ class FineTuning(Training):
         if self.settings.watch != "loss" and not self.items[1]:
             raise ValueError(f"train.watch = {self.settings.watch!r} needs validation examples; hold some out")
         check_average(self.settings, validated=bool(self.items[1]))
-        self.plan = plan_steps(self.learner, self.loader, self.settings)
+        self.plan = plan_steps(self.learner, self.loader, self.settings, world=self.world)
 
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
@@ -87,88 +91,94 @@ class FineTuning(Training):
             examples = cast(ExampleSplit, self.corpus.valid).examples
             self.evaluate = TaskValidator(self.learner, self.task, examples, valid)
 
-    def carry_out(
-        self, path: Path, reporter: Reporter, interrupted: Callable[[], bool], begin: Callable[[TrainingProgress], None]
+    def run(
+        self,
+        path: Path,
+        *,
+        reporter: Reporter,
+        interrupted: Callable[[], bool],
+        on_begin: Callable[[TrainingProgress], None],
     ) -> tuple[TrainingProgress, Parameters]:
         meter = EnergyMeter(self.learner.device)
-        read = self._complete if self.task.config.trains_model else self._read_examples
+        compute = self._complete_items if self.task.config.trains_model else self._compute_vectors
         try:
-            with own_randomness(self.learner.device, seed=0):  # the same run, read or found in the cache
-                flops = read(path, reporter, interrupted)
+            with own_randomness(self.learner.device, seed=0):  # the same run, whether computed or found in the cache
+                flops = compute(path, reporter, interrupted)
         except InterruptedReadingError:
-            return self._interrupted(path)
+            last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
+            return TrainingProgress.model_validate({**(last or {}), "ended": ""}), self.counted
         reading = meter.lap()
-        if self.task.config.trains_model and not flops:
-            return super().carry_out(path, reporter, interrupted, begin)
+        counts = not self.task.config.trains_model or flops
 
-        def pay(progress: TrainingProgress) -> None:
-            """What was read is paid for before the first step, so that all that is written of the price agrees."""
-            progress.cost = Cost(*progress.cost).plus(reading)
-            progress.flops += flops
-            begin(progress)
+        def on_begin_with_cost(progress: TrainingProgress) -> None:
+            """Add the cost of reading before the first step, so that all lines of metrics have it."""
+            if counts:
+                progress.cost = Cost(*progress.cost).plus(reading)
+                progress.flops += flops
+            on_begin(progress)
 
-        return super().carry_out(path, reporter, interrupted, pay)
+        return super().run(path, reporter=reporter, interrupted=interrupted, on_begin=on_begin_with_cost)
 
-    def _interrupted(self, path: Path) -> tuple[TrainingProgress, Parameters]:
-        """Where the run stood before what was to be read for it."""
-        last = read_folder(path / "last", lambda folder: read_json(folder / "progress.json"))
-        return TrainingProgress.model_validate({**(last or {}), "ended": ""}), self.counted
-
-    def _complete(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
-        """Give all items what the task computes of them once; the FLOPs of what was not in the cache."""
+    def _complete_items(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
+        """Add to all items what the task computes once for each; return the FLOPs of what was not in the cache."""
         self.task.open(path)
-        done, total, found, flops = 0, sum(map(len, self.items)), [], 0.0
-        for items in self.items:
-            computed: list[int] = []
 
-            def report(count: int, _: int, before: int = done, computed: list[int] = computed) -> None:
-                computed.append(count)
-                if interrupted():
-                    raise InterruptedReadingError
-                reporter.stage("reading examples", before + count, total)
+        def complete(items: Sequence[Item], progress: ReportProgress) -> Sequence[Item]:
+            return self.task.complete(items, run=path, progress=progress)
 
-            found.append(self.task.complete(items, run=path, progress=report) if items else items)
-            flops += self.task.completion_flops(items) if computed else 0.0
-            done += len(items)
-        if any(new is not old for new, old in zip(found, self.items, strict=True)):
-            self._use(found)
-        return flops
+        return self._compute(complete, self.task.completion_flops, reporter, interrupted)
 
-    def _read_examples(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
-        """Give all items the vectors that the frozen model has for them; the FLOPs of those that were not in the cache.
-
-        An InterruptedReadingError where somebody has asked to stop: what was not read to its end is read again.
-        """
+    def _compute_vectors(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
+        """Add to all items their vectors of the frozen model; return the FLOPs of those that were not in the cache."""
         model, task = self.learner.model, self.task
 
         def restore(folder: Path) -> None:
             load_weights(model, read_tensors(folder / MODEL), source=folder / MODEL)
 
-        read_folder(path / "last", restore)  # where it goes on, the model is the one that was frozen
-        weights, done, total = hash_weights(model), 0, sum(map(len, self.items))
-        found: list[list[Item]] = []
-        flops = 0.0
-        for items in self.items:
-            computed: list[int] = []
+        read_folder(path / "last", restore)  # a resumed run has the model that was frozen when it began
+        weights = hash_weights(model)
 
-            def report(count: int, _: int, before: int = done, computed: list[int] = computed) -> None:
-                computed.append(count)
+        def embed(items: Sequence[Item], progress: ReportProgress) -> Sequence[Item]:
+            return with_vectors(task, model, items, weights=weights, progress=progress)
+
+        return self._compute(embed, lambda items: vectors_flops(task, model, items), reporter, interrupted)
+
+    def _compute(
+        self,
+        compute: Callable[[Sequence[Item], ReportProgress], Sequence[Item]],
+        flops_of: Callable[[Sequence[Item]], float],
+        reporter: Reporter,
+        interrupted: Callable[[], bool],
+    ) -> float:
+        """Replace the items of both splits by what `compute` returns; return the FLOPs of what was not in the cache.
+
+        An InterruptedReadingError if it is interrupted: unfinished items are computed again.
+        """
+        done, total, flops = 0, sum(map(len, self.items)), 0.0
+        found: list[Sequence[Item]] = []
+        for items in self.items:
+            computed = False
+
+            def report(count: int, _: int, before: int = done) -> None:
+                nonlocal computed
+                computed = True
                 if interrupted():
                     raise InterruptedReadingError
                 reporter.stage("reading examples", before + count, total)
 
-            found.append(with_vectors(task, model, items, weights=weights, progress=report) if items else [])
-            flops += vectors_flops(task, model, items) if computed else 0.0
+            found.append(compute(items, report) if items else items)
+            flops += flops_of(items) if computed else 0.0
             done += len(items)
-        self._use(found)
+        if any(new is not old for new, old in zip(found, self.items, strict=True)):
+            self._use(found)
         return flops
 
 
 @torch.no_grad()
-def begin_with_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: str) -> int:
-    """Let the words that a file of word vectors knows begin with these; how many they are.
+def start_from_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: str) -> int:
+    """Initialise the embeddings of words by a file of word vectors; return how many words it has.
 
-    A run that is resumed has its weights already, so it is no matter whether the file is still there.
+    A resumed run has its weights already, so the file may be gone.
     """
     vocabulary = tokenizer.engine.get_vocab()
     found = read_word_vectors(path, only=vocabulary)
@@ -179,8 +189,8 @@ def begin_with_word_vectors(model: nn.Module, tokenizer: Tokenizer, path: str) -
 
 
 @torch.no_grad()
-def begin_with_pooler(model: nn.Module, heads: nn.ModuleDict) -> None:
-    """Let a classifier over [CLS] begin with the dense layer that BERT has learnt for it (its pooler)."""
+def start_from_pooler(model: nn.Module, heads: nn.ModuleDict) -> None:
+    """Initialise a classifier over [CLS] by the dense layer that BERT has learnt for it, its pooler."""
     head, pooler = heads["label"], getattr(model, "pooler", None)
     if not isinstance(head, Classifier) or not isinstance(head.dense, nn.Linear) or not isinstance(pooler, nn.Linear):
         return

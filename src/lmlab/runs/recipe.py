@@ -14,17 +14,17 @@ from lmlab.data.config import AnyData
 from lmlab.models import ARCHITECTURES, System, find, load_class, outline
 from lmlab.models.abilities import ABILITIES, JudgesPairs, ability, listed_ability, require
 from lmlab.objectives import OBJECTIVES, load_objective
-from lmlab.runs.storage import read_json, write_json
-from lmlab.tokenizers.training import is_path
-from lmlab.training.settings import TrainConfig
+from lmlab.runs.storage import digest_weights, read_json, write_json
 from lmlab.runs.upgrade import upgrade, upgrade_saved, upgrade_train
+from lmlab.tokenizers.training import is_path
+from lmlab.training.settings import FIXED, TrainConfig
 
 HASHED = ("text", "encoder", "origin")
 """What a run keeps the SHA-256 of, in its `recipe.json`."""
 READ = ("states", "vectors")
 """Settings of an objective that are paths, of runs or of files."""
 UNCOUNTED = (("train", "device"), ("data", "given"))
-"""Settings of which what is learnt does not depend."""
+"""Settings that do not affect what is learnt."""
 GROUPS = ("data", "tokenizer", "model", "objective", "train", "origin")
 
 
@@ -51,8 +51,13 @@ class Recipe(Config):
     train: TrainConfig = TrainConfig()
     origin: str | None = Field(None, description="run whose weights and tokenizer this one starts from")
 
+    def special_tokens(self) -> tuple[str, ...]:
+        """The special tokens that the objective needs: of `pad`, `cls`, `sep`, `mask`."""
+        specials: tuple[str, ...] = load_objective(self.objective["kind"]).specials
+        return specials
+
     def inputs(self) -> list[str]:
-        """All files and folders that are read: texts, the run that it begins with, tokenizers, states and vectors."""
+        """All files and folders that are read: texts, the run that it starts from, tokenizers, states and vectors."""
         found = self.data.on_disk()
         found += [] if self.origin is None else [self.origin]
         found += [spec for spec in (self.tokenizer.spec, self.tokenizer.source) if spec is not None and is_path(spec)]
@@ -206,8 +211,14 @@ class Record(NamedTuple):
         recipe = self.recipe.model_copy(update={"train": train})
         return self._replace(recipe=recipe, begun=self.begun or self.recipe.train, changes=changes)
 
+    def origin_differs(self, origin: str | None) -> bool:
+        """Whether the weights of the run `origin` are known to differ from those that this run started from."""
+        if origin is None or self.origin_sha256 is None:
+            return False
+        return digest_weights(Path(origin)) not in (None, self.origin_sha256)
+
     def describe_changes(self) -> list[tuple[int, str]]:
-        """After which step what was changed, in words."""
+        """The steps after which settings were changed, and the changes in words."""
         values, lines = (self.begun or self.recipe.train).model_dump(), []
         for change in self.changes:
             what = ", ".join(f"train.{name} from {values[name]} to {value}" for name, value in change.train.items())
@@ -234,21 +245,44 @@ def read_record(run: Path, *, texts: Mapping[str, Any] | None = None) -> Record:
     return Record(recipe, text_sha256, encoder_sha256, begun, tuple(changes), origin_sha256)
 
 
-def name_differences(record: Record, recipe: Recipe) -> list[str]:
-    """The settings in which a recipe differs from that of a run, by name: `train.budget`, `data.text`."""
+def find_changes(record: Record, recipe: Recipe, *, data_sha256: str | None = None) -> list[str]:
+    """The settings in which a recipe differs from that of a run, by name: `train.budget`, `data.text`, `origin`.
+
+    Settings of training may be those that the run was begun with, or those in force now. Data are compared by their
+    settings, or by their content if `data_sha256` is given. `origin` differs if its weights have changed, too.
+    """
     own, wanted = record.recipe.model_dump(), recipe.model_copy(update={"data": recipe.data.absolute()}).model_dump()
-    begun = None if record.begun is None else record.begun.model_dump()
-    found = []
-    for group, value in wanted.items():
-        before = own[group]
-        if group == "train" and value in (before, begun):
-            continue
-        if not isinstance(value, Mapping) or not isinstance(before, Mapping):
-            found += [group] if value != before else []
-            continue
-        names = [name for name in {**before, **value} if (group, name) not in UNCOUNTED]
-        found += [f"{group}.{name}" for name in names if before.get(name) != value.get(name)]
-    return found
+    if (record.begun or record.recipe.train).model_copy(update={"device": recipe.train.device}) == recipe.train:
+        wanted["train"] = own["train"]
+    if data_sha256 is not None:
+        wanted["data"], own["data"] = data_sha256, record.text_sha256 or data_sha256
+    if record.origin_differs(recipe.origin):
+        own["origin"] = None
+    return [name for group, value in wanted.items() for name in _differing(group, own[group], value)]
+
+
+def _differing(group: str, before: Any, after: Any) -> list[str]:
+    """The names of the settings of a group whose values differ."""
+    if not isinstance(before, Mapping) or not isinstance(after, Mapping):
+        return [group] if before != after else []
+    names = [name for name in {**before, **after} if (group, name) not in UNCOUNTED]
+    return [f"{group}.{name}" for name in names if before.get(name) != after.get(name)]
+
+
+def check_same_settings(path: Path, recipe: Recipe) -> None:
+    """Raise a ValueError if a run was begun with other settings than those of a recipe."""
+    if changed := find_changes(read_record(path), recipe):
+        raise ValueError(
+            f"{path} holds a run with other settings ({', '.join(changed)}): go on with it as it is "
+            f"(--resume {path}), replace it with --overwrite, or choose another -o"
+        )
+
+
+def check_fixed_settings(path: Path, record: Record, recipe: Recipe) -> None:
+    """Raise a ValueError if a recipe changes settings of training that a run must keep."""
+    changed = _differing("train", record.recipe.train.model_dump(), recipe.train.model_dump())
+    if wrong := [name for name in changed if name.removeprefix("train.") in FIXED]:
+        raise ValueError(f"--resume continues {path} as it was started: {', '.join(wrong)} cannot be changed")
 
 
 def read_groups(path: Path) -> dict[str, Any]:

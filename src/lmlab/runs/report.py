@@ -13,16 +13,16 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
-from lmlab.compare.blanks import fill_cloze
 from lmlab.compare.held_out import make_cloze, make_test_text
 from lmlab.compare.likelihood import SAMPLE_BYTES, choose_scored_part, perplexity, score_units
+from lmlab.compare.tracks.masked import fill_cloze
 from lmlab.costs.parameters import count_parameters
 from lmlab.language_model import LanguageModel, load
 from lmlab.models import LINEAGE
 from lmlab.models.abilities import FillsBlanks, PredictsBothWays, PredictsNext, WritesTarget, ability
 from lmlab.progress import ReportProgress
+from lmlab.runs.held_out import find_held_out
 from lmlab.runs.recipe import read_record
-from lmlab.runs.run import find_held_out
 from lmlab.runs.storage import read_json
 from lmlab.tokenizers.inspecting import TokenizedText, loses_text
 from lmlab.units import read_speed, training_seconds

@@ -1,13 +1,16 @@
-"""What lmlab writes into the folders of runs and studies: nothing else there is ever removed."""
+"""The files that lmlab writes into the folders of runs and studies, which alone it removes; and the lock of a run."""
 
 from __future__ import annotations
 
 import glob
 import json
 import os
+import platform
 import re
 import shutil
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +35,7 @@ OWN = {
 UNFINISHED = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
 """The same while it is being written."""
 LOCK = ".lock"
-"""Held by who writes into a folder."""
+"""Held by the process that writes into a folder."""
 TRIALS = "trials"
 """The folder of a study that holds its trials."""
 STUDY = "study.json"
@@ -253,3 +256,43 @@ def _remove_run(folder: Path) -> None:
 def _remove_empty(folder: Path) -> None:
     if not any(folder.iterdir()):
         folder.rmdir()
+
+
+@contextmanager
+def hold(run: Path) -> Iterator[None]:
+    """Lock a run directory for one trainer; a ValueError names the process that holds it.
+
+    The lock ends with its process, however that ends.
+    """
+    path = run / LOCK
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        if not _lock(descriptor):
+            raise ValueError(f"{run} is being trained by {_holder(path)}; wait for it, or end it first")
+        os.ftruncate(descriptor, 0)
+        who = {"pid": os.getpid(), "host": platform.node(), "since": time.strftime("%Y-%m-%d %H:%M:%S")}
+        os.write(descriptor, json.dumps(who).encode())
+        yield
+        os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> bool:
+    try:
+        import fcntl
+    except ImportError:  # Windows has no flock: there, nothing prevents a second trainer
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return False
+    return True
+
+
+def _holder(path: Path) -> str:
+    try:
+        who = json.loads(path.read_text())
+        return f"process {who['pid']} on {who['host']} (since {who['since']})"
+    except (OSError, ValueError, KeyError):
+        return "another process"

@@ -62,8 +62,8 @@ class HeldOutReader:
         return self._read_files(name, run, record) if cached is None else cached
 
     def _read_files(self, name: str, run: Path, record: Any) -> Iterator[str]:
+        from lmlab.runs.held_out import reopen_corpus
         from lmlab.runs.jobs import Silent
-        from lmlab.runs.run import reopen_corpus
 
         data = record.recipe.data
         if data.parallel:

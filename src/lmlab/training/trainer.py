@@ -211,6 +211,11 @@ class StepPlan(NamedTuple):
 
 def plan_steps(learner: Learner, loader: Loader, config: TrainConfig, *, world: World = ALONE) -> StepPlan:
     """The steps that the budget pays for; the loader learns how many batches that are."""
+    if world.size > 1 and learner.stateful and not loader.restarts(1):
+        raise ValueError(
+            f"this model carries a state from batch to batch, which {world.size} processes cannot do; use one process, "
+            "or train.order=shuffled"
+        )
     batches = config.accumulate * world.size
     flops_per_step = learner.step_flops(loader) * batches
     steps = parse_budget(config.budget).steps(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 import torch
@@ -33,6 +33,15 @@ class World:
     def agree(self, value: T) -> T:
         """The value of process 0, in every process."""
         return value
+
+    def first(self, make: Callable[[], T]) -> T:
+        """What `make` returns; process 0 calls it before all others, which then find its result in the cache."""
+        if self.writes:
+            made = make()
+            self.agree(None)
+            return made
+        self.agree(None)
+        return make()
 
     def totals(self, amounts: Mapping[str, Number]) -> dict[str, Number]:
         """Amounts by name, summed over all processes."""

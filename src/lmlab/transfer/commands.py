@@ -33,7 +33,7 @@ def format_command(trial: Trial, data: TaskData) -> str:
     for table, group in GROUPS.items():
         for name, value in getattr(trial, table).items():
             words += _setting(f"{group}.{name}", value)
-    return shlex.join([*words, "--alone", "-o", BEST])
+    return shlex.join([*words, "--no-controls", "-o", BEST])
 
 
 def _data_options(config: ExamplesConfig) -> list[str]:

@@ -291,7 +291,7 @@ def find_finished(trial: Trial, data: TaskData, path: Path, *, seeds: int, alone
     done = {(each.how, each.seed) for each in study.results if each.run is not None}
     compared = any(each.how == "baseline" for each in study.results)
     if not changed and compared == alone:
-        changed = ["--alone"]
+        changed = ["--no-controls"]
     if not changed and done - planned:
         changed = ["seeds"]
     if changed:

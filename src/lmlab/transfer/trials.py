@@ -176,7 +176,7 @@ def find_changes(path: Path, recipe: Recipe, data: TaskData) -> list[str]:
     record = read_record(path)
     found = [] if record.text_sha256 in (None, fingerprint_of(data.labelled)) else ["examples"]
     other = record.recipe.kind != recipe.kind or record.recipe.model != recipe.model
-    found += ["RUN"] if other or runs.differs_from_origin(record, recipe.origin) else []
+    found += ["RUN"] if other or record.origin_differs(recipe.origin) else []
     for group, begun, wanted in (
         ("objective", record.recipe.objective, recipe.objective),
         ("train", (record.begun or record.recipe.train).model_dump(), recipe.train.model_dump()),

@@ -125,5 +125,5 @@ def is_the_same(path: Path, recipe: Recipe) -> bool:
         and record.recipe.objective == recipe.objective
         and train.model_copy(update={"device": recipe.train.device}) == recipe.train
         and record.recipe.data.paths() == recipe.data.absolute().paths()
-        and not runs.differs_from_origin(record, recipe.origin)
+        and not record.origin_differs(recipe.origin)
     )

@@ -1,4 +1,4 @@
-"""Look inside runs: attention, cells, pairs, probes, senses …
+"""Analyse runs: attention, cells, minimal pairs, probing …
 
 Each analysis prints a table. With  --json  it prints JSON, and with  -o FILE  it writes a page (.html), a picture
 (.png), or data (.json, .csv).
@@ -8,24 +8,23 @@ Try  lmlab inspect minimal-pairs RUN pairs.tsv  or  lmlab inspect attention RUN 
 
 from __future__ import annotations
 
-from lmlab.cli.verbs import Verb
+from lmlab.cli.commands import Row
 
-HERE = "lmlab.cli.inspect"
-INSIDE, BEHAVIOUR = "What is inside", "What it does"
+INSIDE, BEHAVIOUR = "Inside the model", "Behaviour"
 
-VERBS: dict[str, Verb] = {
-    verb.name: verb._replace(folder=HERE)
-    for verb in (
-        Verb("attention", INSIDE, "Where does each head look? Weights, entropy, distance, rollout."),
-        Verb("cells", INSIDE, "Which cells or neurons follow quotes, brackets, anything?"),
-        Verb("probes", INSIDE, "What can be read off each layer? Parts of speech, number, trees …"),
-        Verb("senses", INSIDE, 'Do the senses of a word lie apart? The picture of "bank".'),
-        Verb("gradients", INSIDE, "Which tokens speak for a prediction? Gradient × input."),
-        Verb("neighbours", INSIDE, "Which tokens lie nearest to a word? And analogies."),
-        Verb("layers", INSIDE, "Which layers does a fine-tuned run read? ELMo's learnt mix."),
-        Verb("bias", BEHAVIOUR, "Which of two groups is more probable, word by word?"),
-        Verb("errors", BEHAVIOUR, "What happens off the beaten track? Loops, copies, inventions."),
-        Verb("minimal-pairs", BEHAVIOUR, "Does it prefer the right sentence of two? BLiMP …"),
-        Verb("surprisal", BEHAVIOUR, "How much does each word surprise it, in bits? Or two runs?"),
+COMMANDS: dict[str, Row] = {
+    row.name: row._replace(folder="lmlab.cli.inspect", group="inspect")
+    for row in (
+        Row("attention", INSIDE, "Attention of each head: weights, entropy, distance, rollout."),
+        Row("cells", INSIDE, "Cells and neurons that detect quotes, brackets, anything."),
+        Row("probing", INSIDE, "What a classifier finds in each layer: parts of speech, number …"),
+        Row("senses", INSIDE, "The vectors of one word in many sentences, by sense."),
+        Row("attribution", INSIDE, "The tokens that a prediction depends on: gradient × input."),
+        Row("neighbours", INSIDE, "The nearest tokens of a word, and analogies."),
+        Row("layer-mix", INSIDE, "The layer weights that a fine-tuned run has learnt (ELMo)."),
+        Row("bias", BEHAVIOUR, "Which of two groups is more probable, word by word."),
+        Row("errors", BEHAVIOUR, "Loops, copies and inventions on unusual input."),
+        Row("minimal-pairs", BEHAVIOUR, "Accuracy on pairs of a right and a wrong sentence: BLiMP …"),
+        Row("surprisal", BEHAVIOUR, "Surprisal of each word in bits, of one run or of two."),
     )
 }

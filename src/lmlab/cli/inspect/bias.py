@@ -7,26 +7,24 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.options import Batch, Device, Json, OutputAnalysis, Overwrite
 
 
 def bias(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory: next-token, masked, or a translator.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory: next-token, masked, or translator.")],
     data: Annotated[
         Path | None,
-        typer.Argument(metavar="[DATA]", help="Templates (.toml), CrowS-Pairs (.csv), or the folder of Winogender."),
+        typer.Argument(metavar="[DATA]", help="Templates (.toml), CrowS-Pairs (.csv), or the Winogender folder."),
     ] = None,
-    source: Annotated[str | None, typer.Option(help="Of a translator: the text to translate.")] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help="Of a translator: a translation to weigh; give two or more.")
-    ] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
-    json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=REPLACE)] = False,
-    batch: Annotated[int, typer.Option(min=1, help="Batch size in sentences; changes only the speed.")] = 64,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    text: Annotated[str | None, typer.Option(help="Text to translate.")] = None,
+    translation: Annotated[list[str] | None, typer.Option(help="A translation of --text; give two or more.")] = None,
+    output: OutputAnalysis = None,
+    json_: Json = False,
+    overwrite: Overwrite = False,
+    batch: Batch = 64,
+    device: Device = "auto",
 ) -> None:
-    """Which of two groups is more probable, word by word?
+    """Which of two groups is more probable, word by word.
 
     Examples:
 
@@ -38,23 +36,23 @@ def bias(
 
       lmlab inspect bias runs/lstm winogender/
 
-      lmlab inspect bias runs/en-de --source "The nurse sleeps." --target "Die Schwester schläft." --target "Der …"
+      lmlab inspect bias runs/en-de --text "The nurse sleeps." --translation "Die Schwester …" --translation "Der …"
 
-    Without DATA it is "she" and "he" with occupations. What such a test cannot tell is printed with its result.
+    Without DATA it compares "she" and "he" with occupations. The limits of such a test are printed with its result.
     """
     from lmlab.analysis.bias import measure_bias, read_templates, weigh_translations
     from lmlab.analysis.bias_sets import judge_crows, judge_winogender
     from lmlab.analysis.readers import read_crows_pairs, read_winogender
     from lmlab.analysis.view import Viewed
-    from lmlab.cli.bars import counting
-    from lmlab.cli.inspect.showing import check_output, open_run, show
+    from lmlab.cli.console import progress_bar
+    from lmlab.cli.inspect.display import check_output, open_run, show
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
-    if (source is None) != (target is None):
-        raise ValueError("--source and --target belong together: one text, and two or more translations of it")
-    with counting("scoring") as progress:
-        if source is not None:
-            found: Viewed = weigh_translations(open_run(run, device), source, target or [])
+    if (text is None) != (translation is None):
+        raise ValueError("--text and --translation belong together: give one text, and two or more translations of it")
+    with progress_bar("scoring") as progress:
+        if text is not None:
+            found: Viewed = weigh_translations(open_run(run, device), text, translation or [])
         elif data is not None and data.is_dir():
             schemas = read_winogender(data)
             found = judge_winogender(open_run(run, device), schemas, batch=batch, progress=progress)

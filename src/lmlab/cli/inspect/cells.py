@@ -7,38 +7,35 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.options import Device, Json, OutputAnalysis, Overwrite, Top
 
 LONGEST = 100_000
-"""Characters of a file that are read."""
+"""Maximum number of characters, unless --limit."""
 
 
 def cells(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory: rnn, gru, lstm, or a Transformer.")],
-    file: Annotated[
-        str | None, typer.Argument(metavar="FILE", help="The text to read; '-' reads standard input.")
-    ] = None,
-    text: Annotated[str | None, typer.Option(help="Read this text.")] = None,
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory: rnn, gru, lstm, or a Transformer.")],
+    file: Annotated[str | None, typer.Argument(metavar="FILE", help="Text to read; '-' reads standard input.")] = None,
+    text: Annotated[str | None, typer.Option(help="Text to read, instead of FILE.")] = None,
     find: Annotated[
-        str | None, typer.Option(help="Search units that tell: quotes, brackets, line (late in it), capitals, if.")
+        str | None, typer.Option(help="Find units that detect: quotes, brackets, line, capitals, if.")
     ] = None,
     regex: Annotated[
-        str | None, typer.Option(help="Search units that tell what this regular expression finds.")
+        str | None, typer.Option(help="Find units that detect matches of this regular expression.")
     ] = None,
     part: Annotated[
-        list[str] | None,
-        typer.Option(help="cell, hidden, input_gate, forget_gate, output_gate, update_gate, reset_gate, neurons …"),
+        list[str] | None, typer.Option(help="cell, hidden, input_gate, forget_gate … or neurons; repeatable.")
     ] = None,
-    layer: Annotated[int, typer.Option(min=0, help="Without a search: the layer of the unit, from 0.")] = 0,
-    unit: Annotated[int, typer.Option(min=0, help="Without a search: the unit to show, from 0.")] = 0,
-    top: Annotated[int, typer.Option(min=1, help="How many units a search names.")] = 20,
-    characters: Annotated[int, typer.Option(min=1, help="Read only so many characters, the first.")] = LONGEST,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
-    json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=REPLACE)] = False,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    layer: Annotated[int, typer.Option(min=0, help="Layer of the unit to show, from 0.")] = 0,
+    unit: Annotated[int, typer.Option(min=0, help="Unit to show, from 0.")] = 0,
+    top: Top = 20,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of characters to read.")] = LONGEST,
+    output: OutputAnalysis = None,
+    json_: Json = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
 ) -> None:
-    """Which cells or neurons follow quotes, brackets, anything?
+    """Cells and neurons that detect quotes, brackets, anything.
 
     Examples:
 
@@ -48,15 +45,15 @@ def cells(
 
       lmlab inspect cells runs/lstm --text "He said: (nothing)." --layer 1 --unit 17 --part forget_gate -o unit.html
 
-    A search ranks all units on the first half of the text and judges the best by their area under the ROC curve (AUC)
-    on the second half: 0.5 is chance, 1 is perfect; the order is that of the first half. The text should be one that
-    the run was not trained on.
+    --find and --regex rank all units on the first half of the text and test the best on the second half, by their area
+    under the ROC curve (AUC): 0.5 is chance, 1 is perfect. The order is that of the first half. Use a text that the run
+    was not trained on. `line` means late in the line.
     """
     from lmlab.analysis.cell_search import search_cells
     from lmlab.analysis.cells import CellText, choose_parts, read_cells
     from lmlab.analysis.properties import find_property, matches
     from lmlab.analysis.view import Viewed
-    from lmlab.cli.inspect.showing import check_output, open_run, show
+    from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.cli.texts import read_documents
 
     check_output(output, inputs=[run, file], overwrite=overwrite)
@@ -69,9 +66,9 @@ def cells(
     model = open_run(run, device)
     parts = choose_parts(model.model, part or [])
     if wanted is None:
-        read = read_cells(model, given[:characters], parts=[parts[0].name])
+        read = read_cells(model, given[:limit], parts=[parts[0].name])
         found: Viewed = CellText.of(read, layer=layer, part=parts[0].name, unit=unit)
     else:
         name = find or str(regex)
-        found = search_cells(model, given[:characters], wanted, name=name, parts=part or [], top=top)
+        found = search_cells(model, given[:limit], wanted, name=name, parts=part or [], top=top)
     show(found, output=output, json_=json_, about=str(run))

@@ -7,27 +7,25 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.options import Device, Json, OutputAnalysis, Overwrite, Text
 
 
 def errors(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory: a translator, or a next-token model.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory: a translator, or a next-token model.")],
     file: Annotated[
         str | None, typer.Argument(metavar="FILE", help="Sources or prompts, one per line; '-' reads standard input.")
     ] = None,
-    text: Annotated[list[str] | None, typer.Option(help="A source or prompt; several may be given.")] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Only the texts as they are: nothing scrambled, doubled or repeated.")
-    ] = False,
-    tokens: Annotated[int, typer.Option(min=1, help="Tokens written, at most.")] = 80,
-    limit: Annotated[int, typer.Option(min=1, help="Lines tried, at most.")] = 100,
-    seed: Annotated[int, typer.Option(help="Of what is scrambled.")] = 0,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
-    json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=REPLACE)] = False,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    text: Text = None,
+    plain: Annotated[bool, typer.Option("--plain", help="Use the texts unchanged only.")] = False,
+    tokens: Annotated[int, typer.Option(min=1, help="Maximum number of tokens to generate.")] = 80,
+    limit: Annotated[int, typer.Option(min=1, help="Maximum number of lines to read.")] = 100,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    output: OutputAnalysis = None,
+    json_: Json = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
 ) -> None:
-    """What happens off the beaten track? Loops, copies, inventions.
+    """Loops, copies and inventions on unusual input.
 
     Examples:
 
@@ -37,11 +35,11 @@ def errors(
 
       lmlab inspect errors runs/gpt2 prompts.txt
 
-    Each text is tried as it is, scrambled, doubled and with one word repeated, and "ag ag ag ag" besides. Counted are
-    outputs with loops, with words copied from the source, and, by attention, with dropped and invented words.
+    Each text is tried unchanged, scrambled, doubled and with one word repeated, and "ag ag ag ag" as well. The table
+    counts outputs with loops, with words copied from the source, and, by attention, with dropped and invented words.
     """
     from lmlab.analysis.errors import find_errors
-    from lmlab.cli.inspect.showing import check_output, open_run, show
+    from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.cli.texts import read_lines
 
     check_output(output, inputs=[run, file], overwrite=overwrite)

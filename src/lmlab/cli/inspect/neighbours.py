@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.options import Device, Json, NeuralRun, OutputAnalysis, Overwrite, Top
 
 
 def neighbours(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory of a neural model.")],
-    words: Annotated[list[str], typer.Argument(metavar="WORD", help="One word; or three: a is to b as c is to what?")],
-    top: Annotated[int, typer.Option(min=1, help="How many tokens to show.")] = 10,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
-    json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=REPLACE)] = False,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    run: NeuralRun,
+    words: Annotated[list[str], typer.Argument(metavar="WORD", help="One word; or three for an analogy.")],
+    top: Top = 10,
+    output: OutputAnalysis = None,
+    json_: Json = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
 ) -> None:
-    """Which tokens lie nearest to a word? And analogies.
+    """The nearest tokens of a word, and analogies.
 
     Examples:
 
@@ -27,10 +26,11 @@ def neighbours(
 
       lmlab inspect neighbours runs/bert man king woman
 
-    By the cosine of the token vectors that enter the model. Of a word of several tokens it is their mean.
+    Tokens are ranked by the cosine of their input embeddings. The vector of a word of several tokens is their mean.
+    Three words a, b, c ask: a is to b as c is to what?
     """
     from lmlab.analysis.neighbours import find_neighbours
-    from lmlab.cli.inspect.showing import check_output, open_run, show
+    from lmlab.cli.inspect.display import check_output, open_run, show
 
     check_output(output, inputs=[run], overwrite=overwrite)
     show(find_neighbours(open_run(run, device), words, top=top), output=output, json_=json_, about=str(run))

@@ -7,24 +7,22 @@ from typing import Annotated
 
 import typer
 
-from lmlab.cli.inspect.showing import DEVICE, JSON, OUTPUT, REPLACE
+from lmlab.cli.options import Device, Json, NeuralRun, OutputAnalysis, Overwrite
 
 
 def senses(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run directory of any neural model.")],
-    data: Annotated[
-        Path, typer.Argument(metavar="DATA", help="A word's folder of CoarseWSD, or a text, a sentence per line.")
-    ],
-    word: Annotated[str | None, typer.Option(help="Of a text: the word whose occurrences are shown.")] = None,
-    layer: Annotated[int, typer.Option(help="The layer to draw: 0 the embeddings, -1 the last.")] = -1,
+    run: NeuralRun,
+    data: Annotated[Path, typer.Argument(metavar="DATA", help="CoarseWSD folder of a word, or sentences by line.")],
+    word: Annotated[str | None, typer.Option(help="Word to look for, if DATA is a text.")] = None,
+    layer: Annotated[int, typer.Option(help="Layer to plot: 0 the embeddings, -1 the last.")] = -1,
     projection: Annotated[str, typer.Option(help="pca, or tsne (needs scikit-learn).")] = "pca",
-    limit: Annotated[int, typer.Option(min=3, help="Sentences of each part, at most.")] = 2000,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help=OUTPUT)] = None,
-    json_: Annotated[bool, typer.Option("--json", help=JSON)] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help=REPLACE)] = False,
-    device: Annotated[str, typer.Option(help=DEVICE)] = "auto",
+    limit: Annotated[int, typer.Option(min=3, help="Maximum number of sentences of each part.")] = 2000,
+    output: OutputAnalysis = None,
+    json_: Json = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
 ) -> None:
-    """Do the senses of a word lie apart? The picture of "bank".
+    """The vectors of one word in many sentences, by sense.
 
     Examples:
 
@@ -32,12 +30,13 @@ def senses(
 
       lmlab inspect senses runs/gpt2 novel.txt --word spring --projection tsne -o spring.html
 
-    With senses given (CoarseWSD-20), each test sentence is judged by its nearest training sentence, layer by layer.
+    With senses given (CoarseWSD-20), the sense of each test sentence is predicted by its nearest training sentence,
+    layer by layer.
     """
     from lmlab.analysis.readers import find_occurrences, read_senses
     from lmlab.analysis.senses import read_senses_of
-    from lmlab.cli.bars import counting
-    from lmlab.cli.inspect.showing import check_output, open_run, show
+    from lmlab.cli.console import progress_bar
+    from lmlab.cli.inspect.display import check_output, open_run, show
     from lmlab.cli.texts import read_lines
 
     check_output(output, inputs=[run, data], overwrite=overwrite)
@@ -48,7 +47,7 @@ def senses(
         raise ValueError("--word: say whose occurrences in the text are to be shown, for instance --word bank")
     else:
         name, own, against = word, find_occurrences(read_lines(str(data)), word)[:limit], []
-    with counting("reading") as progress:
+    with progress_bar("reading") as progress:
         model = open_run(run, device)
         found = read_senses_of(model, name, own, against, layer=layer, projection=projection, progress=progress)
     show(found, output=output, json_=json_, about=str(run))

@@ -36,18 +36,18 @@ SKIPPED = {
     "pydoc_data",
 }
 SHORTEST = 200
-"""Documents of fewer characters say nothing."""
+"""Documents of fewer characters are left out."""
 REPEATED = 40
-"""Paragraphs of so many characters are kept once; shorter ones (`See also:`) are no repetition."""
+"""Paragraphs of at least this many characters are kept once; shorter ones (`See also:`) may repeat."""
 
 
 def builtin_identity() -> str:
-    """What the built-in corpus depends on: this Python, and the way it is read."""
+    """Return what the built-in corpus depends on: this Python, and the version of this reader."""
     return f"builtin {VERSION} {sys.version} {sysconfig.get_path('stdlib')}"
 
 
 def builtin_documents() -> list[tuple[str, str]]:
-    """The documents (name, text) of the built-in corpus, always in the same order; read once and kept in the cache."""
+    """Return the documents (name, text) of the built-in corpus, always in the same order; kept in the cache."""
     cached = cache_folder() / f"builtin-{sha256(builtin_identity().encode()).hexdigest()[:16]}.json"
     try:
         return [(str(name), str(text)) for name, text in json.loads(cached.read_text(encoding="utf-8"))]
@@ -72,7 +72,7 @@ def _without_repetition(documents: list[tuple[str, str]]) -> Iterator[tuple[str,
 
 
 def _keep(documents: list[tuple[str, str]], path: Path) -> None:
-    """Write the cache in one move; a cache that cannot be written is no reason to fail."""
+    """Write the cache atomically; errors are ignored."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(dir=path.parent, prefix=".builtin-")
@@ -91,7 +91,7 @@ def _sources(root: Path) -> Iterator[tuple[str, str]]:
 
 
 def _docstrings(path: Path) -> Iterator[str]:
-    """The docstrings of a module, its classes and functions, in their order in the file."""
+    """Yield the docstrings of a module, its classes and functions, in the order of the file."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -110,7 +110,7 @@ def _docstrings(path: Path) -> Iterator[str]:
 
 
 def _compiled() -> Iterator[tuple[str, str]]:
-    """All but `sys`, whose functions other programs replace."""
+    """Yield the docstrings of compiled modules, except `sys`, whose functions other programs replace."""
     for name in sorted({*sys.builtin_module_names} - {"sys"}):
         try:
             module = importlib.import_module(name)
@@ -127,7 +127,7 @@ def _compiled() -> Iterator[tuple[str, str]]:
 
 
 def _topics() -> Iterator[tuple[str, str]]:
-    """The longest first: whole chapters are kept, and the sections that repeat them are left out."""
+    """Yield the topics of the language reference, the longest first; sections that repeat a chapter are left out."""
     try:
         from pydoc_data.topics import topics
     except ImportError:
@@ -137,7 +137,7 @@ def _topics() -> Iterator[tuple[str, str]]:
 
 
 def _clean(text: str) -> str:
-    """No white space at line ends, at most one blank line together, only characters that have a UTF-8 form."""
+    """Return a text without white space at line ends, double blank lines, and characters that UTF-8 cannot encode."""
     lines = [line.rstrip() for line in text.encode(errors="ignore").decode().replace("\0", "").splitlines()]
     kept = [line for place, line in enumerate(lines) if line or (place and lines[place - 1])]
     return "\n".join(kept).strip("\n")

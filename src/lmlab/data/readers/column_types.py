@@ -1,4 +1,4 @@
-"""What a column holds, told from its values: names of classes, numbers, texts, or the numbers of rows."""
+"""The type of a column, by its values: names of classes, numbers, texts, or row numbers."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 MOST_CLASSES = 20
-"""Different whole numbers up to which a column of them holds classes, and not scores."""
+"""The largest number of different whole numbers that count as classes, not as scores."""
 MOST_LABELS = 500
 LONGEST_LABEL = 60
 WORDS_OF_LABEL = 3
 MOST_ODD = 0.1
-"""The fraction of cells that are neither numbers nor missing, up to which a column is one of numbers."""
+"""The largest fraction of cells of a column of numbers that are neither numbers nor missing."""
 MISSING = frozenset({"nan", "na", "n/a", "#n/a", "null", "none", "-", "?", "inf", "+inf", "-inf"})
-"""What tables have where a number is missing, in lower case."""
+"""The lowercase values that tables have for a missing number."""
 LARGEST_SCORE = 1e30
-"""The largest score that is learnt: its square and those of differences are still numbers in 32 bits."""
+"""The largest score that can be trained on: squares of differences must be finite in 32 bits."""
 DECIMAL_COMMA = re.compile(r"[+-]?\d+,\d+(?:[eE][+-]?\d+)?")
 THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2}(?:,\d{3})+")
 
 
 def clean(value: Any) -> str:
-    """A cell as text; nothing where there is nothing."""
+    """Return a cell as text; "" for an empty cell."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -32,7 +32,7 @@ def clean(value: Any) -> str:
 
 
 def as_number(value: Any, *, comma: bool = False) -> float | None:
-    """The number that a cell holds, with `comma` one whose decimals may follow a comma; None where it holds none."""
+    """Return the number in a cell, or None; with `comma` the decimals may follow a comma."""
     text = clean(value)
     if comma and DECIMAL_COMMA.fullmatch(text):
         text = text.replace(",", ".")
@@ -46,7 +46,7 @@ def as_number(value: Any, *, comma: bool = False) -> float | None:
 def has_decimal_commas(values: Iterable[Any]) -> bool:
     """Whether the numbers of a column have their decimals after a comma: some have, and none after a point.
 
-    Where all of them could be thousands (1,250), they are not read as decimals.
+    If all of them could be thousands (1,250), they are not read as decimals.
     """
     filled = {text for value in values if (text := clean(value))}
     with_comma = {text for text in filled if DECIMAL_COMMA.fullmatch(text)}
@@ -63,7 +63,7 @@ def are_numbers(values: Iterable[Any]) -> bool:
 
 
 def are_mostly_numbers(values: Iterable[Any]) -> bool:
-    """Whether cells that are not empty hold numbers, but for a few: missing ones (`nan`), commas, slips of the pen."""
+    """Whether almost all cells that are not empty hold numbers; a few may be missing (`nan`) or typing errors."""
     filled = [text for value in values if (text := clean(value))]
     numbers = sum(as_number(text, comma=True) is not None for text in filled)
     missing = sum(text.lower() in MISSING for text in filled)
@@ -77,7 +77,7 @@ def are_classes(values: Iterable[Any]) -> bool:
 
 
 def are_scores(values: Sequence[Any]) -> bool:
-    """Whether cells are numbers with decimals, but for a few: whole ones may number something else."""
+    """Whether almost all cells are numbers and some have decimals; whole numbers may count something else."""
     numbers = (as_number(value, comma=True) for value in values)
     return are_mostly_numbers(values) and any(number is not None and not number.is_integer() for number in numbers)
 
@@ -89,7 +89,7 @@ def are_row_numbers(values: Sequence[Any]) -> bool:
 
 
 def look_like_labels(values: Sequence[Any]) -> bool:
-    """Whether cells are names of classes: short, and each comes again."""
+    """Whether cells are names of classes: short and repeated."""
     filled = [text for value in values if (text := clean(value))]
     different = set(filled)
     return (
@@ -101,13 +101,13 @@ def look_like_labels(values: Sequence[Any]) -> bool:
 
 
 def look_like_text(values: Sequence[Any]) -> bool:
-    """Whether cells are texts: several words, on the whole."""
+    """Whether most cells are texts of several words."""
     filled = [text for value in values if (text := clean(value))]
     return bool(filled) and not are_numbers(filled) and sum(" " in text for text in filled) * 3 >= len(filled)
 
 
 def name_class(value: Any) -> str:
-    """The name of a class; a whole number that a spreadsheet wrote as `5.0` is 5."""
+    """Return the name of a class; a whole number that a spreadsheet wrote as `5.0` is 5."""
     text = clean(value)
     number = as_number(text) if text.endswith("0") and "." in text else None
     return str(int(number)) if number is not None and number.is_integer() else text

@@ -1,4 +1,4 @@
-"""Which column of a table is the text and which the label: by the names of a header, or by what stands in it."""
+"""Find which column of a table is the text and which is the label, by the names in its header or by its values."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from lmlab.data.readers.strict_text import shorten
 from lmlab.data.readers.tables import Table
 
 Columns = Mapping[str, Any]
-"""What a user says of columns: {"a": "review", "label": 3}; a name, a number from 1, or, of choices, several."""
+"""The columns that a user gives: {"a": "review", "label": 3}; a name, a number from 1, or several for choices."""
 
-ROLES = {
+FIELDS = {
     "a": "a", "text": "a", "text_a": "a", "question": "a", "sentence": "a", "sentence1": "a", "premise": "a",
     "word": "a",
     "b": "b", "text_b": "b", "sentence2": "b", "hypothesis": "b", "context": "b",
     "label": "label", "score": "label", "answer": "label", "tag": "label",
     "choices": "choices", "choice": "choices",
 }  # fmt: skip
-"""What a column may be called in `--columns`, and what it is then."""
+"""The names of fields in `--columns`, and the fields that they mean."""
 
 PAIRS = (
     ("sentence1", "sentence2"), ("sentence_1", "sentence_2"), ("sentence_a", "sentence_b"), ("text_a", "text_b"),
@@ -57,7 +57,7 @@ SCORES = (
     "mark",
 )  # fmt: skip
 LAST_LABELS = ("answer", "answers")
-"""Names of a label where nothing else is."""
+"""Names of the label column if no other column can be it."""
 STEMS = (
     "startphrase", "question", "question_stem", "question.stem", "stem", "query", "prompt", "ctx", "goal", "sentence",
     "sent1", "text", "premise", "context",
@@ -70,12 +70,12 @@ ANSWERS = (
 )  # fmt: skip
 CHOICE = re.compile(r"(choice|option|opt|ending|alternative|answer)_?(\d+|[a-h])|()([a-h])")
 MOST_ROWS_BY_WORDS = 20
-"""Rows up to which a column of single words beside a text is taken for labels, though none comes again."""
+"""The largest number of rows for which a column of single words counts as labels though no word is repeated."""
 IDS = re.compile(r"(.*[\W_])?(id|ids|idx|index|guid|uid|uuid|no|number|row)|.*(pair|caption|prompt|q)id\d*|unnamed.*|")
 
 
-class Roles(NamedTuple):
-    """The places of columns, from 0; several of the choices, or one that holds a list of them."""
+class ColumnIndices(NamedTuple):
+    """The columns of a table by their index, from 0; `choices` are several columns, or one that holds lists."""
 
     a: int
     label: int | None
@@ -84,22 +84,22 @@ class Roles(NamedTuple):
 
 
 def parse_columns(text: str) -> dict[str, str]:
-    """What `--columns text=2,label=stars` says; several choices are joined by +."""
+    """Parse the option `--columns text=2,label=stars`; several choices are joined by +."""
     columns: dict[str, str] = {}
     for part in text.split(","):
-        role, sign, column = (piece.strip() for piece in part.partition("="))
-        if not sign or not role or not column:
+        field, sign, column = (piece.strip() for piece in part.partition("="))
+        if not sign or not field or not column:
             raise ValueError(
-                f"--columns {text}: {part!r} is no ROLE=COLUMN; write for instance --columns text=2,label=1"
+                f"--columns {text}: {part!r} is not FIELD=COLUMN; write for instance --columns text=2,label=1"
             )
-        if role not in ROLES:
-            raise ValueError(f"--columns {role}=…: there is no role {role!r}{suggest(role, ROLES)}")
-        columns[role] = column
+        if field not in FIELDS:
+            raise ValueError(f"--columns {field}=…: unknown field {field!r}{suggest(field, FIELDS)}")
+        columns[field] = column
     return columns
 
 
 def normalize(name: str) -> str:
-    """The name of a column as the lists here have it."""
+    """Return the name of a column in the form of the lists in this file."""
     return re.sub(r"[\s-]+", "_", name.strip().lower())
 
 
@@ -112,25 +112,25 @@ def is_header(row: Sequence[Any], rows: Sequence[Sequence[Any]]) -> bool:
     if len(known) > 1:
         return True
     if any(
-        cell and cell in {clean(other[place]) for other in rows if len(other) > place}
-        for place, cell in enumerate(cells)
+        cell and cell in {clean(other[index]) for other in rows if len(other) > index}
+        for index, cell in enumerate(cells)
     ):
-        return False  # it comes again below, as a label does
+        return False  # it is repeated below, as a label is
     if known:
         return True
     if bool(rows) and any(
-        cell.lower() not in MISSING and are_mostly_numbers(other[place] for other in rows if len(other) > place)
-        for place, cell in enumerate(cells)
+        cell.lower() not in MISSING and are_mostly_numbers(other[index] for other in rows if len(other) > index)
+        for index, cell in enumerate(cells)
     ):
         return True
     return any(
-        _names_labels(cell, [clean(other[place]) for other in rows if len(other) > place])
-        for place, cell in enumerate(cells)
+        _names_labels(cell, [clean(other[index]) for other in rows if len(other) > index])
+        for index, cell in enumerate(cells)
     )
 
 
 def _names_labels(cell: str, below: Sequence[str]) -> bool:
-    """Whether a first cell stands above a column of labels and is none: each of a few comes often, and it never."""
+    """Whether a cell is the name of a column of labels: each of a few labels is repeated, and the cell is not."""
     counts = Counter(below)
     return len(below) >= 20 and 2 <= len(counts) <= len(below) // 5 and cell not in counts and min(counts.values()) > 1
 
@@ -140,30 +140,30 @@ def as_cell_number(cell: str) -> bool:
     return are_numbers([cell])
 
 
-def find_roles(table: Table, *, columns: Columns | None, task: str | None) -> Roles:
-    """The column of each role: as said, else as its name tells, else as its values do; or a ValueError."""
-    given = {role: find_places(table, value) for role, value in by_role(columns or {}).items()}
+def find_columns(table: Table, *, columns: Columns | None, task: str | None) -> ColumnIndices:
+    """Return the column of each field: as given, else by its name, else by its values; or a ValueError."""
+    given = {field: find_indices(table, value) for field, value in by_field(columns or {}).items()}
     names = [normalize(name) for name in table.names or ()]
-    taken = {place for places in given.values() for place in places}
-    free = {name: place for place, name in reversed([*enumerate(names)]) if place not in taken}
+    taken = {index for indices in given.values() for index in indices}
+    free = {name: index for index, name in reversed([*enumerate(names)]) if index not in taken}
     choices = tuple(given.get("choices", ())) or (
         find_choices(table, free) if task in (None, "choice") and "b" not in given else ()
     )
     if choices:
-        return _find_choice_roles(table, given, free, choices)
+        return _find_choice_columns(table, given, free, choices)
     if len(taken) < sum(map(len, given.values())):
-        raise ValueError(f"{table.source}: one column is given two roles by --columns; give each its own")
+        raise ValueError(f"{table.source}: one column is given twice by --columns; give each its own")
     label = given["label"][0] if "label" in given else None
     a, b = given.get("a", [None])[0], given.get("b", [None])[0]
     if a is None and b is None and task != "tagging":
         a, b = find_texts(free, has_label=label is not None)
-    rest = {name: place for name, place in free.items() if place not in (a, b)}
+    rest = {name: index for name, index in free.items() if index not in (a, b)}
     if label is None:
         order = (*SCORES, *LABELS) if task == "regression" else (*LABELS, *SCORES, *LAST_LABELS)
         label = next((rest[name] for name in order if name in rest), None)
     if a is None or label is None:
         a, b, label = _find_by_values(table, a, b, label)
-    return Roles(a, label, b)
+    return ColumnIndices(a, label, b)
 
 
 def is_id(name: str) -> bool:
@@ -171,22 +171,22 @@ def is_id(name: str) -> bool:
     return IDS.fullmatch(normalize(name)) is not None
 
 
-def by_role(columns: Columns) -> dict[str, Any]:
-    """What was said of columns, by role; a ValueError names a role that is none."""
-    for role in columns:
-        if str(role) not in ROLES:
-            raise ValueError(f"--columns {role}=…: there is no role {role!r}{suggest(str(role), ROLES)}")
-    return {ROLES[str(role)]: value for role, value in columns.items()}
+def by_field(columns: Columns) -> dict[str, Any]:
+    """Return the given columns by field; a ValueError names an unknown field."""
+    for field in columns:
+        if str(field) not in FIELDS:
+            raise ValueError(f"--columns {field}=…: unknown field {field!r}{suggest(str(field), FIELDS)}")
+    return {FIELDS[str(field)]: value for field, value in columns.items()}
 
 
-def find_places(table: Table, value: Any) -> list[int]:
-    """The places, from 0, of one column or of several, joined by +."""
+def find_indices(table: Table, value: Any) -> list[int]:
+    """Return the indices, from 0, of one column, or of several joined by +."""
     several = value if isinstance(value, (list, tuple)) else str(value).split("+")
-    return [find_place(table, one) for one in several]
+    return [find_index(table, one) for one in several]
 
 
-def find_place(table: Table, value: Any) -> int:
-    """The place, from 0, of a column that is named, or numbered from 1."""
+def find_index(table: Table, value: Any) -> int:
+    """Return the index, from 0, of a column given by its name, or by its number from 1."""
     name = str(value).strip()
     for form in (str, normalize):
         formed = [form(known) for known in table.names or ()]
@@ -206,7 +206,7 @@ def find_place(table: Table, value: Any) -> int:
 
 def show_row(table: Table) -> str:
     """The first row, as messages show it."""
-    cells = " | ".join(f"{place}: {shorten(clean(cell), 30)}" for place, cell in enumerate(table.rows[0], 1))
+    cells = " | ".join(f"{index}: {shorten(clean(cell), 30)}" for index, cell in enumerate(table.rows[0], 1))
     return f"line {table.lines[0]} is {cells}"
 
 
@@ -216,9 +216,9 @@ def find_choices(table: Table, free: Mapping[str, int], *, answered: bool = True
         if name in free and isinstance(table.rows[0][free[name]], list):
             return (free[name],)
     families: dict[str, dict[str, int]] = {}
-    for name, place in free.items():
+    for name, index in free.items():
         if match := CHOICE.fullmatch(name):
-            families.setdefault(match[1] or "", {})[(match[2] or match[4]).rjust(4)] = place
+            families.setdefault(match[1] or "", {})[(match[2] or match[4]).rjust(4)] = index
     stem = any(name in free for name in STEMS)
     for family in families.values():
         if len(family) > 1 and stem and (not answered or any(name in free for name in ANSWERS)):
@@ -226,24 +226,24 @@ def find_choices(table: Table, free: Mapping[str, int], *, answered: bool = True
     return ()
 
 
-def _find_choice_roles(
+def _find_choice_columns(
     table: Table, given: Mapping[str, list[int]], free: Mapping[str, int], choices: tuple[int, ...]
-) -> Roles:
-    rest = {name: place for name, place in free.items() if place not in choices}
+) -> ColumnIndices:
+    rest = {name: index for name, index in free.items() if index not in choices}
     a = given["a"][0] if "a" in given else next((rest[name] for name in STEMS if name in rest), None)
     label = given["label"][0] if "label" in given else next((rest[name] for name in ANSWERS if name in rest), None)
     if a is None or label is None:
         missing = "question" if a is None else "answer"
         raise ValueError(
-            f"{table.source}: which column holds the {missing} cannot be told ({show_row(table)}); "
+            f"{table.source}: which column holds the {missing} is not clear ({show_row(table)}); "
             f"say it: --columns {missing}=NAME"
         )
     b = given["b"][0] if "b" in given else next((rest[n] for n in CONTEXTS if n in rest and rest[n] != a), None)
-    return Roles(a, label, b, choices)
+    return ColumnIndices(a, label, b, choices)
 
 
 def find_texts(free: Mapping[str, int], *, has_label: bool) -> tuple[int | None, int | None]:
-    """The columns of one text or of two, by their names."""
+    """Return the columns of one text or of two, by their names."""
     for first, second in PAIRS:
         if first in free and second in free:
             others = {*free} - {first, second}
@@ -254,20 +254,20 @@ def find_texts(free: Mapping[str, int], *, has_label: bool) -> tuple[int | None,
 
 
 def _find_by_values(table: Table, a: int | None, b: int | None, label: int | None) -> tuple[int, int | None, int]:
-    columns = {place: table.column(place) for place in range(table.width)}
-    free = [place for place in columns if place not in (a, b, label)]
+    columns = {index: table.column(index) for index in range(table.width)}
+    free = [index for index in columns if index not in (a, b, label)]
     if table.names is not None:
-        free = [place for place in free if not is_id(table.names[place])]
+        free = [index for index in free if not is_id(table.names[index])]
     if len(free) > 1:
-        free = [place for place in free if not are_row_numbers(columns[place])] or free
+        free = [index for index in free if not are_row_numbers(columns[index])] or free
     if label is None:
         label = guess_label(columns, free)
     if label is None:
         raise ValueError(_ask(table, columns, a))
     if a is None:
-        texts = [place for place in free if place != label]
+        texts = [index for index in free if index != label]
         if len(texts) > 1:
-            texts = [place for place in texts if look_like_text(columns[place])]
+            texts = [index for index in texts if look_like_text(columns[index])]
         if not texts or len(texts) > 2 or (len(texts) == 2 and table.names is not None):
             raise ValueError(_ask(table, columns, None, label))
         a, b = texts[0], texts[1] if len(texts) == 2 else None
@@ -275,40 +275,40 @@ def _find_by_values(table: Table, a: int | None, b: int | None, label: int | Non
 
 
 def guess_label(columns: Mapping[int, Sequence[Any]], free: Sequence[int]) -> int | None:
-    """The column of labels, by what stands in it; None where it cannot be told."""
+    """Return the column of labels, by its values; None if it is unclear."""
     likely = [
-        place
-        for place in free
-        if are_scores(columns[place])
-        or (look_like_labels(columns[place]) and (are_classes(columns[place]) or not are_numbers(columns[place])))
+        index
+        for index in free
+        if are_scores(columns[index])
+        or (look_like_labels(columns[index]) and (are_classes(columns[index]) or not are_numbers(columns[index])))
     ]
-    if not likely:  # of few rows: single words beside texts
-        likely = [place for place in free if all(len(clean(cell).split()) == 1 for cell in columns[place])]
+    if not likely:  # few rows: single words beside texts
+        likely = [index for index in free if all(len(clean(cell).split()) == 1 for cell in columns[index])]
         return likely[0] if len(likely) == 1 and len(columns[likely[0]]) <= MOST_ROWS_BY_WORDS else None
     if len(likely) > 1:
-        different = sorted((len({clean(cell) for cell in columns[place]}), place) for place in likely)
+        different = sorted((len({clean(cell) for cell in columns[index]}), index) for index in likely)
         if different[0][0] * 4 <= different[1][0]:
             return different[0][1]
-        words = [place for place in likely if not look_like_text(columns[place])]
+        words = [index for index in likely if not look_like_text(columns[index])]
         return words[0] if len(words) == 1 else None
     return likely[0]
 
 
 def _ask(table: Table, columns: Mapping[int, Sequence[Any]], a: int | None, label: int | None = None) -> str:
-    """The message about a table whose columns cannot be told, with an option that might be the right one."""
+    """Return the error for a table whose columns are unclear, with an option that may be the right one."""
     if table.width < 2:
         return (
             f"{table.source} has one column only ({show_row(table)}); give a text and a label in each row, "
             f"in columns that a tab separates (in a .csv file a comma), or as fields of JSON"
         )
-    sizes = {place: sum(len(clean(cell)) for cell in column) for place, column in columns.items() if place != label}
+    sizes = {index: sum(len(clean(cell)) for cell in column) for index, column in columns.items() if index != label}
     if a is None:
-        a = max(sizes, key=lambda place: sizes[place])
+        a = max(sizes, key=lambda index: sizes[index])
     if label is None:
-        others = {place: len({*map(clean, column)}) for place, column in columns.items() if place != a}
-        label = min(others, key=lambda place: others[place])
-    name = table.names.__getitem__ if table.names is not None else lambda place: str(place + 1)
+        others = {index: len({*map(clean, column)}) for index, column in columns.items() if index != a}
+        label = min(others, key=lambda index: others[index])
+    name = table.names.__getitem__ if table.names is not None else lambda index: str(index + 1)
     return (
-        f"{table.source}: which column is the text and which the label cannot be told ({show_row(table)}); "
+        f"{table.source}: which column is the text and which the label is not clear ({show_row(table)}); "
         f"say it, for instance --columns text={name(a)},label={name(label)}"
     )

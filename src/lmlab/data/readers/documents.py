@@ -1,4 +1,4 @@
-"""Texts as documents: where one ends and the next begins, and the one file in which their cleaned text is gathered."""
+"""Documents: where they begin and end, and the file in which their cleaned text is gathered."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from lmlab.data.readers.text import Source, read, safe_cut
 from lmlab.tokenizers.engines import BOUNDARY
 
 SEPARATORS = {"file": "", "lines": "\n", "blank": "\n\n", "endoftext": f"\n{BOUNDARY}\n"}
-"""Each way of telling documents apart, and what stands between two of them: a file is a document, or a line is, or the
-lines between blank lines are, or the lines between lines that are `<|endoftext|>`."""
+"""What counts as a document, with the separator of two documents: a file, a line, the lines between blank lines, or the
+lines between lines that are `<|endoftext|>`."""
 PIECE = 1 << 20
-"""Bytes of a document that are encoded at a time."""
+"""The number of bytes of a document that are encoded at a time."""
 
 Report = Callable[[int], None]
 
@@ -34,54 +34,54 @@ class Documents(NamedTuple):
     names: list[str] | None  # of each document, where each is a file
 
     def part(self, chosen: NDArray[np.bool_]) -> Documents:
-        """The documents that are chosen."""
+        """Return the chosen documents."""
         names = None if self.names is None else [self.names[i] for i in np.flatnonzero(chosen)]
         return Documents(self.path, self.starts[chosen], self.ends[chosen], names)
 
     def between(self, low: int, high: int) -> Documents:
-        """What lies between two byte positions; documents across them are cut."""
+        """Return the documents between two byte positions; documents across them are cut."""
         starts, ends = self.starts.clip(low, high), self.ends.clip(low, high)
         return Documents(self.path, starts, ends, self.names).part(ends > starts)
 
     @property
     def size(self) -> int:
-        """Bytes of text."""
+        """The number of bytes of text."""
         return int((self.ends - self.starts).sum())
 
     def pieces(self) -> Iterator[tuple[bool, str]]:
-        """The text in pieces (whether the piece ends its document, text), cut where tokenizers start anew."""
+        """Yield the text in pieces (whether it ends its document, text), cut where tokenizers start a new piece."""
         with self.path.open("rb") as file:
             for start, end in zip(self.starts, self.ends, strict=True):
                 file.seek(start)
                 yield from _read_range(file, int(end - start))
 
     def sample(self, most: int) -> Iterator[str]:
-        """At most about `most` bytes of the text, taken evenly from all of it; all of it where it is not longer.
+        """Yield at most about `most` bytes, taken evenly from all of the text; all of it if it is not longer.
 
-        A sample comes in an order in which the first half of it is from everywhere too.
+        The order is such that the first half of a sample is taken evenly from all of the text, too.
         """
-        share = most / max(1, self.size)
-        if share >= 1:
+        fraction = most / max(1, self.size)
+        if fraction >= 1:
             yield from (text for _, text in self.pieces())
             return
         seen = taken = 0
         chosen: list[tuple[int, int, bool]] = []
         for start, end in zip(self.starts.tolist(), self.ends.tolist(), strict=True):
-            for place in range(start, end, PIECE):
-                length = min(PIECE, end - place)
+            for position in range(start, end, PIECE):
+                length = min(PIECE, end - position)
                 seen += length
-                if taken + length <= share * seen:
-                    chosen.append((place, length, length == end - start))
+                if taken + length <= fraction * seen:
+                    chosen.append((position, length, length == end - start))
                     taken += length
         with self.path.open("rb") as file:
-            for place, length, whole in (part for first in range(8) for part in chosen[first::8]):
-                file.seek(place)
+            for position, length, whole in (part for first in range(8) for part in chosen[first::8]):
+                file.seek(position)
                 text = file.read(length).decode(errors="ignore")
                 yield text if whole else text[: safe_cut(text)]
 
 
 def _read_range(file: IO[bytes], length: int) -> Iterator[tuple[bool, str]]:
-    """The next `length` bytes of a file as pieces of text, with whether each is the last."""
+    """Yield the next `length` bytes of a file as pieces of text, with whether each is the last."""
     if length <= PIECE:
         yield True, file.read(length).decode()
         return
@@ -97,7 +97,7 @@ def _read_range(file: IO[bytes], length: int) -> Iterator[tuple[bool, str]]:
 
 
 class Gatherer:
-    """Writes documents one after another into a file and notes their places and hashes."""
+    """Writes documents one after another to a file, and keeps their positions and hashes."""
 
     def __init__(self, path: Path, *, how: str) -> None:
         self.path = path
@@ -109,7 +109,7 @@ class Gatherer:
         self._hash = blake2b(digest_size=8)
 
     def add(self, source: Source, report: Report) -> None:
-        """Take in a source, which is never in one document with another."""
+        """Add the documents of a source."""
         if source.path is None:
             for name, text in builtin_documents():
                 self._add(name, iter([text]), report)
@@ -143,10 +143,10 @@ class Gatherer:
         self._place += len(separator)
 
     def close(self) -> tuple[Documents, NDArray[np.uint64]]:
-        """The documents, and a hash of each one's text."""
+        """Close the file; return the documents, and a hash of the text of each."""
         self._file.close()
         names = self._names if self.how == "file" else None
-        starts, ends = (np.frombuffer(places, np.int64) for places in (self._starts, self._ends))
+        starts, ends = (np.frombuffer(positions, np.int64) for positions in (self._starts, self._ends))
         return Documents(self.path, starts, ends, names), np.frombuffer(self._hashes, np.uint64)
 
 
@@ -158,7 +158,7 @@ def _whole(pieces: Iterator[str]) -> Iterator[tuple[bool, str]]:
 
 
 def _lines(pieces: Iterator[str]) -> Iterator[tuple[bool, str]]:
-    """Lines in parts (whether a line begins, text without its newline); blank lines are left out."""
+    """Yield lines in parts (whether a line begins, text without its newline); blank lines are left out."""
     begins = True
     for piece in pieces:
         head, *rest = piece.split("\n")
@@ -181,7 +181,7 @@ def _marked(pieces: Iterator[str]) -> Iterator[tuple[bool, str]]:
 
 
 def _between(pieces: Iterator[str], separates: Callable[[str], bool]) -> Iterator[tuple[bool, str]]:
-    """The text between lines that separate; the newlines inside a document belong to it."""
+    """Yield the text between separating lines; the newlines inside a document belong to it."""
     within = False
     at_start = True  # of a line
     for part, ended in _line_parts(pieces):
@@ -194,7 +194,7 @@ def _between(pieces: Iterator[str], separates: Callable[[str], bool]) -> Iterato
 
 
 def _line_parts(pieces: Iterator[str]) -> Iterator[tuple[str, bool]]:
-    """Lines without their newline and True; a line longer than a piece comes in parts, all but its last with False."""
+    """Yield lines without their newline and True; of a line longer than a piece, all parts but the last with False."""
     held = ""
     for piece in pieces:
         *lines, rest = piece.split("\n")
@@ -220,7 +220,7 @@ _SPLITTERS: dict[str, Callable[[Iterator[str]], Iterator[tuple[bool, str]]]] = {
 
 
 def gather(sources: Sequence[Source], path: Path, *, how: str, report: Report) -> tuple[Documents, NDArray[np.uint64]]:
-    """Write the cleaned documents of all sources to a file; a ValueError where there is nothing but white space."""
+    """Write the cleaned documents of all sources to a file; a ValueError if there is only white space."""
     gatherer = Gatherer(path, how=how)
     for source in sources:
         gatherer.add(source, report)

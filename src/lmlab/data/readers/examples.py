@@ -1,4 +1,4 @@
-"""Labelled examples: what a task learns from, whatever file they came in."""
+"""Labelled examples, and the contract of their readers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "taggin
 
 
 class Answer(NamedTuple):
-    """An answer to a question, as it stands in the context."""
+    """An answer to a question, as a span of the context."""
 
     text: str
     start: int  # of its first character in the context
@@ -29,7 +29,7 @@ class Example(NamedTuple):
     choices: tuple[str, ...] = ()  # of a multiple-choice question
     label: Any = None
     """The name of a class (str), a score (float), the number of the right choice (int, from 0), the tags of the words
-    (tuple[str, ...]), or the answers (tuple[Answer, ...], empty: the context has none); None where none is given."""
+    (tuple[str, ...]), or the answers (tuple[Answer, ...], empty: the context has none); None without a label."""
     name: str = ""  # the id of a question
     source: str = ""  # the file it came from
     line: int = 0  # and the line there, from 1
@@ -43,37 +43,37 @@ class Example(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Labelled:
-    """What files of labelled examples hold, and how they were understood."""
+    """The examples of files, by split, and how the files were read."""
 
     task: TaskName
     train: Sequence[Example]
     valid: Sequence[Example] | None = None
-    """Held-out examples that came along: another file, or a folder's own."""
+    """Held-out examples, from another file or from the same folder."""
     test: Sequence[Example] | None = None
     selection: Sequence[Example] | None = None
-    """Examples taken from train that choose the checkpoint, so that valid is only scored; empty: none is chosen, the
-    last checkpoint is kept; None: valid chooses."""
+    """Examples held out from train to choose the checkpoint, so that valid is only scored. If empty, the last
+    checkpoint is kept; if None, valid chooses."""
     format: str = ""
-    """In words: `TSV with a header`, `CoNLL columns (word, …, tag), IOB1`, `SQuAD 1.1`, `GLUE: MRPC`."""
+    """A description: `TSV with a header`, `CoNLL columns (word, …, tag), IOB1`, `SQuAD 1.1`, `GLUE: MRPC`."""
     columns: Mapping[str, str] = field(default_factory=dict)
-    """Which column was taken for what: {"a": "sentence1", "b": "sentence2", "label": "label"}."""
+    """The column of each field: {"a": "sentence1", "b": "sentence2", "label": "label"}."""
     scheme: str | None = None
-    """Of tags that mark spans, as the file has them: `IOB1`, `IOB2`, `IOBES` or `BILOU`; examples have IOB2. None
-    where each tag stands for itself (parts of speech)."""
+    """The scheme in the file of tags that mark spans: `IOB1`, `IOB2`, `IOBES` or `BILOU`; examples have IOB2. None if
+    tags do not mark spans (parts of speech)."""
     metric: str | None = None
-    """The official metric, where the format says which (GLUE): `accuracy`, `f1`, `matthews`, `pearson`."""
+    """The official metric, if the format has one (GLUE): `accuracy`, `f1`, `matthews`, `pearson`."""
     skipped: Mapping[str, int] = field(default_factory=dict)
-    """How many lines were left out, by reason."""
+    """The number of lines that were left out, by reason."""
     notes: Sequence[str] = ()
-    """What was decided where it could have been otherwise, and how to say so: one short sentence each."""
+    """Choices that were made in reading, and the option to change each: one short sentence each."""
 
 
 class NoLabelsError(ValueError):
-    """A file has texts, but no labels: the test file of a track."""
+    """A file has texts but no labels, as the test file of a shared task."""
 
 
 class Reader(ABC):
-    """Reads files of one format as the first of them was understood, and keeps count of what it left out."""
+    """Reads files of one format, all in the way of the first one, and counts what is left out."""
 
     task: TaskName
     format: str
@@ -87,9 +87,9 @@ class Reader(ABC):
 
     @abstractmethod
     def read(self, source: str, text: str) -> list[Example]:
-        """The examples of a file, given its name and its text."""
+        """Return the examples of a file, given its name and its text."""
 
     def note(self, message: str) -> None:
-        """Keep what a user should know of how a file was understood; once."""
+        """Add a note for the user on how a file was read, once."""
         if message not in self.notes:
             self.notes.append(message)

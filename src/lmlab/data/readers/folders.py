@@ -1,4 +1,4 @@
-"""Folders of labelled examples: one of files that are named after the splits, or one with a folder for each class."""
+"""Folders of labelled examples: with a file for each split, or with a folder for each class."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SPLITS = {
 SPLIT_OF = {name: split for split, names in SPLITS.items() for name in names}
 ENDINGS = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".txt", ".conll", ".conllu", ".iob", ".bio", ".gz", "")
 TABLES = (".tsv", ".csv", ".json", ".jsonl", ".ndjson", ".conll", ".conllu", ".zip")
-"""Endings of files that are no text of a class: a folder of such folders holds several data sets."""
+"""Endings of files that are not the text of one example: a folder of such folders holds several data sets."""
 WITHOUT_CLASS = ("unsup",)
 """IMDB's folder of reviews without a label."""
 
@@ -31,7 +31,7 @@ class Parts(NamedTuple):
 
 
 def find_parts(folder: Path) -> Parts:
-    """The files or folders of a folder by split; the folder itself where it has a folder for each class."""
+    """Return the files or folders of each split; the folder itself as train if it has a folder for each class."""
     inside = list_folder(folder)
     files = [path for path in inside if path.is_file() and ABOUT.fullmatch(path.name) is None]
     by_split = _by_split(files)
@@ -43,7 +43,7 @@ def find_parts(folder: Path) -> Parts:
     if find_classes(folder):
         return Parts({"train": folder})
     if "train" in folders:
-        raise ValueError(f"{folders['train'][0]}: a folder for each class must stand there, with the texts in it")
+        raise ValueError(f"{folders['train'][0]}: it needs a folder for each class, with the texts in it")
     readable = [path for path in files if path.suffix.lower() in ENDINGS]
     if len(readable) == 1:
         return Parts({"train": readable[0]})
@@ -55,7 +55,7 @@ def find_parts(folder: Path) -> Parts:
 
 
 def find_classes(folder: Path) -> dict[str, list[Path]]:
-    """The text files of each class of a folder, by the names of its folders; none where it has fewer than two."""
+    """Return the text files of each class, by the names of the folders; nothing if there are fewer than two."""
     classes: dict[str, list[Path]] = {}
     for path in list_folder(folder):
         if path.is_dir() and path.name not in WITHOUT_CLASS:
@@ -68,7 +68,7 @@ def find_classes(folder: Path) -> dict[str, list[Path]]:
 
 
 def read_classes(folder: Path) -> list[Example]:
-    """An example of each text in a folder of class folders."""
+    """Return an example for each text in a folder of class folders."""
     classes = find_classes(folder)
     if not classes:
         raise ValueError(f"{folder} has no folder for each class; name folders after classes, with a text in each file")
@@ -81,7 +81,7 @@ def read_classes(folder: Path) -> list[Example]:
 
 
 def find_split(name: str) -> str | None:
-    """The split that the name of a file tells: `dev.tsv`, `eng.testa`, `en_ewt-ud-train.conllu`."""
+    """Return the split in the name of a file: `dev.tsv`, `eng.testa`, `en_ewt-ud-train.conllu`."""
     found = {SPLIT_OF[word] for word in re.split(r"[\W_\d]+", name.lower()) if word in SPLIT_OF}
     return found.pop() if len(found) == 1 else None
 

@@ -1,6 +1,7 @@
 """The files of GLUE (Wang et al. 2019): which task a file is of, its columns and its metric.
 
-Some are told by their header alone, others also need the name of their folder: SST-2's `sentence, label` is anybody's.
+Some are recognized by their header alone, others also by the name of their folder, since many tables have columns such
+as SST-2's `sentence, label`.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ class Glue(NamedTuple):
     metric: str
     columns: Mapping[str, str]
     signature: tuple[str, ...] = ()  # columns that only this task has together
-    labels: frozenset[str] = frozenset()  # and labels, where other tasks have the same columns
-    whole_rows: bool = True  # False: its files have broken lines, which everybody leaves out
+    labels: frozenset[str] = frozenset()  # its labels, if other tasks have the same columns
+    whole_rows: bool = True  # False: its files have broken lines, which are left out
 
     @property
     def header(self) -> bool:
@@ -32,7 +33,7 @@ class Glue(NamedTuple):
 
     @property
     def task(self) -> TaskName:
-        """What is learnt."""
+        """The task, as lmlab names it."""
         return "regression" if self.metric == "pearson" else "classification"
 
     def fits(self, table: Table) -> bool:
@@ -61,7 +62,7 @@ TASKS = (
 
 
 def find_glue(source: str, table: Table) -> Glue | None:
-    """The task of GLUE that a file is of; None where it is of none."""
+    """Return the task of GLUE that a file belongs to, or None."""
     folder, stem = _bare(Path(source).parent.name), _bare(Path(source).name.partition(".")[0])
     fitting = [task for task in TASKS if task.fits(table)]
     for task in fitting:
@@ -69,22 +70,22 @@ def find_glue(source: str, table: Table) -> Glue | None:
             return task
     for task in fitting:
         if task.name in ("SST-2", "WNLI"):
-            continue  # their columns may be anybody's
+            continue  # many other tables have the same columns
         if not task.labels or _label_set(table, task.columns["label"]) == task.labels:
             return task
     return None
 
 
 def is_cola(table: Table) -> bool:
-    """Whether rows are a source, 0 or 1, a star where the source has one, and a sentence."""
+    """Whether each row is a source, 0 or 1, a star or nothing, and a sentence."""
     return table.kind == "TSV" and all(
         len(row) == 4 and row[1] in ("0", "1") and not row[2].strip("*?#%") and row[3] for row in table.rows
     )
 
 
 def _label_set(table: Table, name: str) -> set[str]:
-    place = [clean(cell) for cell in table.rows[0]].index(name)
-    return {clean(row[place]) for row in table.rows[1:] if len(row) > place}
+    index = [clean(cell) for cell in table.rows[0]].index(name)
+    return {clean(row[index]) for row in table.rows[1:] if len(row) > index}
 
 
 def _bare(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Labelled examples from whatever file they come in: the format is told from its name and from what is in it."""
+"""Read labelled examples from files of any format, which is recognized by the name and the content of the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from lmlab.data.readers.tagged import ColumnReader, ListReader, has_lists, is_ta
 
 JSON_ENDINGS = (".json", ".jsonl", ".ndjson")
 FEWEST_ALL_DIFFERENT = 20
-"""Examples from which on they cannot all have classes of their own."""
+"""The number of examples from which on it is an error if each has a class of its own."""
 COLUMN_ENDINGS = (".conll", ".conllu", ".conllx", ".iob", ".iob2", ".bio", ".bioes", ".iobes")
 
 
@@ -34,12 +34,12 @@ def read_labelled(
     header: bool | None = None,
     drop_bad_labels: bool = False,
 ) -> Labelled:
-    """The labelled examples of a file or a folder, and of others that are held out from training.
+    """Return the labelled examples of a file or a folder, and of others that are held out from training.
 
     `columns` says which column is what ({"a": "review", "label": "stars"}; numbers count from 1), `header` whether the
-    first row names them, `task` what is to be learnt; each is told from the files where it is not given. A folder may
-    bring its own valid and test. Tags that mark spans are given in IOB2. A ValueError in one line says what is wrong
-    with a file, or why it cannot be learnt from. With `drop_bad_labels`, rows of scores that are not numbers are left
+    first row names them, `task` the task; each is recognized from the files if it is not given. A folder may
+    have its own valid and test. Tags that mark spans are converted to IOB2. A ValueError in one line says what is wrong
+    with a file, or why it cannot be trained on. With `drop_bad_labels`, rows of scores that are not numbers are left
     out, and counted.
     """
     return check_labels(
@@ -65,7 +65,7 @@ def read_examples(
     header: bool | None = None,
     drop_bad_labels: bool = False,
 ) -> Labelled:
-    """As `read_labelled`, of examples that need not be fit to learn from: those that a trained model is scored with."""
+    """As `read_labelled`, for examples on which a trained model is only scored, so that one class is enough."""
     if task is not None and task not in TASKS:
         raise ValueError(f"unknown task {task!r}{suggest(task, TASKS)}")
     train = Path(path).expanduser()
@@ -122,7 +122,7 @@ def find_reader(
     header: bool | None = None,
     drop_bad_labels: bool = False,
 ) -> Reader:
-    """The reader of a file, by its name and by what is in it; a ValueError where neither tells."""
+    """Return the reader of a file, by its name and its content; a ValueError if the format is unknown."""
     name = source.lower().removesuffix(".gz")
     if name.endswith(JSON_ENDINGS) or text.lstrip()[:2].rstrip() in ("{", "[{", '{"', "["):
         if is_squad(text):
@@ -132,8 +132,8 @@ def find_reader(
         return RowReader(source, text, kind="JSON", task=task, columns=columns, drop_bad_labels=drop_bad_labels)
     if is_fasttext(text):
         return FastTextReader()
-    told = name.endswith(COLUMN_ENDINGS) or (not name.endswith(".csv") and is_tagged(source, text))
-    if task in (None, "tagging") and header is None and told:
+    columns_of_words = name.endswith(COLUMN_ENDINGS) or (not name.endswith(".csv") and is_tagged(source, text))
+    if task in (None, "tagging") and header is None and columns_of_words:
         return ColumnReader(source, text, columns=columns)
     if is_trec(text):
         return TrecReader(columns)
@@ -145,13 +145,13 @@ def find_reader(
             source, text, kind=kind, task=task, columns=columns, header=header, drop_bad_labels=drop_bad_labels
         )
     raise ValueError(
-        f"{source}: what is in it cannot be told (line 1 is {shorten(lines[0])}); give a text and a label in "
+        f"{source}: its format is not known (line 1 is {shorten(lines[0])}); give a text and a label in "
         f"each line, separated by a tab, or a .csv, .jsonl, CoNLL or SQuAD file"
     )
 
 
 def check_labels(labelled: Labelled) -> Labelled:
-    """The same examples; a ValueError where they cannot be learnt from: none, one class, or a class only held out."""
+    """Return the examples; a ValueError if they cannot be trained on: none, one class, or a class only held out."""
     if not labelled.train:
         raise ValueError(f"there is no example to learn from{_left_out(labelled)}; give a file that has some")
     if labelled.task not in ("classification", "tagging"):
@@ -176,7 +176,7 @@ def check_labels(labelled: Labelled) -> Labelled:
 
 
 def check_known(examples: Sequence[Example], known: Sequence[str], *, split: str) -> None:
-    """A ValueError names the first held-out example with a class or a tag that is not known from training."""
+    """Raise a ValueError that names the first held-out example with a class or a tag that training does not have."""
     names = set(known)
     for example in examples:
         strange = [name for name in _names(example) if name not in names]
@@ -189,10 +189,10 @@ def check_known(examples: Sequence[Example], known: Sequence[str], *, split: str
 
 
 def find_labels(examples: Sequence[Example], *, scheme: str | None = None) -> tuple[str, ...]:
-    """The classes or tags of examples: numbers in their order, names in the alphabet's, O before all other tags.
+    """Return the classes or tags of examples: numbers by size, names by alphabet, O before all other tags.
 
-    Where tags mark spans, each kind of span has its `B-` and its `I-`, though one of them may not occur: in CoNLL-2000
-    there are lists of one word in the training text, and of two in the test.
+    If tags mark spans, each kind of span has its `B-` and its `I-`, though one of them may not occur: CoNLL-2000 has
+    lists of one word in the training text, and of two in the test.
     """
     names = {name for example in examples for name in _names(example)}
     if scheme is not None:
@@ -253,13 +253,13 @@ TREC = re.compile(r"([A-Z]{2,}):([a-z]\w*) \S")
 
 
 class FastTextReader(Reader):
-    """Reads lines of fastText: one label, then the text."""
+    """Reads lines of fastText, `__label__x text`: one label, then the text."""
 
     task = "classification"
     format = "fastText lines"
 
     def read(self, source: str, text: str) -> list[Example]:
-        """The lines of a file; a ValueError names one without a label, or with two."""
+        """Return the lines of a file; a ValueError names one without a label, or with two."""
         examples: list[Example] = []
         for number, line in enumerate(text.split("\n"), 1):
             words = line.split()
@@ -278,7 +278,7 @@ class FastTextReader(Reader):
 
 
 class TrecReader(Reader):
-    """Reads questions of TREC: `NUM:dist How far …`; the label is the coarse class, or the fine one where asked for."""
+    """Reads questions of TREC: `NUM:dist How far …`; the label is the coarse class, or the fine one on request."""
 
     task = "classification"
 
@@ -294,7 +294,7 @@ class TrecReader(Reader):
             self.note("the classes before the colon are taken; --columns label=fine for those after it")
 
     def read(self, source: str, text: str) -> list[Example]:
-        """The questions of a file."""
+        """Return the questions of a file."""
         examples: list[Example] = []
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():

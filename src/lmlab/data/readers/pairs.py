@@ -1,6 +1,6 @@
 """Reading parallel text: two files that are aligned line by line, or one file of pairs (TSV or JSONL).
 
-What cannot be a pair is an error that names the lines; a pair of which a side is empty is left out and counted.
+A line that is not a pair is an error, which names the line; a pair with an empty side is left out and counted.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from lmlab.data.readers.documents import Documents
 from lmlab.data.readers.text import Source, TextWarning, read_lines
 
 SHOWN = 5
-"""Bad lines that a message names; reading stops there."""
+"""The number of bad lines that a message names; reading stops there."""
 
 Report = Callable[[int], None]
 
 
 class Aligned(NamedTuple):
-    """Where pairs come from: a file of pairs alone, or a file of sources with one of targets."""
+    """The files of pairs: one file of pairs, or a file of sources with one of targets."""
 
     first: Source
     second: Source | None = None
@@ -48,16 +48,16 @@ class Pairs(NamedTuple):
 
     @property
     def number(self) -> int:
-        """How many pairs there are."""
+        """The number of pairs."""
         return len(self.source.starts)
 
     def part(self, chosen: NDArray[np.bool_]) -> Pairs:
-        """The pairs that are chosen."""
+        """Return the chosen pairs."""
         return Pairs(self.source.part(chosen), self.target.part(chosen))
 
 
 def read_pairs(given: Aligned, *, languages: Sequence[str] | None = None) -> Iterator[tuple[str, str]]:
-    """The source and target text of each line, white space around them dropped; a side may be empty."""
+    """Yield the source and target text of each line, without white space around them; a side may be empty."""
     if given.second is not None:
         yield from _read_two(given.first, given.second)
     elif _is_json(given.first):
@@ -69,14 +69,14 @@ def read_pairs(given: Aligned, *, languages: Sequence[str] | None = None) -> Ite
 def gather_pairs(
     given: Sequence[Aligned], stem: Path, *, languages: Sequence[str] | None, report: Report
 ) -> tuple[Pairs, NDArray[np.uint64], int]:
-    """Write the sources and the targets to a file each; give the pairs, a hash of each source, and how many were empty.
+    """Write sources and targets to a file each; return the pairs, a hash of each source, and how many were empty.
 
     Pairs without a source or without a target are left out, with a `TextWarning` that says which.
     """
     paths = [stem.with_suffix(".sources"), stem.with_suffix(".targets")]
     starts, ends = (array("q"), array("q")), (array("q"), array("q"))
     hashes = array("Q")
-    places, empty = [0, 0], 0
+    positions, empty = [0, 0], 0
     with paths[0].open("wb") as sources, paths[1].open("wb") as targets:
         for aligned in given:
             left_out: list[int] = []
@@ -88,9 +88,9 @@ def gather_pairs(
                     continue
                 hashes.append(int.from_bytes(blake2b(data[0], digest_size=8).digest(), "little"))
                 for side, file in enumerate((sources, targets)):
-                    starts[side].append(places[side])
-                    places[side] += file.write(data[side])
-                    ends[side].append(places[side])
+                    starts[side].append(positions[side])
+                    positions[side] += file.write(data[side])
+                    ends[side].append(positions[side])
             if left_out:
                 empty += len(left_out)
                 _warn(f"{aligned}: {len(left_out):,} pairs with an empty side were left out: {_lines(left_out)}")
@@ -115,7 +115,7 @@ def _read_two(first: Source, second: Source) -> Iterator[tuple[str, str]]:
 
 
 def _uneven(short: str, long: str, both: int, rest: list[str]) -> str:
-    """What to say of two files of which one ends after `both` lines, and the other goes on with `rest`."""
+    """Return the error for two files if one ends after `both` lines and the other continues with `rest`."""
     text = next((line.strip() for line in rest if line.strip()), None)
     what = "only blank lines, which can be removed" if text is None else f"for instance {_shorten(text)!r}"
     return (
@@ -125,7 +125,7 @@ def _uneven(short: str, long: str, both: int, rest: list[str]) -> str:
 
 
 def _read_each(source: Source, split: Callable[[str], tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    """The pair in each line; a ValueError names the first lines that hold none. A blank line is an empty pair."""
+    """Yield the pair in each line; a ValueError names the first lines without one. A blank line is an empty pair."""
     bad: list[str] = []
     for number, line in enumerate(read_lines(source), 1):
         try:
@@ -146,14 +146,14 @@ def _split_at_tab(line: str) -> tuple[str, str]:
     sides = line.split("\t")
     if len(sides) != 2:
         tabs = len(sides) - 1
-        raise ValueError(f"{tabs or 'no'} tab{'s' * (tabs != 1)} where exactly one must stand, SOURCE<tab>TARGET")
+        raise ValueError(f"{tabs or 'no'} tab{'s' * (tabs != 1)} where exactly one is needed, SOURCE<tab>TARGET")
     return sides[0], sides[1]
 
 
 class _Record:
-    """Reads `{"source": …, "target": …}`, or `{"en": …, "de": …}`, which may stand under `translation`.
+    """Reads `{"source": …, "target": …}`, or `{"en": …, "de": …}`, which may be under `translation`.
 
-    Which language is the source is told by `languages`, or else by the first line, where it has a `translation`.
+    `languages` says which language is the source; else the first line does, if it has a `translation`.
     """
 
     def __init__(self, languages: Sequence[str] | None) -> None:
@@ -174,17 +174,17 @@ class _Record:
         missing = [key for key in keys if not isinstance(record.get(key), str)]
         if missing:
             names = ", ".join(map(repr, record)) or "nothing"
-            how = "; data.languages tells which are meant" if self.languages is None and len(record) == 2 else ""
+            how = "; data.languages says which are meant" if self.languages is None and len(record) == 2 else ""
             raise ValueError(f"no text under {' and '.join(map(repr, missing))} (it has {names}{how})")
         try:
             "".join(record[key] for key in keys).encode()
         except UnicodeEncodeError:
-            raise ValueError("half a surrogate pair, which is no character") from None
+            raise ValueError("half a surrogate pair, which is not a character") from None
         return record[keys[0]], record[keys[1]]
 
 
 def _is_json(source: Source) -> bool:
-    """Whether a file of pairs holds JSON: by its name, or else by its first line that is not blank."""
+    """Whether a file of pairs holds JSON, by its name, or else by its first line that is not blank."""
     endings = Path(source.name.removesuffix(".gz")).suffix.lower()
     if endings in (".jsonl", ".ndjson", ".json", ".tsv"):
         return endings != ".tsv"

@@ -20,7 +20,7 @@ LETTERS = {"IOB1": "IB", "IOB2": "BI", "IOBES": "BIES", "BILOU": "BILU"}
 
 
 class Span(NamedTuple):
-    """Some words of a sentence and what they are: words[start:end]."""
+    """A span of a sentence with its kind: words[start:end]."""
 
     kind: str
     start: int
@@ -28,22 +28,22 @@ class Span(NamedTuple):
 
 
 class Fault(NamedTuple):
-    """A tag that must not stand where it stands."""
+    """A tag that is not allowed at its position."""
 
-    place: int
+    position: int
     why: str
 
 
 def split_tag(tag: str) -> tuple[str, str]:
-    """The letter and the kind of a tag: `B-PER` is B and PER; `O`, and a bare `B`, have no kind."""
+    """Return the letter and the kind of a tag: `B-PER` is B and PER; `O`, and a bare `B`, have no kind."""
     letter, _, kind = tag.partition("-")
     return letter, kind
 
 
 def find_scheme(sentences: Iterable[Sequence[str]]) -> SchemeName | None:
-    """The scheme of tags, told from their letters and from where spans begin; None where tags stand for themselves.
+    """Return the scheme of tags, by their letters and where spans begin; None if tags do not mark spans.
 
-    Where tags fit neither IOB1 nor IOB2, it is the one that they break less often: `find_fault` says where.
+    If tags fit neither IOB1 nor IOB2, it is the one that they break less often: `find_fault` says where.
     """
     steps = _count_steps(sentences)
     tags = {tag for _, tag in steps if tag is not None}
@@ -61,74 +61,74 @@ def find_scheme(sentences: Iterable[Sequence[str]]) -> SchemeName | None:
 
 
 def resemble_spans(tags: Iterable[str]) -> str | None:
-    """The first of the tags with a letter and a kind (`E-PER`, `b-per`), where all have them but for `O`; or None."""
+    """Return the first tag if all but `O` have a letter and a kind (`E-PER`, `b-per`); else None."""
     others = sorted({*tags} - {OUTSIDE, OUTSIDE.lower()})
     alike = all(len(tag) > 2 and tag[0].upper() in "BIESLU" and tag[1] in "-_" for tag in others)
     return others[0] if others and alike else None
 
 
 def are_legal(sentences: Iterable[Sequence[str]], scheme: SchemeName) -> bool:
-    """Whether every tag of every sentence may stand where it stands."""
+    """Whether every tag of every sentence is allowed at its position."""
     return all(_complain(*step, scheme) is None for step in _count_steps(sentences))
 
 
 def find_fault(tags: Sequence[str], scheme: SchemeName) -> Fault | None:
-    """The first tag that is not legal in a scheme where it stands, and why; None where all are."""
-    for place, step in enumerate(zip((None, *tags), (*tags, None), strict=True)):
+    """Return the first tag that a scheme does not allow at its position, and why; None if all are allowed."""
+    for position, step in enumerate(zip((None, *tags), (*tags, None), strict=True)):
         if (why := _complain(*step, scheme)) is not None:
-            return Fault(min(place, len(tags) - 1), why)
+            return Fault(min(position, len(tags) - 1), why)
     return None
 
 
 def spans(tags: Sequence[str], *, scheme: SchemeName = "IOB2") -> list[Span]:
-    """The spans that tags mark, from left to right, read as conlleval reads them.
+    """Return the spans that tags mark, from left to right, as conlleval reads them.
 
-    A span also begins where the kind changes, and ends where a letter says so: tags that a model has made up may be no
-    legal sequence, and every sequence has its spans.
+    A span also begins where the kind changes, and ends where a letter says so, since the tags that a model predicts
+    need not be a legal sequence.
     """
     found: list[Span] = []
     start: int | None = None
     before = OUTSIDE, ""
     last = "L" if scheme == "BILOU" else "E"
     single = "U" if scheme == "BILOU" else "S"
-    for place, tag in enumerate([*tags, OUTSIDE]):
+    for position, tag in enumerate([*tags, OUTSIDE]):
         letter, kind = split_tag(tag)
         new = letter != OUTSIDE and (
             start is None or kind != before[1] or letter in ("B", single) or before[0] in (last, single)
         )
         if start is not None and (new or letter == OUTSIDE):
-            found.append(Span(before[1], start, place))
+            found.append(Span(before[1], start, position))
             start = None
         if new:
-            start = place
+            start = position
         before = letter, kind
     return found
 
 
 def write_tags(marked: Iterable[Span], length: int, *, scheme: SchemeName = "IOB2") -> tuple[str, ...]:
-    """Tags for spans that do not overlap."""
+    """Return the tags of spans that do not overlap."""
     tags = [OUTSIDE] * length
     previous: Span | None = None
     for span in sorted(marked, key=lambda span: span.start):
         if not 0 <= span.start < span.end <= length or (previous is not None and span.start < previous.end):
-            raise ValueError(f"{span} does not fit: spans lie within the {length} words and do not overlap")
+            raise ValueError(f"{span} does not fit: spans must be within the {length} words and do not overlap")
         touches = previous is not None and previous.end == span.start and previous.kind == span.kind
-        for place in range(span.start, span.end):
-            letter = _letter(span, place, touches=touches, scheme=scheme)
-            tags[place] = f"{letter}-{span.kind}" if span.kind else letter
+        for position in range(span.start, span.end):
+            letter = _letter(span, position, touches=touches, scheme=scheme)
+            tags[position] = f"{letter}-{span.kind}" if span.kind else letter
         previous = span
     return tuple(tags)
 
 
 def convert(tags: Sequence[str], *, source: SchemeName, target: SchemeName) -> tuple[str, ...]:
-    """Tags of one scheme in another."""
+    """Return the tags of one scheme in another."""
     if source == target or not any(tag != OUTSIDE for tag in tags):
         return tuple(tags)
     return write_tags(spans(tags, scheme=source), len(tags), scheme=target)
 
 
-def _letter(span: Span, place: int, *, touches: bool, scheme: SchemeName) -> str:
-    first, last = place == span.start, place == span.end - 1
+def _letter(span: Span, position: int, *, touches: bool, scheme: SchemeName) -> str:
+    first, last = position == span.start, position == span.end - 1
     if scheme == "IOB1":
         return "B" if first and touches else "I"
     if scheme == "IOB2":
@@ -154,7 +154,7 @@ def _form_fits(tag: str, letters: str) -> bool:
 
 
 def _count_steps(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str | None, str | None]]:
-    """How often each tag follows each; None before the first and after the last."""
+    """Count how often each tag follows each; None is before the first and after the last."""
     steps: Counter[tuple[str | None, str | None]] = Counter()
     for tags in sentences:
         steps.update(zip((None, *tags), (*tags, None), strict=True))
@@ -162,7 +162,7 @@ def _count_steps(sentences: Iterable[Sequence[str]]) -> Counter[tuple[str | None
 
 
 def _complain(before: str | None, tag: str | None, scheme: SchemeName) -> str | None:
-    """Why a tag must not follow another; None where it may. What comes earlier never matters."""
+    """Return why a tag must not follow another; None if it may. Earlier tags never matter."""
     letters = LETTERS[scheme]
     last, kind_before = split_tag(before) if before is not None else (OUTSIDE, "")
     letter, kind = split_tag(tag) if tag is not None else (OUTSIDE, "")

@@ -1,4 +1,4 @@
-"""Questions about a context with answers that stand in it: SQuAD 1.1 and 2.0, and flat records of the same."""
+"""Questions whose answers are spans of a context: SQuAD 1.1 and 2.0, and flat records of the same."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FLAT = ("question", "context")
 
 
 class Question(NamedTuple):
-    """A question as it stands in a file."""
+    """A question of a file."""
 
     name: str
     text: str
@@ -39,7 +39,7 @@ class SquadReader(Reader):
         self._unanswered = unanswered
 
     def read(self, source: str, text: str) -> list[Example]:
-        """The questions of a file, each answer checked to stand where it says."""
+        """Return the questions of a file; each answer is checked to be at its position."""
         examples: list[Example] = []
         for question in read_questions(source, text):
             if not question.text.strip() or not question.context.strip():
@@ -56,7 +56,7 @@ class SquadReader(Reader):
                     f"train with such questions too"
                 )
             if not question.impossible and (why := _find_fault(question)) is not None:
-                raise ValueError(f"{_where(question, source, text)}: {why}; mend answer_start")
+                raise ValueError(f"{_where(question, source, text)}: {why}; correct answer_start")
             answers = tuple(map(Answer, question.texts, question.starts)) if not question.impossible else ()
             examples.append(
                 Example(question.text.strip(), question.context, (), answers, question.name, source, question.line)
@@ -83,7 +83,7 @@ def is_squad(text: str) -> bool:
 
 
 def read_questions(source: str, text: str) -> Iterator[Question]:
-    """The questions of a file, in their order."""
+    """Yield the questions of a file, in order."""
     try:
         whole = json.loads(text)
     except json.JSONDecodeError:
@@ -141,24 +141,24 @@ def _read_flat(table: Table, row: Sequence[Any], line: int) -> Question:
 
 
 def _find_fault(question: Question) -> str | None:
-    """What is wrong with the place of an answer; None where each stands where it says."""
+    """Return what is wrong with the position of an answer; None if all are right."""
     for text, start in zip(question.texts, question.starts, strict=True):
         if not isinstance(start, int):
             return f"answer_start is {shorten(start)}, and must be a number"
         found = question.context[start : start + len(text)] if start >= 0 else ""
         if found != text or not text:
             other = question.context.find(text) if text else -1
-            hint = f"it stands at {other}" if other >= 0 else "it is nowhere in it"
-            stands = f", where {shorten(found)} stands" if found else ""
-            return f"the answer {shorten(text)} is not at character {start} of its context{stands}; {hint}"
+            hint = f"it is at {other}" if other >= 0 else "it is not in it"
+            instead = f", where there is {shorten(found)}" if found else ""
+            return f"the answer {shorten(text)} is not at character {start} of its context{instead}; {hint}"
     return None
 
 
 def _where(question: Question, source: str, text: str) -> str:
-    """The place of a question; that in nested JSON is found by its id."""
+    """Return the line of a question, for messages; in nested JSON it is found by its id."""
     line = question.line
-    if question.name and not line and (place := text.find(json.dumps(question.name))) >= 0:
-        line = text.count("\n", 0, place) + 1
+    if question.name and not line and (position := text.find(json.dumps(question.name))) >= 0:
+        line = text.count("\n", 0, position) + 1
     return f"{source}, line {line}" + (f", question {question.name}" if question.name else "")
 
 

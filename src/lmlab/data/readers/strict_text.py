@@ -1,7 +1,7 @@
-"""Reading a file of labelled examples whole: UTF-8, and nothing in it is replaced.
+"""Reading a whole file of labelled examples: UTF-8, and nothing in it is replaced.
 
-A plain text survives a character that is replaced; a label, an answer's place or a tag does not. So what cannot be read
-is an error here that names the line, where `text.py` warns and goes on.
+A plain text survives a character that is replaced; a label, the position of an answer or a tag does not. So here a byte
+that cannot be read is an error that names the line, while `text.py` warns and continues.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from pathlib import Path
 from lmlab.data.readers.files import find_binary_kind, open_unpacked
 
 SHOWN = 60
-"""Characters of a text that a message shows."""
+"""The number of characters of a text that a message shows."""
 
 
 def read_whole(path: Path) -> str:
-    """The text of a file that must hold something, unpacked if it is gzip, without byte order mark, LF as line end."""
+    """Return the text of a file that must not be empty: unpacked from gzip, without byte order mark, LF as line end."""
     text = read_text(path)
     if not text.strip():
         raise ValueError(f"{path} is empty; give a file of labelled examples")
@@ -26,20 +26,20 @@ def read_whole(path: Path) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file, which may be empty; else as `read_whole`."""
+    """Return the text of a file as `read_whole` does; it may be empty."""
     data = _unpack(path)
     if (kind := find_binary_kind(data[:65536])) is not None:
-        raise ValueError(f"{path} is no text: it is {kind}")
+        raise ValueError(f"{path} is not text: it is {kind}")
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(f"{path} is UTF-16; convert it: iconv -f utf-16 -t utf-8 {path} > new{path.suffix}")
-    if (place := data.find(0)) >= 0:
-        raise ValueError(f"{path}, line {_line(data, place)}: a NUL byte, so it is no text; give a text in UTF-8")
+    if (position := data.find(0)) >= 0:
+        raise ValueError(f"{path}, line {_line(data, position)}: a NUL byte, so it is not text; give a text in UTF-8")
     try:
         text = data.removeprefix(codecs.BOM_UTF8).decode()
     except UnicodeDecodeError as error:
-        place = error.start + len(data) - len(data.removeprefix(codecs.BOM_UTF8))
+        position = error.start + len(data) - len(data.removeprefix(codecs.BOM_UTF8))
         raise ValueError(
-            f"{path}, line {_line(data, place)}: the byte 0x{data[place]:02x} is not UTF-8; "
+            f"{path}, line {_line(data, position)}: the byte 0x{data[position]:02x} is not UTF-8; "
             f"convert the file, for instance: iconv -f latin1 -t utf-8 {path} > new{path.suffix}"
         ) from None
     if "\r" in text:
@@ -50,13 +50,13 @@ def read_text(path: Path) -> str:
 
 
 def shorten(text: object, most: int = SHOWN) -> str:
-    """A text as messages show it."""
+    """Return a short form of a text for messages."""
     shown = str(text)
     return repr(shown if len(shown) <= most else f"{shown[: most - 1]}…")
 
 
 def list_folder(folder: Path) -> list[Path]:
-    """What stands in a folder, in the order of names, without hidden files."""
+    """Return the files and folders in a folder, ordered by name, without hidden ones."""
     try:
         return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
     except OSError as error:
@@ -64,7 +64,7 @@ def list_folder(folder: Path) -> list[Path]:
 
 
 def check_exists(path: Path) -> None:
-    """A ValueError that names the nearest file where there is none of this name."""
+    """Raise a ValueError that names the nearest file if a path does not exist."""
     if not path.exists():
         near = difflib.get_close_matches(path.name, os.listdir(path.parent), n=1) if path.parent.is_dir() else []
         how = f"did you mean {path.parent / near[0]}?" if near else "give a file or a folder of labelled examples"
@@ -77,5 +77,5 @@ def _unpack(path: Path) -> bytes:
         return file.read()
 
 
-def _line(data: bytes, place: int) -> int:
-    return data.count(b"\n", 0, place) + 1
+def _line(data: bytes, position: int) -> int:
+    return data.count(b"\n", 0, position) + 1

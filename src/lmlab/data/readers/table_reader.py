@@ -17,7 +17,7 @@ from lmlab.data.readers.column_types import (
     has_decimal_commas,
     name_class,
 )
-from lmlab.data.readers.columns import Columns, Roles, find_place, find_roles, is_header, is_id, normalize
+from lmlab.data.readers.columns import ColumnIndices, Columns, find_columns, find_index, is_header, is_id, normalize
 from lmlab.data.readers.examples import Example, NoLabelsError, Reader, TaskName
 from lmlab.data.readers.glue import Glue, find_glue
 from lmlab.data.readers.strict_text import shorten
@@ -25,10 +25,10 @@ from lmlab.data.readers.tables import Table, parse_csv, parse_json, parse_tsv
 
 PARSERS = {"TSV": parse_tsv, "CSV": parse_csv, "JSON": parse_json}
 NO_GOLD = "-"
-"""What SNLI and MNLI have for a label where the annotators did not agree."""
+"""The label in SNLI and MNLI of examples on which the annotators did not agree."""
 FEWEST_OF_NUMBERS = 3
 SHOWN_BAD = 5
-"""Rows with a wrong label that a message shows."""
+"""The number of rows with a wrong label that a message shows."""
 
 
 class RowReader(Reader):
@@ -60,36 +60,36 @@ class RowReader(Reader):
         table = table.check_even()
         if table.names is None and (header if header is not None else has_header(table, columns, self._glue)):
             table = table.take_header()
-        roles = find_roles(table, columns=columns if self._glue is None else self._glue.columns, task=task)
+        at = find_columns(table, columns=columns if self._glue is None else self._glue.columns, task=task)
         self._header = table.names if kind != "JSON" else None
         named = table.names is not None
         self._named: dict[str, list[str]] = {
-            role: [table.names[place] if table.names is not None else str(place + 1) for place in places]
-            for role, places in _listed(roles).items()
+            field: [table.names[index] if table.names is not None else str(index + 1) for index in indices]
+            for field, indices in _listed(at).items()
         }
-        self.columns = {role: "+".join(names) for role, names in self._named.items()}
-        self.task = self._find_task(table, roles, task)
+        self.columns = {field: "+".join(names) for field, names in self._named.items()}
+        self.task = self._find_task(table, at, task)
         header_words = " with a header" if named and kind != "JSON" else "" if named else " without a header"
         self.format = f"GLUE: {self._glue.name}" if self._glue is not None else f"{table.kind}{header_words}"
         self.metric = self._glue.metric if self._glue is not None else None
         self._key: AnswerKey | None = None
         self._first: Table | None = table
         if named and self._glue is None:
-            self._note_unused(table, roles)
+            self._note_unused(table, at)
 
     def read(self, source: str, text: str) -> list[Example]:
-        """The examples of a table, its columns found by the names or numbers that the first one told."""
+        """Return the examples of a table, whose columns have the names or numbers of the first table."""
         table, self._first = self._first, None
         if table is None or table.source != source:
             table = self._parse(source, text)
-        roles = self._find_again(table)
-        if roles.label is None or all(clean(row[roles.label]) in ("", "-1") for row in table.rows):
+        at = self._find_again(table)
+        if at.label is None or all(clean(row[at.label]) in ("", "-1") for row in table.rows):
             raise NoLabelsError(f"{source} has no labels in it; give a file that has them")
         if self.task == "choice":
-            return self._read_choices(table, roles)
+            return self._read_choices(table, at)
         if self.task == "regression":
-            return self._read_scores(table, roles)
-        return self._read_classes(table, roles)
+            return self._read_scores(table, at)
+        return self._read_classes(table, at)
 
     def _parse(self, source: str, text: str) -> Table:
         kind = "CSV" if self._kind == "TSV" and source.lower().removesuffix(".gz").endswith(".csv") else self._kind
@@ -107,25 +107,25 @@ class RowReader(Reader):
             )
         return table
 
-    def _find_again(self, table: Table) -> Roles:
-        places: dict[str, list[int]] = {}
-        for role, names in self._named.items():
+    def _find_again(self, table: Table) -> ColumnIndices:
+        indices: dict[str, list[int]] = {}
+        for field, names in self._named.items():
             try:
-                places[role] = [find_place(table, name) for name in names]
+                indices[field] = [find_index(table, name) for name in names]
             except ValueError as error:
                 narrower = table.names is None  # CoLA's test has two columns, where the others have four
-                raise (NoLabelsError(str(error)) if role == "label" or narrower else error) from None
-        return Roles(
-            places["a"][0],
-            places["label"][0] if "label" in places else None,
-            places["b"][0] if "b" in places else None,
-            tuple(places.get("choices", ())),
+                raise (NoLabelsError(str(error)) if field == "label" or narrower else error) from None
+        return ColumnIndices(
+            indices["a"][0],
+            indices["label"][0] if "label" in indices else None,
+            indices["b"][0] if "b" in indices else None,
+            tuple(indices.get("choices", ())),
         )
 
-    def _find_task(self, table: Table, roles: Roles, task: TaskName | None) -> TaskName:
-        assert roles.label is not None
-        labels = table.column(roles.label)
-        if roles.choices:
+    def _find_task(self, table: Table, at: ColumnIndices, task: TaskName | None) -> TaskName:
+        assert at.label is not None
+        labels = table.column(at.label)
+        if at.choices:
             if task not in (None, "choice"):
                 raise ValueError(f"{table.source} holds questions with choices, so its task is choice, not {task}")
             return "choice"
@@ -145,16 +145,16 @@ class RowReader(Reader):
                 value = shorten(clean(labels[table.lines.index(missing[0])]))
                 self.note(f"{value} in {name} ({_list_lines(missing)}) is a class of its own; remove these rows if not")
             if different >= FEWEST_OF_NUMBERS:
-                self.note(f"{different} whole numbers in {name} are taken for classes; --task regression for scores")
+                self.note(f"{different} whole numbers in {name} are read as classes; --task regression for scores")
             return "classification"
-        self.note(f"the numbers in {name} are taken for scores; --task classification for classes")
+        self.note(f"the numbers in {name} are read as scores; --task classification for classes")
         return "regression"
 
-    def _read_classes(self, table: Table, roles: Roles) -> list[Example]:
-        assert roles.label is not None
+    def _read_classes(self, table: Table, at: ColumnIndices) -> list[Example]:
+        assert at.label is not None
         examples: list[Example] = []
         for row, line in zip(table.rows, table.lines, strict=True):
-            value = row[roles.label]
+            value = row[at.label]
             if isinstance(value, list):
                 if len(value) != 1:
                     raise ValueError(
@@ -162,25 +162,25 @@ class RowReader(Reader):
                     )
                 value = value[0]
             label = name_class(value)
-            if (texts := self._texts(row, roles)) is None:
+            if (texts := self._texts(row, at)) is None:
                 continue
-            if not label or (label == NO_GOLD and roles.b is not None):
+            if not label or (label == NO_GOLD and at.b is not None):
                 self._count("no label")
                 continue
             examples.append(Example(texts[0], texts[1], label=label, source=table.source, line=line))
         return examples
 
-    def _read_scores(self, table: Table, roles: Roles) -> list[Example]:
-        assert roles.label is not None
-        if has_decimal_commas(table.column(roles.label)):
+    def _read_scores(self, table: Table, at: ColumnIndices) -> list[Example]:
+        assert at.label is not None
+        if has_decimal_commas(table.column(at.label)):
             self._comma = True
             self.note(f"the numbers in {self.columns['label']} are read with a decimal comma (3,5 is 3.5)")
         examples: list[Example] = []
         bad: list[tuple[int, str]] = []
         for row, line in zip(table.rows, table.lines, strict=True):
-            if (texts := self._texts(row, roles)) is None:
+            if (texts := self._texts(row, at)) is None:
                 continue
-            value = clean(row[roles.label])
+            value = clean(row[at.label])
             if not value:
                 self._count("no label")
                 continue
@@ -195,7 +195,7 @@ class RowReader(Reader):
         return examples
 
     def _explain_bad_labels(self, source: str, bad: Sequence[tuple[int, str]], total: int) -> str:
-        """Which labels are not numbers, and what to do."""
+        """Return the error for labels that are not numbers."""
         large = all(as_number(value, comma=self._comma) is not None for _, value in bad)
         what = f"larger than {LARGEST_SCORE:g}" if large else "not numbers"
         shown = ", ".join(f"line {line} {shorten(value, 20)}" for line, value in bad[:SHOWN_BAD])
@@ -210,26 +210,26 @@ class RowReader(Reader):
             f"them{point}, leave these rows out with --drop-bad-labels, or give --task classification"
         )
 
-    def _read_choices(self, table: Table, roles: Roles) -> list[Example]:
-        assert roles.label is not None
+    def _read_choices(self, table: Table, at: ColumnIndices) -> list[Example]:
+        assert at.label is not None
         if self._key is None:
-            self._key = find_answer_key(table, roles, name=self.columns["label"])
+            self._key = find_answer_key(table, at, name=self.columns["label"])
             self.note(f"answers in {self.columns['label']} are {self._key.words}")
         examples: list[Example] = []
         for row, line in zip(table.rows, table.lines, strict=True):
-            if (texts := self._texts(row, roles)) is None:
+            if (texts := self._texts(row, at)) is None:
                 continue
-            if not clean(row[roles.label]):
+            if not clean(row[at.label]):
                 self._count("no label")
                 continue
-            choices, right = self._key.read(row, roles, where=f"{table.source}, line {line}")
+            choices, right = self._key.read(row, at, where=f"{table.source}, line {line}")
             examples.append(Example(texts[0], texts[1], choices, right, source=table.source, line=line))
         return examples
 
-    def _texts(self, row: Any, roles: Roles) -> tuple[str, str | None] | None:
-        """The texts of a row; None, and counted, where one is empty."""
-        a = clean(row[roles.a])
-        b = clean(row[roles.b]) if roles.b is not None else None
+    def _texts(self, row: Any, at: ColumnIndices) -> tuple[str, str | None] | None:
+        """Return the texts of a row; None if one is empty, which is counted."""
+        a = clean(row[at.a])
+        b = clean(row[at.b]) if at.b is not None else None
         if not a or b == "":
             self._count("no text")
             return None
@@ -239,10 +239,10 @@ class RowReader(Reader):
         if number:
             self.skipped[why] += number
 
-    def _note_unused(self, table: Table, roles: Roles) -> None:
+    def _note_unused(self, table: Table, at: ColumnIndices) -> None:
         assert table.names is not None
-        used = {place for places in _listed(roles).values() for place in places}
-        left = [name for place, name in enumerate(table.names) if place not in used and not is_id(name)]
+        used = {index for indices in _listed(at).values() for index in indices}
+        left = [name for index, name in enumerate(table.names) if index not in used and not is_id(name)]
         if left:
             self.note(f"columns not used: {', '.join(left[:6])}{' …' if len(left) > 6 else ''}")
 
@@ -255,16 +255,16 @@ def _parse(kind: str, source: str, text: str) -> Table:
 
 
 def _list_lines(lines: Sequence[int]) -> str:
-    """The numbers of a few lines, as messages name them."""
+    """Return the numbers of a few lines for a message."""
     shown = ", ".join(map(str, lines[:SHOWN_BAD]))
     more = f" and {len(lines) - SHOWN_BAD} more" if len(lines) > SHOWN_BAD else ""
     return f"line{'s' * (len(lines) > 1)} {shown}{more}"
 
 
-def _listed(roles: Roles) -> dict[str, list[int]]:
-    single = {"a": roles.a, "b": roles.b, "label": roles.label}
-    listed = {role: [place] for role, place in single.items() if place is not None}
-    return listed | ({"choices": list(roles.choices)} if roles.choices else {})
+def _listed(at: ColumnIndices) -> dict[str, list[int]]:
+    single = {"a": at.a, "b": at.b, "label": at.label}
+    listed = {field: [index] for field, index in single.items() if index is not None}
+    return listed | ({"choices": list(at.choices)} if at.choices else {})
 
 
 def has_header(table: Table, columns: Columns | None, glue: Glue | None) -> bool:
@@ -282,59 +282,59 @@ LETTERS = "abcdefgh"
 
 
 class AnswerKey(NamedTuple):
-    """How the right choice is said: by its text, its letter, or its number from 0 or 1."""
+    """How answers give the right choice: by its text, its letter, or its number from 0 or 1."""
 
     how: str
     first: int = 0
 
     @property
     def words(self) -> str:
-        """In words."""
+        """A description for messages."""
         return {"text": "the text of the right choice", "letter": "letters", "letters": "letters"}.get(
             self.how, f"numbers from {self.first}"
         )
 
     def find(self, answer: str, choices: Sequence[str]) -> int | None:
-        """The place of the right choice, from 0; None where there is no such choice."""
+        """Return the index of the right choice, from 0; None if there is no such choice."""
         if self.how == "text":
             return choices.index(answer) if choices.count(answer) == 1 else None
         if self.how == "letter":
-            place = LETTERS.find(answer.lower()) if len(answer) == 1 else -1
-            place = int(answer) - 1 if answer.isdigit() else place  # ARC has both in one file
+            index = LETTERS.find(answer.lower()) if len(answer) == 1 else -1
+            index = int(answer) - 1 if answer.isdigit() else index  # ARC has both in one file
         else:
-            place = int(answer) - self.first if answer.isdigit() else -1
-        return place if 0 <= place < len(choices) else None
+            index = int(answer) - self.first if answer.isdigit() else -1
+        return index if 0 <= index < len(choices) else None
 
-    def read(self, row: Sequence[Any], roles: Roles, *, where: str) -> tuple[tuple[str, ...], int]:
-        """The choices of a row and the place of the right one."""
-        assert roles.label is not None
-        choices = read_choices(row, roles)
+    def read(self, row: Sequence[Any], at: ColumnIndices, *, where: str) -> tuple[tuple[str, ...], int]:
+        """Return the choices of a row and the index of the right one."""
+        assert at.label is not None
+        choices = read_choices(row, at)
         if len(choices) < 2:
             raise ValueError(f"{where}: {len(choices)} choices; a question needs two or more")
-        right = self.find(clean(row[roles.label]), choices)
+        right = self.find(clean(row[at.label]), choices)
         if right is None:
             raise ValueError(
-                f"{where}: the answer {shorten(row[roles.label])} is none of the {len(choices)} choices, "
-                f"which are told by {self.words}; mend that answer"
+                f"{where}: the answer {shorten(row[at.label])} is none of the {len(choices)} choices, "
+                f"which are given by {self.words}; correct that answer"
             )
         return choices, right
 
 
-def read_choices(row: Sequence[Any], roles: Roles) -> tuple[str, ...]:
-    """The choices of a row: its columns, or the list in one of them, of strings or of objects with a `text`."""
-    if len(roles.choices) == 1 and isinstance(listed := row[roles.choices[0]], list):
+def read_choices(row: Sequence[Any], at: ColumnIndices) -> tuple[str, ...]:
+    """Return the choices of a row: columns, or a list in one column, of strings or of objects with a `text`."""
+    if len(at.choices) == 1 and isinstance(listed := row[at.choices[0]], list):
         texts = [clean(one.get("text") if isinstance(one, dict) else one) for one in listed]
     else:
-        texts = [clean(row[place]) for place in roles.choices]
+        texts = [clean(row[index]) for index in at.choices]
         while texts and not texts[-1]:  # fewer choices than columns
             texts.pop()
     return tuple(texts)
 
 
-def find_answer_key(table: Table, roles: Roles, *, name: str) -> AnswerKey:
-    """How answers are said, told from all of them; a number that may be a text too is told by the column's name."""
-    assert roles.label is not None
-    rows = [(clean(row[roles.label]), read_choices(row, roles)) for row in table.rows]
+def find_answer_key(table: Table, at: ColumnIndices, *, name: str) -> AnswerKey:
+    """Find how answers give the right choice, from all answers; the column's name decides if a number may be a text."""
+    assert at.label is not None
+    rows = [(clean(row[at.label]), read_choices(row, at)) for row in table.rows]
     rows = [(answer, choices) for answer, choices in rows if answer]
     text = AnswerKey("text")
     answers = {answer for answer, _ in rows}

@@ -1,8 +1,8 @@
 """Files of rows and columns: TSV, CSV, JSON lines and JSON lists, each row with the line it came from.
 
-TSV comes in two kinds that no name tells apart: GLUE's, in which a quotation mark is a character like any other, and
-that of spreadsheets, in which it encloses a field. A TSV is taken for the second only where all of it parses so, and
-something in it (a doubled mark, a newline inside a field, a column of enclosed fields) shows that it was written so.
+There are two kinds of TSV files with the same endings: in GLUE's a quotation mark is an ordinary character, in those of
+spreadsheets it encloses a field. A file counts as the second kind only if all of it parses so and something in it (a
+doubled mark, a newline inside a field, a column of enclosed fields) shows that it was written so.
 """
 
 from __future__ import annotations
@@ -17,32 +17,32 @@ from typing import Any, NamedTuple
 from lmlab.data.readers.strict_text import shorten
 
 LIST_KEYS = ("data", "examples", "rows")
-"""Under which of them a JSON object may hold its records."""
+"""The keys under which a JSON object may hold its records."""
 Cell = Any
-"""A string; in JSON whatever stands there. None where there is nothing."""
+"""A string; in JSON, any value. None for a missing cell."""
 
 
 class Table(NamedTuple):
-    """Rows of cells; `names` are those of the columns, where they are known: of JSON, or taken from a header."""
+    """Rows of cells; `names` are the names of the columns, from JSON or from a header, if there are any."""
 
     source: str
     kind: str
     rows: Sequence[Sequence[Cell]]
     lines: Sequence[int]
     names: tuple[str, ...] | None = None
-    blank: int = 0  # rows without anything in them that stood before the last, and were left out
+    blank: int = 0  # empty rows before the last row, which were left out
 
     @property
     def width(self) -> int:
-        """How many columns there are."""
+        """The number of columns."""
         return len(self.rows[0]) if self.names is None else len(self.names)
 
-    def column(self, place: int) -> list[Cell]:
-        """The cells of a column, counted from 0."""
-        return [row[place] for row in self.rows]
+    def column(self, position: int) -> list[Cell]:
+        """Return the cells of a column, counted from 0."""
+        return [row[position] for row in self.rows]
 
     def take_header(self) -> Table:
-        """The same table, its first row taken for the names of the columns."""
+        """Return the table with its first row as the names of the columns."""
         names = tuple(str(cell).strip() for cell in self.rows[0])
         if len(self.rows) == 1:
             raise ValueError(f"{self.source} has a header and no row after it; give a file of labelled examples")
@@ -51,14 +51,14 @@ class Table(NamedTuple):
         return self._replace(rows=self.rows[1:], lines=self.lines[1:], names=names)
 
     def drop_uneven(self) -> tuple[Table, int]:
-        """The table without rows that have more or fewer cells than the first, and how many those were."""
+        """Return the table without rows that have more or fewer cells than the first, and the number of those rows."""
         width = len(self.rows[0])
-        kept = [place for place, row in enumerate(self.rows) if len(row) == width]
+        kept = [position for position, row in enumerate(self.rows) if len(row) == width]
         even = self._replace(rows=[self.rows[i] for i in kept], lines=[self.lines[i] for i in kept])
         return even, len(self.rows) - len(kept)
 
     def check_even(self) -> Table:
-        """This table; a ValueError names a row that has more or fewer cells than the header, or the first row."""
+        """Return this table; a ValueError names a row with more or fewer cells than the header or the first row."""
         width = self.width if self.rows else 0
         first = "the header" if self.names is not None else f"line {self.lines[0] if self.lines else 1}"
         for row, line in zip(self.rows, self.lines, strict=True):
@@ -72,7 +72,7 @@ class Table(NamedTuple):
 
 
 def parse_tsv(source: str, text: str) -> Table:
-    """The rows of tab-separated text, with quotation marks read as characters, or as a spreadsheet writes them."""
+    """Parse tab-separated text, with quotation marks as characters, or as spreadsheets use them."""
     if '"' in text:
         quoted = _read_quoted(source, text, "\t", "TSV")
         if isinstance(quoted, Table) and _is_even(quoted) and _shows_quoting(text, quoted):
@@ -84,7 +84,7 @@ def parse_tsv(source: str, text: str) -> Table:
 
 
 def parse_csv(source: str, text: str) -> Table:
-    """The rows of comma-separated text; semicolons and tabs are told by the rows being even."""
+    """Parse comma-separated text; semicolons or tabs are recognized if they give rows of equal length."""
     first = text.lstrip("\n").partition("\n")[0]
     signs = sorted(",;\t", key=lambda sign: -first.count(sign))
     tried = [_read_quoted(source, text, sign, "CSV") for sign in signs if sign in first] or [
@@ -99,7 +99,7 @@ def parse_csv(source: str, text: str) -> Table:
 
 
 def parse_json(source: str, text: str) -> Table:
-    """The objects of a JSON file: one in each line, a list of them, or a list under one of LIST_KEYS."""
+    """Parse the objects of a JSON file: one in each line, a list of them, or a list under one of LIST_KEYS."""
     records = list(_read_records(source, text))
     names: dict[str, int] = {}
     for record, _ in records:
@@ -131,12 +131,12 @@ def _read_records(source: str, text: str) -> Iterator[tuple[dict[str, Any], int]
         except json.JSONDecodeError as error:
             raise ValueError(f"{source}, line {number}: not JSON ({error.msg} at column {error.colno})") from None
         if not isinstance(record, dict):
-            raise ValueError(f"{source}, line {number}: {shorten(line)} is no object with named fields")
+            raise ValueError(f"{source}, line {number}: {shorten(line)} is not an object with named fields")
         yield _flatten(record), number
 
 
 def _find_list(text: str, whole: Any) -> int | None:
-    """Where the list of records begins, just after its bracket; None where each stands in a line of its own."""
+    """Return where the list of records begins, after its bracket; None if each record has its own line."""
     if isinstance(whole, list):
         return text.index("[") + 1
     for key in LIST_KEYS:
@@ -150,15 +150,15 @@ def _find_list(text: str, whole: Any) -> int | None:
     return None
 
 
-def _read_list(source: str, text: str, place: int) -> Iterator[tuple[dict[str, Any], int]]:
+def _read_list(source: str, text: str, position: int) -> Iterator[tuple[dict[str, Any], int]]:
     decoder = json.JSONDecoder()
     line, counted = 1, 0
     found = False
-    while (place := _AFTER_ITEM.match(text, place).end()) < len(text) and text[place] != "]":  # type: ignore[union-attr]
-        line, counted = line + text.count("\n", counted, place), place
-        record, place = decoder.raw_decode(text, place)
+    while (position := _AFTER_ITEM.match(text, position).end()) < len(text) and text[position] != "]":  # type: ignore[union-attr]
+        line, counted = line + text.count("\n", counted, position), position
+        record, position = decoder.raw_decode(text, position)
         if not isinstance(record, dict):
-            raise ValueError(f"{source}, line {line}: {shorten(record)} is no object with named fields")
+            raise ValueError(f"{source}, line {line}: {shorten(record)} is not an object with named fields")
         found = True
         yield _flatten(record), line
     if not found:
@@ -169,7 +169,7 @@ _AFTER_ITEM = re.compile(r"[\s,]*")
 
 
 def _flatten(record: dict[str, Any], above: str = "") -> dict[str, Any]:
-    """Fields of objects in objects, under names with dots: `question.stem`."""
+    """Return the fields of nested objects under names with dots: `question.stem`."""
     flat: dict[str, Any] = {}
     for name, value in record.items():
         if isinstance(value, dict):
@@ -180,7 +180,7 @@ def _flatten(record: dict[str, Any], above: str = "") -> dict[str, Any]:
 
 
 def _read_quoted(source: str, text: str, sign: str, kind: str) -> Table | ValueError:
-    """The rows as the csv module reads them; the error where a quotation mark is not closed, or closed too early."""
+    """Return the rows that the csv module reads, or the error if a quotation mark is not closed as it should."""
     rows: list[list[str]] = []
     lines: list[int] = []
     cleaned = (line.replace("\r", " ") + "\n" for line in text.split("\n"))
@@ -212,16 +212,16 @@ def _shows_quoting(text: str, table: Table) -> bool:
     """Whether a TSV that parses with quoting was written with it."""
     literal = [line.split("\t") for line in text.split("\n") if line.strip()]
     if len(literal) != len(table.rows) or any(len(row) != table.width for row in literal):
-        return True  # it is even only when a newline or a tab may stand inside quotation marks
+        return True  # rows are even only if newlines or tabs inside quotation marks belong to a field
     enclosed = [
-        [len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (row[place] for row in literal)]
-        for place in range(table.width)
+        [len(cell) > 1 and cell[0] == cell[-1] == '"' for cell in (row[position] for row in literal)]
+        for position in range(table.width)
     ]
     if any(all(column[1:]) and len(column) > 1 for column in enclosed):
         return True
     return any(
-        '""' in row[place][1:-1]
-        for place, column in enumerate(enclosed)
+        '""' in row[position][1:-1]
+        for position, column in enumerate(enclosed)
         for row, yes in zip(literal, column, strict=True)
         if yes
     )

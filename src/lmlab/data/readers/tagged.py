@@ -1,7 +1,7 @@
 """Tagged sentences: the columns of the CoNLL shared tasks, CoNLL-U, and JSON with lists of words and tags.
 
-Tags that mark spans are given in IOB2, whatever the scheme of the file, so that a task learns one kind; the scheme that
-was found is named, and a tag that it does not allow is an error.
+Tags that mark spans are converted to IOB2, whatever the scheme of the file, so that tasks learn one scheme. A tag that
+the scheme of the file does not allow is an error.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ WORD_ID = re.compile(r"\d+([-.]\d+)?")
 WORDS = ("tokens", "words", "token", "word")
 TAGS = ("ner_tags", "tags", "labels", "ner", "pos_tags", "chunk_tags", "upos", "pos", "label")
 SNIFFED = 2000
-"""Lines by which columns are told from other files."""
+"""The number of lines by which files of columns are recognized."""
 
 
 class Sentence(NamedTuple):
-    """Rows of cells, and the line of each."""
+    """Rows of cells, with the line of each."""
 
     rows: list[list[str]]
     lines: list[int]
@@ -57,12 +57,13 @@ class ColumnReader(Reader):
         width = len(sentences[0].rows[0])
         self._width = width
         self._first: tuple[str, list[Sentence]] | None = source, sentences
-        said = {"a" if role in ("a", "word", "text") else str(role): value for role, value in (columns or {}).items()}
+        given = columns or {}
+        said = {"a" if field in ("a", "word", "text") else str(field): value for field, value in given.items()}
         if wrong := {*said} - {"a", "label", "tag"}:
             raise ValueError(
                 f"--columns {min(wrong)}=…: tagged words have only word and label, for instance --columns label={width}"
             )
-        numbered = all(row[0] == str(place) for one in sentences for place, row in enumerate(one.rows, 1))
+        numbered = all(row[0] == str(position) for one in sentences for position, row in enumerate(one.rows, 1))
         word = 1 if self._conllu or (numbered and width > 2) else 0
         tag = CONLLU.index("UPOS") if self._conllu else width - 1
         self._word = self._place(source, said["a"]) if "a" in said else word
@@ -82,7 +83,7 @@ class ColumnReader(Reader):
         )
 
     def read(self, source: str, text: str) -> list[Example]:
-        """The sentences of a file."""
+        """Return the sentences of a file."""
         first, self._first = self._first, None
         if first is not None and first[0] == source:
             sentences = first[1]
@@ -112,8 +113,8 @@ class ColumnReader(Reader):
             return CONLLU.index(name.upper())
         raise ValueError(f"{source} has no header, so no column is called {name!r}; give a number, 1 to {self._width}")
 
-    def _name(self, place: int) -> str:
-        return CONLLU[place] if self._conllu else str(place + 1)
+    def _name(self, position: int) -> str:
+        return CONLLU[position] if self._conllu else str(position + 1)
 
 
 class ListReader(Reader):
@@ -133,10 +134,10 @@ class ListReader(Reader):
         self.format = f"{table.kind} with words and tags, {self.scheme or 'plain tags'}"
 
     def read(self, source: str, text: str) -> list[Example]:
-        """The sentences of a file."""
+        """Return the sentences of a file."""
         table = parse_json(source, text)
         examples: list[Example] = []
-        words, tags = (_place_of(table, self.columns[role]) for role in ("a", "label"))
+        words, tags = (_index_of(table, self.columns[field]) for field in ("a", "label"))
         for row, line in zip(table.rows, table.lines, strict=True):
             if not isinstance(row[words], list) or not isinstance(row[tags], list):
                 raise ValueError(
@@ -157,16 +158,16 @@ class ListReader(Reader):
 
 
 def note_lost_spans(reader: Reader, sentences: Sequence[Sequence[str]]) -> None:
-    """Say where tags look as if they marked spans, and are taken for plain ones."""
+    """Add a note if tags look as if they marked spans, but are read as plain tags."""
     if reader.scheme is None and (like := resemble_spans({tag for tags in sentences for tag in tags})) is not None:
         reader.note(
             f"tags such as {like} look like spans, but are in none of the schemes {', '.join(SCHEMES)} (capital "
-            "letters, B-PER I-PER O), so single tags are learnt and scored by accuracy, not spans by F1"
+            "letters, B-PER I-PER O), so single tags are trained and scored by accuracy, not spans by F1"
         )
 
 
 def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[Sequence[int]] | None) -> list[Example]:
-    """Examples with tags in IOB2, checked; `lines` are those of the words, where each has its own."""
+    """Return the examples with checked tags in IOB2; `lines` are those of the words, if each has its own."""
     if not examples:
         return []
     if all(tag in ("_", "-X-", "") for example in examples for tag in example.label):
@@ -181,17 +182,17 @@ def normalize_tags(reader: Reader, examples: list[Example], *, lines: Sequence[S
     legal = are_legal((example.label for example in examples), scheme)
     for index, example in enumerate(examples if not legal else ()):
         if (fault := find_fault(example.label, scheme)) is not None:
-            line = example.line if lines is None else lines[index][fault.place]
-            word = f"word {fault.place + 1}: " if lines is None else ""
+            line = example.line if lines is None else lines[index][fault.position]
+            word = f"word {fault.position + 1}: " if lines is None else ""
             raise ValueError(
-                f"{example.source}, line {line}: {word}the tag {example.label[fault.place]!r} is not legal in "
+                f"{example.source}, line {line}: {word}the tag {example.label[fault.position]!r} is not legal in "
                 f"{scheme}: {fault.why}; correct it"
             )
     return [example._replace(label=convert(example.label, source=scheme, target="IOB2")) for example in examples]
 
 
 def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged: bool = True) -> Iterator[Sentence]:
-    """The sentences of a file of columns; a ValueError names a line with more or fewer columns than the first."""
+    """Yield the sentences of a file of columns; a ValueError names a line with more or fewer columns than the first."""
     sentence = Sentence([], [])
     width = first = 0
     for number, line in enumerate([*text.split("\n"), ""], 1):
@@ -221,14 +222,16 @@ def read_sentences(source: str, text: str, *, tabs: bool, comments: bool, tagged
             )
         if comments and not cells[0].isdigit():  # a multiword range 1-2, or an empty node 1.1
             if WORD_ID.fullmatch(cells[0]) is None:
-                raise ValueError(f"{source}, line {number}: {cells[0]!r} is no number of a word in CoNLL-U; correct it")
+                raise ValueError(
+                    f"{source}, line {number}: {cells[0]!r} is not the number of a word in CoNLL-U; correct it"
+                )
             continue
         sentence.rows.append(cells)
         sentence.lines.append(number)
 
 
 def is_conllu(source: str, text: str) -> bool:
-    """Whether a file is CoNLL-U: ten columns, the first of which numbers the words."""
+    """Whether a file is CoNLL-U: ten columns, and the first one numbers the words."""
     if source.lower().removesuffix(".gz").endswith(".conllu"):
         return True
     rows = [line.split("\t") for line in text.split("\n", SNIFFED)[:SNIFFED] if line.strip() and line[0] != "#"]
@@ -255,7 +258,7 @@ def is_tagged(source: str, text: str) -> bool:
 
 
 def has_tabs(text: str) -> bool:
-    """Whether columns are separated by tabs: a word may then hold a space."""
+    """Whether columns are separated by tabs, so that a word may contain a space."""
     lines = [line for line in text.split("\n", SNIFFED)[:SNIFFED] if line.strip() and line[0] != "#"]
     return bool(lines) and all("\t" in line.strip() or line.startswith(DOCUMENT) for line in lines)
 
@@ -263,8 +266,8 @@ def has_tabs(text: str) -> bool:
 def has_lists(table: Table) -> bool:
     """Whether JSON objects hold a list of words."""
     return any(
-        normalize(name) in WORDS and isinstance(table.rows[0][place], list)
-        for place, name in enumerate(table.names or ())
+        normalize(name) in WORDS and isinstance(table.rows[0][position], list)
+        for position, name in enumerate(table.names or ())
     )
 
 
@@ -275,17 +278,17 @@ def _find_lists(table: Table, columns: Columns | None) -> tuple[int, int]:
         (names.index(name) for name in TAGS if name in names and isinstance(table.rows[0][names.index(name)], list)),
         None,
     )
-    for role, name in (columns or {}).items():
-        if role in ("a", "word", "text"):
-            words = _place_of(table, name)
+    for field, name in (columns or {}).items():
+        if field in ("a", "word", "text"):
+            words = _index_of(table, name)
         else:
-            tags = _place_of(table, name)
+            tags = _index_of(table, name)
     if tags is None:
         raise ValueError(f"{table.source} has words and no list of tags; name it: --columns label=NAME")
     return words, tags
 
 
-def _place_of(table: Table, name: Any) -> int:
+def _index_of(table: Table, name: Any) -> int:
     names: Sequence[str] = table.names or ()
     if str(name) not in names:
         raise ValueError(f"{table.source} has no field {str(name)!r}{suggest(str(name), names)}")
@@ -293,6 +296,6 @@ def _place_of(table: Table, name: Any) -> int:
 
 
 def _choose_scheme(expected: SchemeName, examples: Sequence[Example]) -> SchemeName:
-    """The scheme of a file: that of the training file where it fits, else its own."""
+    """Return the scheme of a file: that of the training file if it fits, else its own."""
     fitting = (scheme for scheme in (expected, *SCHEMES) if are_legal((one.label for one in examples), scheme))
     return next(fitting, expected)

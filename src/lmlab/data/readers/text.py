@@ -27,16 +27,16 @@ STANDARD_INPUTS = (STANDARD_INPUT, "/dev/stdin", "/dev/fd/0", "/proc/self/fd/0")
 BLOCK = 1 << 20
 """Bytes read at a time."""
 SNIFFED = 1 << 16
-"""Bytes by which a binary file is told from a text."""
+"""The number of bytes by which a binary file is recognized."""
 MOST_NULS = 0.05
 MOST_STRANGE = 0.3
-"""The shares of NUL bytes, and of bytes that are not UTF-8 or are control characters, from which a file is binary."""
+"""The fractions of NUL bytes, and of control characters and bytes that are not UTF-8, above which a file is binary."""
 
 HOW = "give text files, folders, globs, .gz files, - for standard input, or builtin"
 
 
 class TextWarning(UserWarning):
-    """A text was usable only after something in it was replaced, dropped or skipped."""
+    """Something in a text was replaced, dropped or skipped."""
 
 
 class Source(NamedTuple):
@@ -47,10 +47,10 @@ class Source(NamedTuple):
 
 
 def find(given: Sequence[str | Path], *, spool: Callable[[IO[bytes], str], Path]) -> list[Source]:
-    """The texts that are meant by paths, folders, globs, `-` and `builtin`, in the order given.
+    """Return the texts that paths, folders, globs, `-` and `builtin` name, in the order given.
 
-    A folder is searched through, in the order of names; hidden files in it are skipped, and files that are no text too,
-    as among those that a glob matches, with a warning. `spool` keeps what comes through a pipe and says where.
+    A folder is searched recursively, ordered by name; hidden files are skipped. Files that are not text are skipped
+    with a warning, in folders and among the matches of a glob. `spool` writes a pipe to a file and returns its path.
     """
     if isinstance(given, (str, Path)):
         given = [given]
@@ -76,7 +76,7 @@ def is_pipe(name: str | Path) -> bool:
 
 
 def keep_stream(stream: IO[bytes], folder: Path, name: str) -> Path:
-    """Write a stream that can be read only once to a file, and give its path."""
+    """Write a stream that can be read only once to a file, and return its path."""
     path = folder / "stream"
     with path.open("wb") as file:
         shutil.copyfileobj(stream, file, 1 << 20)
@@ -142,7 +142,7 @@ def _find_folder(folder: Path) -> list[Source]:
 
 
 def _choose_texts(files: Sequence[Path], *, where: str) -> list[Source | None]:
-    """Each file as a text; None for what is none, which one warning counts and names."""
+    """Return each file as a text, or None if it is not text; one warning counts and names those."""
     chosen: list[Source | None] = []
     skipped: list[str] = []
     for path in files:
@@ -154,7 +154,7 @@ def _choose_texts(files: Sequence[Path], *, where: str) -> list[Source | None]:
             skipped.append(f"{path.name} ({complaint})")
         chosen.append(None if complaint else Source(str(path), path))
     if skipped:
-        were = "1 file that is no text was" if len(skipped) == 1 else f"{len(skipped)} files that are no text were"
+        were = "1 file that is not text was" if len(skipped) == 1 else f"{len(skipped)} files that are not text were"
         _warn(f"{where}: {were} skipped: {_first(skipped)}")
     return chosen
 
@@ -164,7 +164,7 @@ def _first(names: Sequence[str]) -> str:
 
 
 def _walk(folder: Path, above: set[tuple[int, int]], skipped: list[str]) -> Iterator[Path]:
-    """The regular files under a folder, in the order of names; a folder inside itself is not entered again."""
+    """Yield the regular files under a folder, ordered by name; a link to a folder above is not followed."""
     try:
         status = folder.stat()
         here = (status.st_dev, status.st_ino)
@@ -201,7 +201,7 @@ def _warn(message: str) -> None:
 
 
 def _unusable(path: Path) -> str | None:
-    """What a file is that cannot be taken as text, by its first bytes; None if it can."""
+    """Return what a file is, by its first bytes, if it cannot be read as text; else None."""
     with open_unpacked(path) as file:
         head = file.read(SNIFFED)
     if not head:
@@ -223,7 +223,7 @@ _UNDECODED = re.compile("[\udc80-\udcff]")
 
 
 def read(source: Source) -> Iterator[str]:
-    """The cleaned text of a file in pieces of about a mebibyte; one `TextWarning` at the end says what was replaced."""
+    """Yield the cleaned text of a file in pieces of about a mebibyte; a final `TextWarning` says what was replaced."""
     assert source.path is not None
     decode = codecs.getincrementaldecoder("utf-8")("surrogateescape").decode
     nuls = undecoded = 0
@@ -256,7 +256,7 @@ def read(source: Source) -> Iterator[str]:
 
 
 def read_lines(source: Source) -> Iterator[str]:
-    """The lines of a text without their newlines, blank ones too; nothing but a newline ends a line."""
+    """Yield the lines of a text without their newlines, blank ones too; only a newline ends a line."""
     held = ""
     for piece in read(source):
         *lines, rest = piece.split("\n")
@@ -271,14 +271,14 @@ def read_lines(source: Source) -> Iterator[str]:
 
 
 def safe_cut(text: str) -> int:
-    """Where to cut a text so that its parts have the tokens of the whole: before the last white space after a word.
+    """Return where a text can be cut without changing its tokens: before the last white space after a word.
 
-    GPT-2's pattern, BERT's and white space itself all start a new piece there, and none looks back. Where there is no
-    such place the text is cut at its end.
+    The patterns of GPT-2 and BERT, and splitting at white space, all start a new piece there, and none looks back. If
+    there is no such position, the text is cut at its end.
     """
     end = len(text)
-    while (place := max(text.rfind(" ", 0, end), text.rfind("\n", 0, end))) > 0:
-        if not text[place - 1].isspace():
-            return place
-        end = place
+    while (position := max(text.rfind(" ", 0, end), text.rfind("\n", 0, end))) > 0:
+        if not text[position - 1].isspace():
+            return position
+        end = position
     return len(text)

@@ -1,4 +1,4 @@
-"""Examples that are to be predicted, from the formats of labelled ones: labels may be there and are not looked at.
+"""Read examples to predict, from the same formats as labelled ones; labels in the file are ignored.
 
 Each row, line or sentence is one example, in the order of the file; those without a text are left out, and counted.
 """
@@ -18,12 +18,12 @@ from lmlab.data.readers.columns import (
     SCORES,
     STEMS,
     TEXTS,
+    ColumnIndices,
     Columns,
-    Roles,
-    by_role,
+    by_field,
     find_choices,
-    find_place,
-    find_places,
+    find_index,
+    find_indices,
     find_texts,
     guess_label,
     is_id,
@@ -40,27 +40,27 @@ from lmlab.data.readers.tables import Table, parse_csv, parse_json, parse_tsv
 from lmlab.data.readers.tagged import WORDS, has_lists, has_tabs, is_conllu, is_tagged, read_sentences
 
 TABLE_ENDINGS = (*JSON_ENDINGS, *COLUMN_ENDINGS, ".csv", ".tsv", ".tab")
-"""Endings of files that are more than lines of text."""
+"""Endings of files that are not just lines of text."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unlabelled:
-    """Examples without labels, and what was left out of their file."""
+    """Examples without labels, and the number of rows that were left out."""
 
     examples: Sequence[Example]
     left_out: Counter[str] = field(default_factory=Counter)
-    """How many rows, by reason."""
+    """The number of rows, by reason."""
     notes: Sequence[str] = ()
-    """Which columns were read, where there are others."""
+    """Which columns were read, if there are others."""
 
 
 def read_unlabelled(
     source: str, text: str, *, task: TaskName, pair: bool | None = None, columns: Columns | None = None
 ) -> Unlabelled:
-    """The examples in the text of a file of any format of `read_labelled`, or one per line, parts with tabs between.
+    """Return the examples of a file of any format of `read_labelled`, or with one per line, its parts between tabs.
 
-    `source` is the name of the file, whose ending tells the format. `pair` says whether an example is two texts, where
-    that is known. A ValueError says what is wrong with the file, or that its columns cannot be told.
+    `source` is the name of the file, whose ending is that of the format. `pair` says whether an example is two texts,
+    if that is known. A ValueError says what is wrong with the file, or that its columns are not clear.
     """
     name = source.lower().removesuffix(".gz")
     if not text.strip():
@@ -105,7 +105,7 @@ def _read_table(table: Table, task: TaskName, pair: bool | None, columns: Column
     left_out = Counter({"nothing in them": table.blank}) if table.blank else Counter[str]()
     glue = find_glue(table.source, table) if table.names is None and not columns and task != "choice" else None
     if glue is not None and glue.task == task:
-        columns = {role: column for role, column in glue.columns.items() if role != "label"}
+        columns = {field: column for field, column in glue.columns.items() if field != "label"}
         if not glue.whole_rows:
             table, uneven = table.drop_uneven()
             left_out += Counter({"unequal columns": uneven})
@@ -116,9 +116,9 @@ def _read_table(table: Table, task: TaskName, pair: bool | None, columns: Column
         table = table.check_even()
     if task == "choice" and not named and not columns:
         return _with_examples(_read_bare_choices(table), left_out)
-    roles = find_text_columns(table, task=task, pair=pair, columns=columns)
-    examples = [_read_row(table, row, line, roles, task) for row, line in zip(table.rows, table.lines, strict=True)]
-    return _with_examples(examples, left_out, notes=_note_columns(table, roles))
+    at = find_text_columns(table, task=task, pair=pair, columns=columns)
+    examples = [_read_row(table, row, line, at, task) for row, line in zip(table.rows, table.lines, strict=True)]
+    return _with_examples(examples, left_out, notes=_note_columns(table, at))
 
 
 def _with_examples(examples: Sequence[Example | None], left_out: Counter[str], notes: Sequence[str] = ()) -> Unlabelled:
@@ -127,24 +127,24 @@ def _with_examples(examples: Sequence[Example | None], left_out: Counter[str], n
     return Unlabelled(examples=kept, left_out=left_out, notes=notes)
 
 
-def _read_row(table: Table, row: Sequence[Any], line: int, roles: Roles, task: TaskName) -> Example | None:
-    """The example of a row; None where a text is missing."""
-    value, a = row[roles.a], clean(row[roles.a])
-    b = None if roles.b is None else clean(row[roles.b])
+def _read_row(table: Table, row: Sequence[Any], line: int, at: ColumnIndices, task: TaskName) -> Example | None:
+    """Return the example of a row; None if a text is missing."""
+    value, a = row[at.a], clean(row[at.a])
+    b = None if at.b is None else clean(row[at.b])
     if task == "tagging":
         words = tuple(map(str, value)) if isinstance(value, list) else tuple(a.split())
         return Example(words, source=table.source, line=line) if words else None
     if not a or (b == "" and task != "choice"):
         return None
     if task == "choice":
-        return _with_choices(a, b or None, read_choices(row, roles), table.source, line)
-    if task == "spans" and roles.b is not None:
-        b = str(row[roles.b])  # answers are told by their places in it
+        return _with_choices(a, b or None, read_choices(row, at), table.source, line)
+    if task == "spans" and at.b is not None:
+        b = str(row[at.b])  # answers are given by their positions in it
     return Example(a, b, source=table.source, line=line)
 
 
 def _read_bare_choices(table: Table) -> list[Example | None]:
-    """Rows of a question and its choices, which may be more or fewer in each."""
+    """Return the examples of rows with a question and its choices, whose number may differ."""
     found: list[Example | None] = []
     for row, line in zip(table.rows, table.lines, strict=True):
         cells = [clean(cell) for cell in row]
@@ -160,14 +160,14 @@ def _with_choices(a: str, b: str | None, choices: tuple[str, ...], source: str, 
     return Example(a, b, choices, source=source, line=line)
 
 
-def _note_columns(table: Table, roles: Roles) -> list[str]:
-    """What is read, where there is something that is not."""
-    used = [place for place in (roles.a, roles.b, *roles.choices) if place is not None]
-    names = table.names or [str(place + 1) for place in range(table.width)]
+def _note_columns(table: Table, at: ColumnIndices) -> list[str]:
+    """Return a note on the columns that are read, if there are others."""
+    used = [index for index in (at.a, at.b, *at.choices) if index is not None]
+    names = table.names or [str(index + 1) for index in range(table.width)]
     if len(used) == len(names):
         return []
-    read = " and ".join(names[place] for place in used)
-    rest = ", ".join(name for place, name in enumerate(names) if place not in used)
+    read = " and ".join(names[index] for index in used)
+    rest = ", ".join(name for index, name in enumerate(names) if index not in used)
     return [f"{table.source}: column{'s' * (len(used) > 1)} {read} read; not read: {rest}"]
 
 
@@ -176,34 +176,34 @@ def _are_columns(name: str, text: str) -> bool:
 
 
 def _read_columns(source: str, text: str, columns: Columns | None) -> Unlabelled:
-    """The words of sentences that stand below each other, with or without tags beside them."""
+    """Return the sentences of a file with one word per line, with or without tags."""
     conllu, tabs = is_conllu(source, text), has_tabs(text)
     sentences = list(read_sentences(source, text, tabs=tabs, comments=conllu, tagged=False))
     if not sentences:
         raise ValueError(f"{source} holds no words; give lines with a word in each, and a blank line between sentences")
     rows = [row for sentence in sentences for row in sentence.rows]
-    numbered = all(row[0] == str(place) for one in sentences for place, row in enumerate(one.rows, 1))
+    numbered = all(row[0] == str(index) for one in sentences for index, row in enumerate(one.rows, 1))
     width = len(rows[0])
     tagged = width == 2 and find_scheme([row[1] for row in one.rows] for one in sentences) is not None
-    place = 1 if conllu or (numbered and width > 1 and not tagged) else 0
-    for role, value in (columns or {}).items():
-        if role in ("a", "word", "text"):
-            place = find_place(Table(source, "TSV", rows, [line for one in sentences for line in one.lines]), value)
+    index = 1 if conllu or (numbered and width > 1 and not tagged) else 0
+    for name, value in (columns or {}).items():
+        if name in ("a", "word", "text"):
+            index = find_index(Table(source, "TSV", rows, [line for one in sentences for line in one.lines]), value)
     examples = [
-        Example(tuple(row[place] for row in sentence.rows), source=source, line=sentence.lines[0])
+        Example(tuple(row[index] for row in sentence.rows), source=source, line=sentence.lines[0])
         for sentence in sentences
     ]
     return Unlabelled(examples=examples)
 
 
 def _has_tabs(text: str) -> bool:
-    """Whether lines are rows of a table, as `find_reader` tells it."""
+    """Whether lines are rows of a table, by the rule of `find_reader`."""
     lines = [line for line in text.split("\n", 200)[:200] if line.strip()]
     return sum("\t" in line.strip() for line in lines) * 2 > len(lines)
 
 
 def _read_lines(source: str, text: str, task: TaskName, pair: bool | None) -> Unlabelled:
-    """One example per line; a label at its beginning, as fastText and TREC have it, is cut off."""
+    """Return one example per line; a label at its beginning, as in fastText and TREC, is cut off."""
     lines = list(_cut_labels(text) if task == "classification" else text.split("\n"))
     while lines and not lines[-1].strip():
         lines.pop()
@@ -240,25 +240,25 @@ def _cut_labels(text: str) -> Iterator[str]:
             yield line.partition(" ")[2] if trec and TREC.match(line) else line
 
 
-def find_text_columns(table: Table, *, task: TaskName, pair: bool | None, columns: Columns | None) -> Roles:
-    """The columns of one text or of two, or of a question and its choices: as said, else by names, else by values."""
-    given = {role: find_places(table, value) for role, value in by_role(columns or {}).items()}
+def find_text_columns(table: Table, *, task: TaskName, pair: bool | None, columns: Columns | None) -> ColumnIndices:
+    """Return the columns of one text or two, or of a question and its choices: as given, by names, or by values."""
+    given = {field: find_indices(table, value) for field, value in by_field(columns or {}).items()}
     names = [normalize(name) for name in table.names or ()]
-    taken = {place for places in given.values() for place in places}
-    free = {name: place for place, name in reversed([*enumerate(names)]) if place not in taken}
+    taken = {index for indices in given.values() for index in indices}
+    free = {name: index for index, name in reversed([*enumerate(names)]) if index not in taken}
     a, b = given.get("a", [None])[0], given.get("b", [None])[0]
     if task == "choice":
         return _find_question(table, a, b, tuple(given.get("choices", ())), free)
     if pair is False and b is not None:
         raise ValueError(f"{table.source}: this run reads one text; leave the second out of --columns")
     if a is not None and (b is not None or pair is not True):
-        return Roles(a, None, b)
+        return ColumnIndices(a, None, b)
     if a is None and b is None:
         a, b = _find_by_name(free, pair)
     if a is None or (b is None and pair):
         found = _find_by_values(table, pair, taken, first=a)
         a, b = found if b is None or a is not None else (found[0], b)
-    return Roles(a, None, b)
+    return ColumnIndices(a, None, b)
 
 
 def _find_by_name(free: Mapping[str, int], pair: bool | None) -> tuple[int | None, int | None]:
@@ -269,51 +269,51 @@ def _find_by_name(free: Mapping[str, int], pair: bool | None) -> tuple[int | Non
 
 
 def _find_by_values(table: Table, pair: bool | None, taken: set[int], first: int | None) -> tuple[int, int | None]:
-    """The columns that are left when those of numbers and labels are taken away."""
-    columns = {place: table.column(place) for place in range(table.width)}
+    """Return the columns that are neither numbers nor labels."""
+    columns = {index: table.column(index) for index in range(table.width)}
     wanted = 2 if pair and first is None else 1
     most = 2 if pair is None else wanted
-    places = [place for place in columns if place not in taken and place != first]
+    indices = [index for index in columns if index not in taken and index != first]
     if table.names is not None:
         known = {*LABELS, *SCORES}
         names = [normalize(name) for name in table.names]
-        places = [place for place in places if not is_id(names[place]) and names[place] not in known]
+        indices = [index for index in indices if not is_id(names[index]) and names[index] not in known]
     for leave in (are_row_numbers, are_numbers):
-        if len(places) > wanted:
-            places = [place for place in places if not leave(columns[place])] or places
-    if len(places) > wanted and (label := guess_label(columns, places)) is not None:
-        places = [place for place in places if place != label]
-    if len(places) > most:
-        places = [place for place in places if look_like_text(columns[place])]
-    if not wanted <= len(places) <= most:
+        if len(indices) > wanted:
+            indices = [index for index in indices if not leave(columns[index])] or indices
+    if len(indices) > wanted and (label := guess_label(columns, indices)) is not None:
+        indices = [index for index in indices if index != label]
+    if len(indices) > most:
+        indices = [index for index in indices if look_like_text(columns[index])]
+    if not wanted <= len(indices) <= most:
         raise ValueError(_ask(table, pair))
     if first is not None:
-        return first, places[0]
-    return places[0], places[1] if len(places) == 2 else None
+        return first, indices[0]
+    return indices[0], indices[1] if len(indices) == 2 else None
 
 
 def _find_question(
     table: Table, a: int | None, b: int | None, choices: tuple[int, ...], free: Mapping[str, int]
-) -> Roles:
+) -> ColumnIndices:
     choices = choices or find_choices(table, free, answered=False)
-    rest = {name: place for name, place in free.items() if place not in choices and name not in ANSWERS}
+    rest = {name: index for name, index in free.items() if index not in choices and name not in ANSWERS}
     if a is None:
         a = next((rest[name] for name in STEMS if name in rest), None)
     if a is None or not choices:
         missing = "question" if a is None else "choices"
         raise ValueError(
-            f"{table.source}: which column holds the {missing} cannot be told ({show_row(table)}); say it, for "
+            f"{table.source}: which column holds the {missing} is not clear ({show_row(table)}); say it, for "
             f"instance --columns question=NAME,choices=FIRST+SECOND"
         )
     if b is None:
         b = next((rest[name] for name in CONTEXTS if name in rest and rest[name] != a), None)
-    return Roles(a, None, b, choices)
+    return ColumnIndices(a, None, b, choices)
 
 
 def _ask(table: Table, pair: bool | None) -> str:
-    """The message about a table whose texts cannot be told."""
+    """Return the error for a table whose text columns are not clear."""
     if pair and table.width < 2:
         return f"{table.source} has one column ({show_row(table)}), and this run reads two texts: give both in each row"
     what = "columns hold the two texts" if pair else "column holds the text"
     how = "a=1,b=2" if pair else "text=1"
-    return f"{table.source}: which {what} cannot be told ({show_row(table)}); say it, for instance --columns {how}"
+    return f"{table.source}: which {what} is not clear ({show_row(table)}); say it, for instance --columns {how}"

@@ -33,7 +33,7 @@ def make_router(run_store: RunStore) -> APIRouter:
         from lmlab.analysis.attribution import attribute
 
         def look(model: LanguageModel) -> dict[str, Any]:
-            found = attribute(model, request.text, target=request.target or None)
+            found = attribute(model, request.text, prediction=request.target or None)
             return {"found": found, "analysis": to_json(found)}
 
         return respond_for_each(request.runs, run_store, look)

@@ -21,9 +21,9 @@ export default {
   title: "Probes",
   lead:
     "A small classifier learns to predict tags from the vectors of each layer. A probe can learn the task by " +
-    "itself, so three controls are analysis: random labels per word (control task), the same network with random" +
+    "itself, so three controls are shown: random labels per word (control task), the same network with random" +
     " weights, and the most frequent class. Half of the sentences are for testing. Ready sets from treebanks:" +
-    " lmlab inspect probes.",
+    " lmlab inspect probing.",
   defaults: { run: "", lines: LINES.join("\n"), kind: "linear" },
   fits: run => run.does.includes("vectors") && !run.does.includes("target text"),
   prefers: run => run.does.includes("blanks"),

@@ -1,4 +1,4 @@
-"""A trial of a few seconds, from which the time of a whole run on this machine is foretold."""
+"""A benchmark of a few seconds, from which the time of a whole run on this machine is estimated."""
 
 from __future__ import annotations
 
@@ -26,30 +26,30 @@ from lmlab.training.settings import TrainConfig
 from lmlab.training.trainer import train
 
 SECONDS = 4.0
-"""How long the trial trains, once it is warm; longer where that would be fewer than LEAST_STEPS."""
+"""How long the benchmark trains after its warm-up; longer if that were fewer than LEAST_STEPS."""
 LEAST_STEPS = 3
 VALIDATION_SECONDS = 1.0
 VALIDATION_ROWS = 16
-"""As many as validation has in a batch."""
+"""Rows of a batch of validation."""
 TEXT = 200_000
-"""Tokens of made-up text, at least."""
+"""Tokens of synthetic text, at least."""
 LONGEST_STEP = 10.0
-"""Seconds that one step of the trial may take; a model that needs more is tried with fewer rows."""
+"""Seconds that one step of the benchmark may take; a model that needs more gets fewer rows."""
 ROOM = 0.7
-"""Share of the machine's memory that the trial may fill."""
+"""The fraction of the memory of the machine that the benchmark may use."""
 
 
-def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int) -> tuple[Speed, int]:
-    """The speed and the energy of training on this machine, and the rows that the trial had in a batch.
+def measure_speed(model: Model, design: Design, config: TrainConfig, *, moments: int) -> tuple[Speed, int]:
+    """The speed and the energy of training on this machine, and the batch size with which they were measured.
 
-    First a large matrix product, to know the machine's peak; then some steps of the real loop with the system's own
-    objective and batch (fewer rows, where those would take too long or too much memory), on made-up text.
+    First a large matrix product, for the peak of the machine; then some steps of the trainer with the objective and
+    batch size of the system (smaller if that would take too long or too much memory), on synthetic text.
     """
     device = model.device
     keep_buffers()
     peak = matrix_rate(device)
     rows = affordable_rows(design, wanted=config.batch, peak=peak, memory=machine_memory(device), moments=moments)
-    objective, text = made_up_lesson(model, design, tokens=max(TEXT, 4 * rows * design.window), seed=config.seed)
+    objective, text = synthetic_task(model, design, tokens=max(TEXT, 4 * rows * design.window), seed=config.seed)
     streams = config.streams(stateful=model.stateful)
     loader = objective.loader(text, batch=rows, window=design.window, seed=config.seed, streams=streams)
     learner = Learner(model, objective)
@@ -72,10 +72,10 @@ def try_here(model: Model, design: Design, config: TrainConfig, *, moments: int)
     return speed, rows
 
 
-def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> tuple[Objective, Any]:
-    """The objective of a system, and made-up material for it: documents, or pairs for a translator."""
+def synthetic_task(model: Model, design: Design, *, tokens: int, seed: int) -> tuple[Objective, Any]:
+    """The objective of a system, and synthetic data for it: documents, or pairs for a translator."""
     if not design.vocabulary:
-        raise ValueError(f"{design.name} reads no text, and a trial is made on made-up text; compute its cost instead")
+        raise ValueError(f"{design.name} reads no text, and the benchmark needs text; compute its cost instead")
     settings = find(design.name).objective
     specials = load_objective(settings["kind"]).specials
     tokenizer = synthetic_tokenizer(design.vocabulary, specials=specials)
@@ -90,7 +90,7 @@ def made_up_lesson(model: Model, design: Design, *, tokens: int, seed: int) -> t
 
 
 def _validation_rate(learner: Learner, loader: Loader) -> float:
-    """Tokens scored in a second."""
+    """Validation tokens per second."""
     Validator(learner, loader, steps=1)()
     steps, start = 0, time.perf_counter()
     while steps == 0 or time.perf_counter() - start < VALIDATION_SECONDS:
@@ -100,7 +100,7 @@ def _validation_rate(learner: Learner, loader: Loader) -> float:
 
 
 def matrix_rate(device: torch.device, *, size: int = 1024, repetitions: int = 5) -> float:
-    """FLOP/s of a product of two large square matrices in single precision, at best."""
+    """The highest FLOP/s of a product of two large square matrices in single precision."""
     a, b = torch.randn(2, size, size, device=device).unbind()
     best = float("inf")
     for _ in range(repetitions + 1):
@@ -113,7 +113,7 @@ def matrix_rate(device: torch.device, *, size: int = 1024, repetitions: int = 5)
 
 
 def affordable_rows(design: Design, *, wanted: int, peak: float, memory: float, moments: int) -> int:
-    """The most rows, up to those wanted, that this machine can hold and work through in a few seconds."""
+    """The largest batch size, up to `wanted`, for which this machine has the memory and the time."""
     rows = wanted
     while True:
         seconds = design.training_flops * rows * design.window / (0.5 * peak)
@@ -129,14 +129,14 @@ def affordable_rows(design: Design, *, wanted: int, peak: float, memory: float, 
 
 
 def machine_name(device: torch.device) -> str:
-    """What this machine computes with."""
+    """The name of the processor or GPU of this machine."""
     if device.type == "cuda":
         return f"this machine ({torch.cuda.get_device_name(device)})"
     return f"this machine ({torch.get_num_threads()} threads of {_processor()})"
 
 
 def machine_memory(device: torch.device) -> float:
-    """Bytes that the device holds."""
+    """The memory of a device in bytes."""
     if device.type == "cuda":
         return float(torch.cuda.get_device_properties(device).total_memory)
     try:

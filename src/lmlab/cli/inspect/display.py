@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lmlab.cli.texts import OVERWRITE, check_outputs
+from lmlab.cli.texts import check_outputs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,10 +15,6 @@ if TYPE_CHECKING:
     from lmlab.language_model import LanguageModel
     from lmlab.pages.views import Table as Figures
 
-JSON = "Print only JSON."
-OUTPUT = "Write a file: .html (a page), .png, .json or .csv (the table)."
-DEVICE = "auto, cpu, cuda or mps."
-REPLACE = OVERWRITE
 SUFFIXES = (".html", ".png", ".json", ".csv")
 SHORTEST = 8
 """Letters of a column of text, at least, where all columns together are too wide."""

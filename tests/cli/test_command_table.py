@@ -10,7 +10,7 @@ import sys
 import pytest
 from rich.text import Text
 
-from lmlab.cli.verbs import VERBS, load_command
+from lmlab.cli.commands import COMMANDS, load_command
 
 PANELS = ["Start here", "Train", "Use", "Compare", "Look inside", "Exchange"]
 IMPORTED = """
@@ -38,12 +38,12 @@ def test_help_and_list_import_nothing_that_they_do_not_need(verb: str | None) ->
     modules = imported_by(verb or "--help")
     heavy = {"pydantic", "torch", "numpy", "tokenizers", "safetensors", "lmlab.config"}
     assert modules & heavy == set()
-    assert modules & {f"lmlab.cli.{name}" for name in VERBS} == {f"lmlab.cli.{verb}" for verb in [verb] if verb}
+    assert modules & {f"lmlab.cli.{name}" for name in COMMANDS} == {f"lmlab.cli.{verb}" for verb in [verb] if verb}
 
 
 def test_the_help_of_a_verb_imports_no_other() -> None:
     modules = imported_by("train", "--help")
-    assert modules & {f"lmlab.cli.{name}" for name in VERBS} == {"lmlab.cli.train"}
+    assert modules & {f"lmlab.cli.{name}" for name in COMMANDS} == {"lmlab.cli.train"}
     assert modules & {"torch", "numpy"} == set()
 
 
@@ -62,20 +62,22 @@ def test_help_shows_every_verb_on_one_line_of_its_panel() -> None:
     assert [option.split()[0] for option in options] == ["--version", "--debug", "--help"]
     assert list(rows) == PANELS
     assert {
-        panel: [f"{verb.name} {verb.help}" for verb in VERBS.values() if verb.panel == panel] for panel in PANELS
+        panel: [f"{verb.name} {verb.help}" for verb in COMMANDS.values() if verb.panel == panel] for panel in PANELS
     } == rows
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_a_row_says_what_the_verb_says(name: str) -> None:
-    command = load_command(VERBS[name])
+    command = load_command(COMMANDS[name])
     assert command.name == name
-    assert command.help.splitlines()[0] == VERBS[name].help, "the first line of the docstring, and the row of the table"
+    assert command.help.splitlines()[0] == COMMANDS[name].help, (
+        "the first line of the docstring, and the row of the table"
+    )
 
 
-@pytest.mark.parametrize("name", VERBS)
+@pytest.mark.parametrize("name", COMMANDS)
 def test_no_brackets_are_lost_as_markup(name: str) -> None:
-    command = load_command(VERBS[name])
+    command = load_command(COMMANDS[name])
     for text in (command.help, *(param.help or "" for param in command.params)):
         assert Text.from_markup(text).plain == text.replace("\\[", "["), "write \\\\[ for a bracket before a letter"
 

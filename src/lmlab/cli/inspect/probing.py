@@ -1,0 +1,95 @@
+"""lmlab inspect probing: what can be read off each layer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from lmlab.cli.options import Device, Json, NeuralRun, NoControls, OutputAnalysis, Overwrite
+
+if TYPE_CHECKING:
+    from lmlab.analysis.probing_sets import Item
+
+
+def probing(
+    run: NeuralRun,
+    train: Annotated[Path, typer.Argument(metavar="TRAIN", help="CoNLL-U, or a table with text and label.")],
+    test: Annotated[
+        Path | None, typer.Argument(metavar="[TEST]", help="Test data of the same kind. (default: part of TRAIN)")
+    ] = None,
+    label: Annotated[
+        str, typer.Option(help="Of CoNLL-U: pos, xpos, number, tense, depth, distance, relation.")
+    ] = "pos",
+    kind: Annotated[str, typer.Option("--probe", help="linear, or mlp (one hidden layer).")] = "linear",
+    description_length: Annotated[
+        bool, typer.Option("--description-length", help="Add the minimum description length.")
+    ] = False,
+    no_controls: NoControls = False,
+    limit: Annotated[int, typer.Option(min=2, help="Maximum number of sentences of each file.")] = 1000,
+    seed: Annotated[int, typer.Option(help="Random seed.")] = 0,
+    output: OutputAnalysis = None,
+    json_: Json = False,
+    overwrite: Overwrite = False,
+    device: Device = "auto",
+) -> None:
+    """What a classifier finds in each layer: parts of speech, number …
+
+    Examples:
+
+      lmlab inspect probing runs/bert dev.conllu test.conllu --label pos
+
+      lmlab inspect probing runs/lstm dev.conllu test.conllu --label number --probe mlp --description-length
+
+      lmlab inspect probing runs/gpt2 reviews.tsv
+
+    A small classifier is trained on the frozen vectors of each layer. A probe can learn the task by itself, so three
+    controls are shown: the accuracy on a control task (random labels by word type), the difference (selectivity), and
+    the accuracy on the same model with random weights. The description length is that of Voita & Titov (2020).
+    """
+    from lmlab.analysis.probing import probe
+    from lmlab.cli.console import progress_bar
+    from lmlab.cli.inspect.display import check_output, open_run, show
+
+    check_output(output, inputs=[run, train, test], overwrite=overwrite)
+    name, learnt = _read(train, label, limit)
+    judged = _read(test, label, limit)[1] if test is not None else []
+    if test is None:
+        import random
+
+        random.Random(seed).shuffle(learnt)
+        fifth = max(1, len(learnt) // 5)
+        learnt, judged = learnt[fifth:], learnt[:fifth]
+    with progress_bar("probing") as progress:
+        found = probe(
+            open_run(run, device),
+            learnt,
+            judged,
+            name=name,
+            kind=kind,
+            control=not no_controls,
+            twin=not no_controls,
+            length=description_length,
+            seed=seed,
+            progress=progress,
+        )
+    show(found, output=output, json_=json_, about=str(run))
+
+
+def _read(path: Path, label: str, limit: int) -> tuple[str, list[Item]]:
+    """The name of the questions, and the questions of a file."""
+    from lmlab.analysis.probing_sets import ask, ask_sentences
+    from lmlab.analysis.readers import read_treebank
+    from lmlab.data.readers.strict_text import read_whole
+    from lmlab.data.readers.tagged import is_conllu
+
+    if is_conllu(str(path), read_whole(path)):
+        return label, ask(read_treebank(path)[:limit], label)
+    from lmlab.data.readers.labelled import read_labelled
+
+    labelled = read_labelled(path)
+    if labelled.task != "classification":
+        raise ValueError(f"{path} holds {labelled.task}: probes ask for classes of texts, or give a CoNLL-U file")
+    examples = labelled.train[:limit]
+    return "label", ask_sentences([str(each.a) for each in examples], [str(each.label) for each in examples])

@@ -1,0 +1,140 @@
+"""The job of a run whose model is estimated by counting: an n-gram."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from lmlab.costs.countries import find_grid
+from lmlab.costs.parameters import Parameters, count_parameters
+from lmlab.data.corpora.corpus import Corpus, TextDataset
+from lmlab.models.abilities import PredictsNext
+from lmlab.runs.checkpoint import load_model
+from lmlab.runs.jobs import Reporter
+from lmlab.runs.recipe import Recipe
+from lmlab.runs.storage import (
+    MODEL,
+    DamagedError,
+    read_json,
+    replace_tensors,
+    verify,
+    write_bytes,
+    write_json,
+    write_manifest,
+)
+from lmlab.training.budget import parse_budget
+from lmlab.training.energy_meter import Cost, EnergyMeter, total_cost
+from lmlab.training.evaluation import Evaluation
+from lmlab.training.progress import TrainingProgress
+from lmlab.units import bits_per_byte
+
+PROGRESS = "progress.json"
+
+
+class InterruptedCountError(Exception):
+    """Counting was interrupted."""
+
+
+class Counting:
+    """Estimates a model by counting the training text once.
+
+    A budget in tokens limits the text; other budgets do not limit it. An interrupted count leaves nothing.
+    """
+
+    parameters = None
+
+    def __init__(self, cls: Any, recipe: Recipe, corpus: Corpus, config: Any) -> None:
+        self.cls, self.corpus, self.config, self.grid = cls, corpus, config, find_grid(recipe.train.country)
+        budget = parse_budget(recipe.train.budget)
+        tokens = corpus.train.as_text().tokens
+        self.tokens = tokens[: int(budget.amount)] if budget.unit == "tokens" else tokens
+        self.valid = None if corpus.valid is None else corpus.valid.as_text()
+
+    def run(
+        self,
+        path: Path,
+        *,
+        reporter: Reporter,
+        interrupted: Callable[[], bool],
+        on_begin: Callable[[TrainingProgress], None],
+    ) -> tuple[TrainingProgress, Parameters]:
+        if (done := self._find_finished(path)) is not None:
+            return done, count_parameters(load_model(path)[0])
+        on_begin(TrainingProgress())
+
+        def report(stage: str, fraction: float) -> None:
+            if interrupted():
+                raise InterruptedCountError
+            reporter.stage("counting", round(100 * fraction), 100)
+
+        meter = EnergyMeter()
+        try:
+            valid = None if self.valid is None else self.valid.tokens
+            model = self.cls.fit(self.tokens, config=self.config, valid=valid, progress=report)
+        except InterruptedCountError:
+            return TrainingProgress(), Parameters(0, 0)
+        cost = meter.lap()
+        replace_tensors(path / MODEL, model.tensors())
+        progress, line = self._measure(model, cost, meter.method)
+        parameters = count_parameters(model)
+        total = total_cost(cost, parameters=parameters, flops=0.0, method=meter.method, grid=self.grid)
+        lines = [line, {"step": 1, **progress.units, **total}]
+        write_bytes(path / "metrics.jsonl", "".join(json.dumps(each) + "\n" for each in lines).encode())
+        write_json(path / PROGRESS, progress.model_dump())
+        write_manifest(path)
+        reporter.log(line, progress)
+        return progress, parameters
+
+    def _find_finished(self, path: Path) -> TrainingProgress | None:
+        """The progress of a finished count of at least these tokens; None if there is none."""
+        if not (path / PROGRESS).is_file() or not (path / MODEL).is_file():
+            return None
+        try:
+            verify(path)
+        except DamagedError as error:
+            warnings.warn(f"{error}. Counting again", stacklevel=2)
+            return None
+        progress = TrainingProgress.model_validate(read_json(path / PROGRESS))
+        return progress if len(self.tokens) <= progress.tokens else None
+
+    def _measure(self, model: PredictsNext, cost: Cost, method: str) -> tuple[TrainingProgress, dict[str, Any]]:
+        """The progress after counting, and its line of metrics with the validation score."""
+        units, split = {"tokens": len(self.tokens)}, self.valid
+        progress = TrainingProgress(step=1, units=units, seconds=cost.seconds, cost=cost, training_cost=cost)
+        progress.energy_method, progress.ended, progress.share = method, "budget", 1.0
+        line: dict[str, Any] = {"step": 1, **units, "valid_loss": None, "valid_bits_per_byte": None}
+        if split is not None:
+            found = score_split(model, split)
+            progress.best, progress.valid, progress.best_measures = found.loss, found.loss, found.values
+            text_alone = not self.corpus.text_tokenizer.newline_is_boundary
+            nats = found.values["nats"] if text_alone else found.loss
+            progress.best_bits = bits = bits_per_byte(nats, split.bytes_per_token(text_alone=text_alone))
+            line |= {"valid_loss": found.loss, "valid_bits_per_byte": bits, "valid_nats": found.values["nats"]}
+        spent = {**cost._asdict(), "training_joules": cost.joules, "grams": self.grid.grams(cost.joules)}
+        return progress, {**line, "best": True, "cost": spent}
+
+
+def score_split(model: PredictsNext, split: TextDataset) -> Evaluation:
+    """The evaluation of a split; of several languages the mean, as networks are evaluated."""
+    if parts := split.parts():
+        found = [score_stream(model, part.as_text()) for part in parts.values()]
+        nats = sum(each.values["nats"] for each in found) / len(found)
+        return Evaluation(sum(each.loss for each in found) / len(found), {"nats": nats})
+    return score_stream(model, split)
+
+
+def score_stream(model: PredictsNext, split: TextDataset) -> Evaluation:
+    """Nats per token of a split, and `nats` of the text alone, without the boundaries between documents."""
+    raw = torch.from_numpy(split.tokens.astype("int64"))[None]
+    nats, _ = model.score(raw[:, :-1], raw[:, 1:], model.start(1))
+    text = np.ones(len(split.tokens), dtype=bool)
+    text[np.asarray(split.documents)[1:] - 1] = False
+    text[-1] = False
+    each = nats[0].double()
+    return Evaluation(float(each.mean()), {"nats": float(each[torch.from_numpy(text[1:])].mean())})

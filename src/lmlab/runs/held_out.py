@@ -1,0 +1,108 @@
+"""The data of a run, opened again: what it learnt from, and what was held out."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+from lmlab.data import prepare
+from lmlab.data.corpora.corpus import Corpus
+from lmlab.data.readers.text import STANDARD_INPUT
+from lmlab.runs.checkpoint import load_source_tokenizer, load_tokenizer
+from lmlab.runs.jobs import Reporter, Silent
+from lmlab.runs.recipe import Record, read_record
+from lmlab.tokenizers import Tokenizer
+from lmlab.tokenizers.files import without_last
+from lmlab.tokenizers.training import is_path
+
+
+class HeldOut(NamedTuple):
+    """Text that a run did not learn from."""
+
+    split: Literal["test", "validation"]
+    items: list[Any]  # documents; pairs of a source and a target, of a translator
+
+
+def held_out(path: str | Path) -> list[Any]:
+    """The documents that a run did not learn from; pairs, of a translator."""
+    return find_held_out(path).items
+
+
+def find_held_out(path: str | Path) -> HeldOut:
+    """The test text of a run, or its validation text where no test text was kept."""
+    path = as_path(path)
+    corpus = reopen_corpus(read_record(path), path, Silent())
+    if corpus.tokenizer is None:
+        raise ValueError(f"{path} did not learn from text, so it has none that was held out")
+    split = corpus.test or corpus.valid
+    if split is None:
+        raise ValueError(f"no text of {path} was held out")
+    return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
+
+
+def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
+    """The text of a run, encoded with the run's tokenizer as it was when the run began; from the cache if possible.
+
+    A tokenizer that was trained on the text is trained again if that finds the text in the cache or gives the same
+    tokenizer. A ValueError if the text is missing or has changed: it would be split differently, and training text
+    would count as held-out text.
+    """
+    recipe = record.recipe
+    if STANDARD_INPUT in recipe.data.named:
+        raise ValueError(f"{path} learnt from standard input, which cannot be read again")
+    if missing := recipe.data.missing():
+        option = "--source NEW --target NEW (or --pairs NEW)" if recipe.data.parallel else "NEW"
+        if recipe.data.kind == "examples":
+            option += " (--valid NEW and --test NEW, if they are files of their own)"
+        raise ValueError(
+            f"{path} learns from {', '.join(missing)}, which is not there any more; "
+            f"say where it is now: lmlab train --resume {shlex.quote(str(path))} {option}"
+        )
+    if pipes := recipe.data.irregular():
+        raise ValueError(
+            f"{path} learns from {', '.join(pipes)}, which is a pipe or a device now; give the text as a regular file"
+        )
+    specials = recipe.special_tokens()
+    specs = recipe.tokenizer
+    tokenizer, source = load_tokenizer(path, needed=specs.spec is not None), load_source_tokenizer(path)
+    own = None if tokenizer is None else _encoder(tokenizer, specials, record.encoder_sha256)
+
+    def prepared(encoder: str | Tokenizer | None, source_encoder: str | Tokenizer | None) -> Corpus:
+        return prepare(
+            recipe.data, processor=encoder, source=source_encoder, specials=specials, progress=reporter.stage
+        )
+
+    corpus = prepared(
+        own if specs.spec is None or is_path(specs.spec) else specs.spec,
+        source if specs.source is None or is_path(specs.source) else specs.source,
+    )
+    again = (corpus.tokenizer, corpus.source_tokenizer)
+    if [each and each.fingerprint for each in again] != [each and each.fingerprint for each in (tokenizer, source)]:
+        corpus = prepared(own, source)
+    if record.text_sha256 is not None and corpus.text_fingerprint != record.text_sha256:
+        raise ValueError(
+            f"{', '.join(recipe.data.named)} is not the text that {path} was trained on: its SHA-256 is another, so it "
+            f"has changed since the run began; give the same text, split in the same way, or start a new run"
+        )
+    return corpus
+
+
+def _encoder(tokenizer: Tokenizer, specials: Sequence[str], fingerprint: str | None) -> Tokenizer:
+    """A run's tokenizer as it was when it encoded the text, without the special tokens that the objective added.
+
+    It matters only if a text contains such a token in writing.
+    """
+    for added in range(len(specials) + 1):
+        before = without_last(tokenizer, added)
+        if before.fingerprint == fingerprint:
+            return before
+    return tokenizer
+
+
+def as_path(path: Any) -> Path:
+    """The path of a run; a ValueError if it is something else."""
+    if not isinstance(path, (str, Path)) or not str(path):
+        raise ValueError(f"path = {path!r}: give the folder of a run as a str or a Path")
+    return Path(path)

@@ -1,0 +1,74 @@
+"""A track that is not about text: systems name colours, and are ranked by accuracy, where higher is better."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from lmlab.compare.held_out import Tests
+from lmlab.compare.records import Entry, Record
+from lmlab.compare.tracks.track import Captions, Column, Curve, Score, Separation, Track, Units, Words
+from lmlab.language_model import LanguageModel
+from lmlab.metrics.classification import Accuracy
+from lmlab.pages.page import Cell
+from lmlab.progress import ReportProgress
+
+COLOURS = ["red", "green", "blue", "white"] * 10
+"""What is true of 40 pictures."""
+
+
+class NamingColours(Track):
+    name = "colours"
+    key = "colours"
+    group = "painters"
+    score = Score(metric=Accuracy(), field="accuracy", label="accuracy", column="accuracy", unit="accuracy")
+    curve = Curve("valid_accuracy", "accuracy", better="higher")
+    fields = ("tried",)
+    columns = (Column("tried", "tried", "{}"),)
+    words = Words(systems="painters", do="name colours", does="names colours")
+    separation = Separation(
+        banner="naming colours", summary="Not comparable with anything.", why="Colours are no text."
+    )
+    captions = Captions(
+        leaderboard="Who names colours best?",
+        curves="Accuracy on validation pictures.",
+        costs="Each painter at the end.",
+        samples_title="What they paint",
+        samples="One colour each.",
+        passages_title="Surprisal of each colour",
+        passages="The same picture for each.",
+        matrix="How much more often the one on the left is right.",
+    )
+
+    def evaluate(self, model: LanguageModel, path: Path, tests: Tests, progress: ReportProgress | None) -> Record:
+        return {"named": list(COLOURS), "lossy": False, "passage": []}
+
+    def summarise(self, records: Sequence[Record], *, same_tokens: bool) -> Entry:
+        return {"tried": len(records)}
+
+    def predicted(self, record: Record) -> Sequence[str]:
+        named: list[str] = record["named"]
+        return named
+
+    def true(self, tests: Tests) -> Sequence[str]:
+        return COLOURS
+
+    def units(self, tests: Tests) -> Units:
+        return Units("pictures", len(COLOURS))
+
+    def verdict(self, entry: Entry) -> str:
+        return f"It names {entry['accuracy']:.0%} of the colours."
+
+    def sample(self, entry: Entry, board: Mapping[str, Any]) -> Markup:
+        return Markup("<p>{}</p>").format(entry["sample"])
+
+    def cells(self, entry: Entry) -> dict[str, Cell]:
+        return {"tried": Cell(str(entry["tried"]))}
+
+
+def named(right: int) -> list[str]:
+    """The names of 40 colours, of which the first ones are right."""
+    return COLOURS[:right] + ["black"] * (len(COLOURS) - right)
