@@ -170,7 +170,13 @@ class Theirs:
 def time_training(repeats: int, scale: float) -> None:
     vocabulary, samples = 10_000, 2048
     for width, cells in ((round(128 * scale), round(512 * scale)), (round(256 * scale), round(1024 * scale))):
-        settings = {"vocabulary": vocabulary, "width": width, "cells": cells, "restart": 0.0, "samples": samples}
+        settings = {
+            "vocabulary": vocabulary,
+            "width": width,
+            "cells": cells,
+            "reset_probability": 0.0,
+            "samples": samples,
+        }
         model = Elmo(Elmo.Config.model_validate(settings)).train()
         model.spell_by(made_up_letters(vocabulary))
         bare = Bare(vocabulary, width, cells, SampledSoftmax(width, vocabulary, samples=samples))

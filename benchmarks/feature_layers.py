@@ -17,8 +17,8 @@ import torch
 
 from lmlab.transfer.finetune import plan_layers
 from lmlab.transfer.results import Result
-from lmlab.transfer.study import DECK_LAYERS, carry_out_study
-from lmlab.transfer.trials import Trial
+from lmlab.transfer.study import DECK_LAYERS, run_study
+from lmlab.transfer.trials import Trial, plan_trial
 from study import clock
 from transferring import TASKS, header, import_minilm, open_task, percent, row
 
@@ -53,22 +53,22 @@ def main() -> None:
     data = replace(task.data, labelled=replace(task.data.labelled, valid=task.dev))  # all of it is scored
     trial = Trial(
         origin=origin,
-        take=arguments.examples,
+        limit=arguments.examples,
         epochs=arguments.epochs,
         task={"crf": True} if arguments.crf else {},
         train={"evaluations": 1},
     )
     name = f"{arguments.task}-{arguments.examples or 'all'}{'-crf' if arguments.crf else ''}"
     name += f"-{arguments.dev}" if arguments.dev else ""
-    trials = plan_layers(trial, seeds=arguments.seeds)
-    study = carry_out_study("layers", trials, data, arguments.folder / name, told=tell)
+    trials = [plan_trial(each, data) for each in plan_layers(trial, seeds=arguments.seeds)]
+    study = run_study("layers", trials, data, arguments.folder / name, on_result=tell)
     assert study is not None, "nobody interrupts"
     learnt = arguments.examples or study.counts["train"]
     print(f"\n{clock()}: {study.metric} on {study.counts['valid']:,} dev examples, learnt from {learnt:,}")
     header("layers of MiniLM", study.metric, "95% interval", "seeds", "training s", "BERT base (published)")
     scores: dict[str, float] = {}
     for each in study.table:
-        value, baseline = each.values[study.metric], each.how == "baseline"
+        value, baseline = each.values[study.metric], each.method == "baseline"
         published = "" if baseline else f"{PUBLISHED[each.layers]:.1f}"
         bounds = f"{percent(value.low)} to {percent(value.high)}"
         seeds = " ".join(map(percent, each.seeds))

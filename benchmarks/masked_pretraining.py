@@ -35,6 +35,13 @@ TITLE = re.compile(r"^ = [^=\n].*[^=\n] = ?$", re.MULTILINE)
 SETTINGS: dict[str, Any] = {"evaluations": 8, "evaluation_tokens": 131072}
 
 
+def unigram_nats(seen: Any, scored: Any, *, special: Any) -> float:
+    """Nats per token of one text under the counts of another, one added to each; special tokens do not count."""
+    counts = np.bincount(seen, minlength=len(special))[~special] + 1
+    wanted = np.bincount(scored, minlength=len(special))[~special]
+    return float(math.log(counts.sum()) - (wanted * np.log(counts)).sum() / wanted.sum())
+
+
 def write_articles(folder: Path) -> dict[str, Any]:
     """WikiText-2 with a line between its articles, and how to read it."""
     need("wikitext2")

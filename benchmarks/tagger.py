@@ -27,7 +27,7 @@ from typing import Any, NamedTuple
 from lmlab import load
 from lmlab.transfer.evaluation import evaluate_file
 from lmlab.transfer.finetune import open_data
-from lmlab.transfer.trials import TaskData, Trial, carry_out
+from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trial
 from study import clock, complete, need
 from transferring import Found, Results, Setup, header, interval, percent, row, summarise
 
@@ -76,11 +76,11 @@ def learn(setup: Setup, data: TaskData, folder: Path, *, size: str, budget: str)
     model, task, kind = ROWS[setup.way]
     states = {"states": language_models(folder, data, kind, size=size, budget=budget)} if kind else {}
     trial = Trial(
-        **{"origin": Path("tagger"), "take": setup.examples, "seed": setup.seed, "epochs": setup.epochs},
+        **{"origin": Path("tagger"), "limit": setup.examples, "seed": setup.seed, "epochs": setup.epochs},
         **{"model": model, "task": {**task, **states}},
     )
     place = folder / f"{setup.model}{setup.way}-{setup.examples}-{setup.epochs}-{setup.seed}".replace(" ", "-")
-    result = carry_out(trial, data, place)
+    result = run_trial(plan_trial(trial, data), place)
     assert result is not None
     values = evaluate_file(load(place).predictor, TEST).values
     shutil.rmtree(place)
@@ -109,7 +109,7 @@ def main() -> None:
     need("conll2003")
     need("wikitext2")
     train = arguments.train or DATA / "conll2003" / "eng.train"
-    data, _ = open_data(train, valid=TEST)
+    data = open_data(train, valid=TEST)
     folder = arguments.folder if arguments.train is None else arguments.folder / train.stem
     results = Results(folder / "results.jsonl")
     told = f"{arguments.epochs:g} epochs (of a tenth, five times as many), language models: {arguments.size}"

@@ -13,17 +13,15 @@ from pathlib import Path
 from typing import Any
 
 from lmlab import load
-from lmlab.baselines.baseline import make_baseline
 from lmlab.data.readers.examples import Example
 from lmlab.data.readers.labelled import read_examples
 from lmlab.metrics.statistics import Estimate, mean_interval
-from lmlab.metrics.task_metrics import metrics_for
+from lmlab.models import LINEAGE
 from lmlab.runs import run
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.planning import plan_finetuning, usual_epochs
 from lmlab.transfer.results import score_predictions
-from lmlab.transfer.study import labels_of
 from lmlab.transfer.trials import TaskData, Trial
 from masked_pretraining import write_articles
 from study import clock, complete, need
@@ -38,7 +36,7 @@ TASKS: dict[str, tuple[str, str | None]] = {
     "squad": ("squad/squad_subset_train.json", "squad/squad_subset_valid.json"),
 }
 """Training examples and the dev set, in LMLAB_DATA; a folder of GLUE brings both."""
-BASELINES = {"majority": "majority", "words": "bag_of_words"}
+BASELINES = {"majority": "majority", "words": "bag of words"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,13 +49,13 @@ class OpenTask:
 
     def taken(self, setup: Setup) -> TaskData:
         """The training examples of one way of learning."""
-        return self.data.taken(Trial(origin=Path(), take=setup.examples, seed=setup.seed))
+        return self.data.limited(Trial(origin=Path(), limit=setup.examples, seed=setup.seed))
 
     def score(self, predictions: Sequence[Prediction]) -> dict[str, Any]:
         """The metrics on the dev set, the official one first, with their intervals over examples."""
-        labelled = self.data.labelled
-        scheme = labelled.scheme and "IOB2"
-        metrics = metrics_for(labelled.task, metric=labelled.metric, labels=labels_of(labelled), scheme=scheme)
+        labelled, task = self.data.labelled, self.data.task
+        settings = task.settings_from(labelled, LINEAGE["bert"].task, frozen=False)
+        metrics = task.metrics_of(task.Config(**settings))
         found = score_predictions(metrics, predictions, self.dev)
         return {name: [value.value, value.low, value.high] for name, value in found.items()}
 
@@ -146,7 +144,7 @@ def open_task(name: str, *, dev: int | None = None) -> OpenTask:
     need(train if held_out is None else str(Path(train).parent))
     folder = Path(os.environ["LMLAB_DATA"])
     valid = None if held_out is None else folder / held_out
-    data, _ = open_data(folder / train, valid=valid)
+    data = open_data(folder / train, valid=valid)
     whole = read_examples(folder / train, valid=valid).valid
     assert whole, "every task has a dev set"
     return OpenTask(name=name, data=data, dev=whole[:dev])
@@ -179,7 +177,7 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
     own = task.taken(setup)
     began = time.perf_counter()
     if setup.way in BASELINES:
-        baseline = make_baseline(BASELINES[setup.way], task=own.labelled.task)
+        baseline = own.task.make_baseline(BASELINES[setup.way])
         baseline.fit(own.labelled.train)
         predictions = [Prediction(label) for label in baseline.predict(task.dev).labels]
         seconds = time.perf_counter() - began
@@ -193,7 +191,7 @@ def learn(setup: Setup, task: OpenTask, origin: Path | None, folder: Path) -> Fo
         origin,
         own.labelled,
         own.config,
-        how=setup.way,
+        method=setup.way,
         seed=setup.seed,
         epochs=epochs,
         task={"auxiliary": setup.auxiliary} if setup.auxiliary else {},

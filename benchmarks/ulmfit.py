@@ -30,7 +30,7 @@ from typing import Any
 from lmlab.language_model import load_ensemble
 from lmlab.transfer.finetune import open_data
 from lmlab.transfer.results import score_predictions
-from lmlab.transfer.trials import TaskData, Trial, carry_out, plan_language
+from lmlab.transfer.trials import TaskData, Trial, plan_language_model, plan_trial, run_trial
 from lmlab.transfer.ulmfit import tune
 from study import clock, complete, need
 from transferring import Found, Results, Setup, header, percent, row
@@ -78,7 +78,10 @@ def tuned(origin: Path, data: TaskData, folder: Path, seed: int, budget: str | N
     """The language model of the second stage."""
     path = folder / f"{origin.name}-{budget or 'tuned'}-seed-{seed}-lm"
     language = {} if budget is None else {"budget": budget}
-    assert tune(plan_language(Trial(origin=origin, how="ulmfit", seed=seed, language=language), data), path) is not None
+    trial = Trial(origin=origin, method="ulmfit", seed=seed, language=language)
+    recipe, texts = plan_language_model(trial, data)
+    texts.write()
+    assert tune(recipe, path) is not None
     return path
 
 
@@ -95,7 +98,7 @@ def main() -> None:
     need("sentence_polarity")
     need("wikitext2")
     folder = arguments.folder
-    data, _ = open_data(write_sentences(folder))
+    data = open_data(write_sentences(folder))
     ahead, back = general(folder, size=arguments.size, budget=arguments.general)
     results = Results(folder / "results.jsonl")
     split, test = data.held_out
@@ -105,7 +108,7 @@ def main() -> None:
         take = None if size == "all" else int(size)
         rows: list[list[float]] = []
         for seed in range(arguments.seeds):
-            base = Trial(origin=ahead, take=take, seed=seed, epochs=arguments.epochs)
+            base = Trial(origin=ahead, limit=take, seed=seed, epochs=arguments.epochs)
 
             def learn(way: str, base: Trial = base) -> Found:
                 """One row: the classifier learns in its folder, or goes on there."""
@@ -115,9 +118,9 @@ def main() -> None:
                     begun = origin
                     if way not in ("scratch", "+ general LM"):
                         begun = tuned(origin, data, folder, base.seed, arguments.tuning)
-                    trial = replace(base, how=how, origin=begun)
+                    trial = replace(base, method=how, origin=begun)
                     places.append(folder / "trials" / f"{trial.name}-{arguments.epochs or 'usual'}")
-                    result = carry_out(trial, data, places[-1])
+                    result = run_trial(plan_trial(trial, data), places[-1])
                     assert result is not None
                 values = result.values
                 if origins == 2:

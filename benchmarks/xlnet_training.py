@@ -20,7 +20,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from lmlab.layers.relative_attention import visible
+from lmlab.layers.relative_attention import permutation_masks
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.transformer_xl import Memory
 from lmlab.training.devices import keep_buffers
@@ -42,7 +42,7 @@ def contestants(dropout: float, memory: int, window: int) -> dict[str, Callable[
     order = torch.zeros_like(text).scatter(1, at, torch.rand(at.shape).argsort(1) + 1)
     targets = text.gather(1, at)
     itself = torch.eye(window, dtype=torch.bool) & (order > 0)[..., None]
-    hidden = (~visible(order, at)[0] | itself).float()
+    hidden = (~permutation_masks(order, at)[0] | itself).float()
     mapping = F.one_hot(at, window).float()
     past = torch.randn(LAYERS, BATCH, memory, WIDTH)
 

@@ -48,7 +48,7 @@ class Table:
         both = torch.cat([state, tokens], dim=1)
         return self.scores[both[:, :-1], both[:, 1:]], both[:, -1:]
 
-    def step(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, tokens: Tensor, state: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:
         logits, state = self._logits(tokens, state)
         return logits[:, -1], state
 

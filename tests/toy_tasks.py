@@ -11,11 +11,13 @@ import torch
 from torch import nn
 
 from lmlab.data.readers.examples import Answer, Example
+from lmlab.metrics.metric import Metric
 from lmlab.models import load_class, system_of
 from lmlab.models.model import Model
 from lmlab.objectives import create_objective
 from lmlab.runs.checkpoint import model_tensors, write_config
 from lmlab.runs.storage import write_manifest, write_tensors
+from lmlab.tasks import load_task
 from lmlab.tasks.task import Task
 from lmlab.tokenizers import Tokenizer, train
 
@@ -73,7 +75,7 @@ EXAMPLES: dict[str, list[Example]] = {
 LABELS = {"classification": ["neg", "pos"], "tagging": ["O", "B-LOC", "B-PER", "I-LOC", "I-PER"]}
 SETTINGS: dict[str, dict[str, Any]] = {
     "classification": {"labels": LABELS["classification"]},
-    "regression": {"centre": 2.6, "spread": 1.5},
+    "regression": {"mean": 2.6, "std": 1.5},
     "choice": {},
     "tagging": {"labels": LABELS["tagging"], "scheme": "IOB2"},
     "spans": {"unanswerable": True},
@@ -179,6 +181,12 @@ def scores_of(task: Task, model: Model, heads: nn.ModuleDict, examples: Sequence
     """The scores of each item of examples, each read alone, cut to its own size."""
     found = []
     for item in task.items(examples):
-        scores, _ = task.verdict(model, heads, task.batch([item]))  # type: ignore[arg-type]
+        scores, _ = task.scores_and_losses(model, heads, task.batch([item]))  # type: ignore[arg-type]
         found.append(scores[0])
     return found
+
+
+def metrics_for(kind: str, **settings: Any) -> dict[str, Metric]:
+    """The metrics of a task with these settings, the main one first."""
+    cls = load_task(kind)
+    return cls.metrics_of(cls.Config(**settings))

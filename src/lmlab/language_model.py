@@ -30,8 +30,7 @@ from lmlab.tokenizers.chat_template import ChatTemplate, Messages
 from lmlab.tokenizers.frames import NEXT_TOKEN, Frame, make_frame
 
 if TYPE_CHECKING:
-    from lmlab.tasks.ensemble import Ensemble
-    from lmlab.tasks.predicting import Predictor
+    from lmlab.tasks.predicting import Ensemble, Predictor
     from lmlab.tokenizers import Tokenizer
 
 
@@ -62,9 +61,10 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
     from lmlab.objectives import create_objective
     from lmlab.runs.checkpoint import load_heads
     from lmlab.runs.storage import TASK, read_json
+    from lmlab.runs.upgrade import upgrade_task
     from lmlab.tasks.predicting import Predictor
 
-    task: Any = create_objective(read_json(path / TASK), tokenizer, None)
+    task: Any = create_objective(upgrade_task(read_json(path / TASK)), tokenizer, None)
     task.open(path)
     if outside := task.outside(path):
         raise ValueError(
@@ -78,7 +78,7 @@ def load_predictor(path: Path, model: Any, tokenizer: Tokenizer | None) -> Predi
 
 def load_ensemble(paths: Sequence[str | Path], *, device: str | torch.device = "cpu") -> Predictor | Ensemble:
     """The predictor of a fine-tuned run; of several runs of one task, the one that averages over them."""
-    from lmlab.tasks.ensemble import Ensemble
+    from lmlab.tasks.predicting import Ensemble
 
     predictors = [load(path, device=device).predictor for path in paths]
     return predictors[0] if len(predictors) == 1 else Ensemble(predictors=predictors)

@@ -12,7 +12,7 @@ import pytest
 from lmlab.language_model import load
 from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import write_manifest
-from lmlab.transfer.evaluation import evaluate_file, read_as_learnt
+from lmlab.transfer.evaluation import evaluate_file, read_as_trained
 from lmlab.transfer.finetune import Finetuned, finetune, open_data
 from toy_tasks import WORDS, write_reviews, write_squad, write_tagged, write_toy_run
 
@@ -123,7 +123,7 @@ def test_leaks_are_removed_from_the_side_that_is_asked_for(
         "test": "leaks: 5 removed from test",
     }[leaks] in said
     texts = {row.partition("\t")[0] for row in test.read_text().splitlines()[1:]}
-    data, _ = open_data(tmp_path / "train.tsv", test=test, leaks=leaks)
+    data = open_data(tmp_path / "train.tsv", test=test, leaks=leaks)
     shared = [each for each in (*data.labelled.train, *(data.labelled.valid or ())) if each.a in texts]
     assert len(shared) == (0 if leaks == "train" else LEAKED)
     assert evaluate_file(load(done.path).predictor, test, run=done.path).values == result.values
@@ -144,7 +144,7 @@ def test_a_run_of_an_older_version_keeps_its_test_examples(bert: Path, tmp_path:
 def test_automatic_splits_share_no_text(bert: Path, tmp_path: Path) -> None:
     rows = write_reviews(tmp_path / "once.tsv").read_text().splitlines()
     (tmp_path / "twice.tsv").write_text("\n".join([*rows, *rows[1:]]) + "\n")
-    labelled = open_data(tmp_path / "twice.tsv")[0].labelled
+    labelled = open_data(tmp_path / "twice.tsv").labelled
     parts = [{each.a for each in part or ()} for part in (labelled.train, labelled.valid, labelled.test)]
     assert all(parts)
     assert not any(one & other for one, other in ((parts[0], parts[1]), (parts[0], parts[2]), (parts[1], parts[2])))
@@ -154,7 +154,7 @@ def test_another_file_is_read_with_the_columns_of_training(bert: Path, tmp_path:
     done, _, _ = learn(bert, tmp_path, "regression")
     other = tmp_path / "other.tsv"
     other.write_text("id\twords\tgrade\tother\n" + "\n".join(scores(number) for number in range(60, 70)) + "\n")
-    chosen = read_as_learnt(done.path, other)
+    chosen = read_as_trained(done.path, other)
     assert chosen is not None
     assert [each.label for each in chosen.examples] == [round(number * 0.7 % 4, 2) for number in range(60, 70)]
 

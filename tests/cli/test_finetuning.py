@@ -61,7 +61,7 @@ def test_from_a_file_to_a_prediction(place: Place, run_command: Callable[..., An
     said = run_command("finetune", str(place.gpt2), str(place.reviews), "-o", "stars", "--json", *QUICK)
     assert said.code == 0, said.err
     study = json.loads(said.out)
-    assert [(each["name"], each["how"]) for each in study["results"]] == [
+    assert [(each["name"], each["method"]) for each in study["results"]] == [
         ("majority", "baseline"),
         ("bag of words", "baseline"),
         ("gpt2", "full"),
@@ -88,7 +88,7 @@ def test_from_a_file_to_a_prediction(place: Place, run_command: Callable[..., An
 
 def test_what_stands_beside_a_score(stars: Finetuned) -> None:
     results = stars.study.results
-    assert [(each.how, each.seed) for each in results] == [
+    assert [(each.method, each.seed) for each in results] == [
         *[("baseline", 0)] * 2,
         ("full", 0),
         ("full", 1),
@@ -97,16 +97,16 @@ def test_what_stands_beside_a_score(stars: Finetuned) -> None:
         ("frozen", 1),
         ("scratch", 1),
     ]
-    assert all(each.steps == 4 for each in results if each.how in ("full", "scratch"))
+    assert all(each.steps == 4 for each in results if each.method in ("full", "scratch"))
     assert all(each.split == "test" and each.count == 6 for each in results)
     predictions = [json.loads(line) for line in (stars.path / "predictions.jsonl").read_text().splitlines()]
     right = sum(each["predicted"] == each["true"] for each in predictions)
     assert results[2].values["accuracy"].value == pytest.approx(right / len(predictions))
-    beside = {each.name for each in (stars.path / "beside").iterdir() if each.is_dir()}
+    beside = {each.name for each in (stars.path / "controls").iterdir() if each.is_dir()}
     assert beside - {"baselines"} == {
         f"bert-{how}-all-seed-{seed}" for how in ("frozen", "scratch") for seed in (0, 1)
     } | {"bert-full-all-seed-1"}
-    assert not list((stars.path / "beside").rglob("*.safetensors")), "their weights are not kept"
+    assert not list((stars.path / "controls").rglob("*.safetensors")), "their weights are not kept"
 
 
 def test_a_copy_does_the_same(stars: Finetuned, place: Place, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_a_curve_goes_on_where_it_was(
     said = run_command(*command, "--json", *QUICK)
     assert said.code == 0, said.err
     results = json.loads(said.out)["results"]
-    assert [each["examples"] for each in results if each["how"] == "full"] == [4, 4, 48, 48], "1000 is all there are"
+    assert [each["examples"] for each in results if each["method"] == "full"] == [4, 4, 48, 48], "1000 is all there are"
     assert [each["examples"] for each in results if each["name"] == "majority"] == [4, 4, 48]
     assert not (tmp_path / "curve" / "recipe.json").exists()
     from lmlab.runs import run
@@ -203,17 +203,17 @@ def test_a_curve_goes_on_where_it_was(
             assert "add to it with --resume" in refused.err
         refused = run_command(*command, "--json", "--set", "train.budget=5steps", *QUICK[2:])
         assert refused.code == 2
-        assert "begun with other settings (train.budget)" in refused.err
+        assert "started with other settings (train.budget)" in refused.err
         again = json.loads(run_command(*command, "--resume", "--json", *QUICK).out)["results"]
         alone = run_command("finetune", "--resume", "curve", "--json")
         assert alone.code == 0, alone.err
-        assert [each for each in json.loads(alone.out)["results"] if each["how"] == "full"] == [
-            each for each in again if each["how"] == "full"
+        assert [each for each in json.loads(alone.out)["results"] if each["method"] == "full"] == [
+            each for each in again if each["method"] == "full"
         ]
-    trained = [each for each in results if each["how"] == "full"]
-    assert [each for each in again if each["how"] == "full"] == trained
+    trained = [each for each in results if each["method"] == "full"]
+    assert [each for each in again if each["method"] == "full"] == trained
     other = run_command(*command, "--overwrite", "--json", "--set", "train.budget=3steps")
-    steps = [each["steps"] for each in json.loads(other.out)["results"] if each["how"] == "full"]
+    steps = [each["steps"] for each in json.loads(other.out)["results"] if each["method"] == "full"]
     assert steps == [3] * 4, "other settings are another study"
     only = json.loads(run_command(*command[:3], "--examples", "all", "-o", "all", "--json", *QUICK).out)
     assert only["kind"] == "curve"
@@ -242,7 +242,7 @@ def test_layers_are_compared(place: Place, run_command: Callable[..., Any], tmp_
     assert said.code == 0, said.err
     study = json.loads(said.out)
     assert study["kind"] == "layers"
-    rows = [each["layers"] for each in study["results"] if each["how"] == "frozen"]
+    rows = [each["layers"] for each in study["results"] if each["method"] == "frozen"]
     assert rows == ["first", "last", "second-to-last", "sum:all", "concat:all"], "it has two layers, not four"
     assert len({(tmp_path / "layers" / "trials" / f"bert-frozen-all-seed-0{end}").name for end in rows}) == 5
     deep = tmp_path / "deep"
@@ -328,7 +328,7 @@ def test_runs_are_not_lost(stars: Finetuned, place: Place, run_command: Callable
     assert "--overwrite" in said.err
     said = run_command(*command, "--resume", "--set", "train.rate=0.5")
     assert said.code == 2
-    assert "begun with other settings (train.rate)" in said.err
+    assert "started with other settings (train.rate)" in said.err
     assert (tmp_path / "stars" / "model.safetensors").read_bytes() == weights
     said = run_command(*command, "--resume")
     assert said.code == 0, said.err
@@ -338,21 +338,21 @@ def test_runs_are_not_lost(stars: Finetuned, place: Place, run_command: Callable
     assert said.code == 0, said.err
     assert (tmp_path / "stars" / "model.safetensors").read_bytes() != weights
     assert (tmp_path / "stars" / "mine.txt").read_text() == "kept"
-    assert not (tmp_path / "stars" / "beside" / "bert-full-all-seed-1").exists(), "of the run before"
+    assert not (tmp_path / "stars" / "controls" / "bert-full-all-seed-1").exists(), "of the run before"
 
 
 @pytest.mark.parametrize("more", [[], ["--overwrite"], ["--examples", "4"], ["--examples", "4", "--overwrite"]])
 def test_what_is_not_ours_is_left_alone(
     place: Place, run_command: Callable[..., Any], tmp_path: Path, more: list[str]
 ) -> None:
-    (tmp_path / "mine" / "beside").mkdir(parents=True)
-    (tmp_path / "mine" / "beside" / "thesis.txt").write_text("years of work")
+    (tmp_path / "mine" / "controls").mkdir(parents=True)
+    (tmp_path / "mine" / "controls" / "thesis.txt").write_text("years of work")
     (tmp_path / "file").write_text("text")
     for output in ("mine", "file"):
         said = run_command("finetune", str(place.bert), str(place.reviews), "-o", output, *more, *QUICK)
         assert said.code == 2, said.err
         assert "choose another -o" in said.err
-    assert (tmp_path / "mine" / "beside" / "thesis.txt").read_text() == "years of work"
+    assert (tmp_path / "mine" / "controls" / "thesis.txt").read_text() == "years of work"
 
 
 def test_a_study_does_not_go_into_a_run(stars: Finetuned, place: Place, run_command: Callable[..., Any]) -> None:

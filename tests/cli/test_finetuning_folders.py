@@ -79,7 +79,7 @@ def test_a_study_is_replaced_and_the_rest_stays(place: Path, run_command: Callab
 def test_what_is_beside_a_run_and_is_the_users(place: Path, run_command: Callable[..., Any]) -> None:
     command = ["finetune", "bert", "reviews.tsv", "-o", "stars", *QUICK]
     assert run_command(*command).code == 0
-    beside = place / "stars" / "beside"
+    beside = place / "stars" / "controls"
     (beside / "own").mkdir()
     (beside / "own" / "thesis.txt").write_text("kept")
     said = run_command(*command, "--no-controls", "--overwrite")
@@ -152,19 +152,19 @@ ENDED = {
         ["--how", "frozen", "--no-controls"],
         "nothing was written yet",
     ),
-    "baselines": ("lmlab.transfer.study", "make_baseline", [], "nothing was written yet"),
-    "baselines of a study": ("lmlab.transfer.study", "make_baseline", ["--examples", "4"], "nothing was written yet"),
+    "baselines": ("lmlab.transfer.study", "score_baseline", [], "nothing was written yet"),
+    "baselines of a study": ("lmlab.transfer.study", "score_baseline", ["--examples", "4"], "nothing was written yet"),
     "scoring": (
         "lmlab.transfer.trials",
         "score_run",
         [],
-        "what is done is saved in out. Go on with the same command and --resume",
+        "finished work is saved in out. Resume with the same command and --resume",
     ),
     "scoring of a study": (
         "lmlab.transfer.trials",
         "score_run",
         ["--examples", "4,8"],
-        "what is done is saved in out. Go on with the same command (",
+        "finished work is saved in out. Resume with the same command (",
     ),
 }
 

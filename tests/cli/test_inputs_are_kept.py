@@ -173,7 +173,7 @@ def replaced(command: tuple[str, ...], old: str, new: str) -> list[str]:
 
 def check_refused(said: Any, names: str, before: dict[str, bytes], here: Path) -> None:
     assert said.code == 2, said
-    assert f"study was begun with other settings ({names})" in said.err
+    assert f"study was started with other settings ({names})" in said.err
     assert content(here) == before
 
 
@@ -273,6 +273,6 @@ def test_seeds_of_a_run_are_not_left_out(here: Path, run_command: Callable[..., 
     before = content(here)
     said = run_command(*command, "--resume")
     assert said.code == 2
-    assert "stars was begun with other settings (seeds)" in said.err
+    assert "stars was started with other settings (seeds)" in said.err
     assert content(here) == before
     assert run_command(*command, "--seeds", "3", "--resume").code == 0

@@ -9,17 +9,16 @@ import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import pytest
 
-from lmlab.cli.predict import tell
 from lmlab.data.readers.examples import Example
-from lmlab.runs.first_commands import task_commands
+from lmlab.models import load_class
+from lmlab.tasks import load_task
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import finetune
-from toy_tasks import write_reviews, write_squad, write_tagged, write_toy_run
+from toy_tasks import toy_task, write_reviews, write_squad, write_tagged, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning", "ignore:too few n-grams")
 TRAIN = {"budget": "2steps", "evaluations": 1}
@@ -187,17 +186,17 @@ def test_a_file_for_another_task_is_told_by_what_the_run_does(
 
 
 def test_where_nothing_is_found_it_is_said() -> None:
-    config = SimpleNamespace(scheme="IOB2")
-    tagger: Any = SimpleNamespace(task=SimpleNamespace(name="tagging", config=config))
+    spans, plain = (toy_task("tagging", load_class("bert"), scheme=scheme) for scheme in ("IOB2", None))
     example = Example(("Ada", "ran"))
-    assert tell(tagger, example, Prediction(("O", "O")), 1) == "Ada ran   (no spans)"
-    assert tell(tagger, example, Prediction(("B-PER", "O")), 1) == "Ada/B-PER ran"
-    config.scheme = None
-    assert tell(tagger, example, Prediction(("O", "O")), 1) == "Ada ran"
+    assert spans.format_prediction(example, Prediction(("O", "O")), top=1) == "Ada ran   (no spans)"
+    assert spans.format_prediction(example, Prediction(("B-PER", "O")), top=1) == "Ada/B-PER ran"
+    assert plain.format_prediction(example, Prediction(("O", "O")), top=1) == "Ada ran"
 
 
 def test_what_to_try_with_a_task_fits_its_files() -> None:
-    endings = {task: task_commands(task)[1].split()[-1] for task in ("tagging", "spans", "classification")}
+    endings = {
+        task: load_task(task).example_commands()[1].split()[-1] for task in ("tagging", "spans", "classification")
+    }
     assert endings == {"tagging": "more.conll", "spans": "more.json", "classification": "more.tsv"}
 
 

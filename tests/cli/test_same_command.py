@@ -49,7 +49,7 @@ def test_a_finished_run_is_shown_again(
         (["--set", "train.rate=0.5"], "train.rate"),
         (["--seeds", "1"], "seeds"),
         (["--no-controls"], "--no-controls"),
-        (["--how", "gradual"], "objective.how"),
+        (["--how", "gradual"], "objective.method"),
     ):
         said = run_command(*command, *change)
         assert said.code == 2
@@ -88,9 +88,9 @@ def test_a_run_is_resumed_by_its_folder_alone(
     monkeypatch.chdir(place)  # paths are kept so that they hold from any folder
     said = run_command("finetune", "--resume", str(tmp_path / "part"), "--json")
     assert said.code == 0, said.err
-    found = [(each["how"], each["seed"], each["values"]) for each in json.loads(said.out)["results"]]
+    found = [(each["method"], each["seed"], each["values"]) for each in json.loads(said.out)["results"]]
     whole = read_json(tmp_path / "whole" / "scores.json")["results"]
-    assert found == [(each["how"], each["seed"], each["values"]) for each in whole]
+    assert found == [(each["method"], each["seed"], each["values"]) for each in whole]
     weights = [read_tensors(tmp_path / name / "model.safetensors") for name in ("part", "whole")]
     assert all((weights[0][name] == tensor).all() for name, tensor in weights[1].items())
     said = run_command("finetune", "--resume", str(tmp_path / "part"), "--seeds", "3")
@@ -98,7 +98,7 @@ def test_a_run_is_resumed_by_its_folder_alone(
     assert "takes all settings from the folder, so it takes no --seeds" in said.err
     said = run_command("finetune", "--resume", str(place / "bert"))
     assert said.code == 2
-    assert "does not say with which command it was begun" in said.err
+    assert "does not have the command that started it" in said.err
     said = run_command("finetune", str(place / "bert"))
     assert said.code == 2
     assert "which examples? name a file" in said.err
@@ -120,7 +120,9 @@ def test_a_finished_comparison_of_runs_is_shown_again(
     assert "report was finished already with the same settings: nothing was trained" in again.err
     alone = run_command("compare", "--resume", "report", "--json")
     assert alone.code == 0, alone.err
-    frozen = [[each for each in json.loads(said.out)["results"] if each["how"] == "frozen"] for said in (first, alone)]
+    frozen = [
+        [each for each in json.loads(said.out)["results"] if each["method"] == "frozen"] for said in (first, alone)
+    ]
     assert frozen[0] == frozen[1]
     refused = run_command("compare", "--resume", "report", "--seeds", "2")
     assert refused.code == 2

@@ -7,9 +7,10 @@ import io
 import pytest
 from rich.console import Console
 
-from lmlab.cli.scores import score_table, tell_interval
+from lmlab.cli.scores import format_with_interval, score_table
 from lmlab.transfer.results import Interval, Result
-from lmlab.transfer.study import Kind, Study
+from lmlab.transfer.study import Study
+from lmlab.transfer.study_settings import Kind
 
 METRICS = ("f1", "precision", "recall", "accuracy")
 
@@ -20,7 +21,7 @@ def make_study(*, kind: Kind = "run", seeds: int = 1, name: str = "bert", value:
         values = dict.fromkeys(METRICS, found)
         return Result(
             name=name,
-            how=how,
+            method=how,
             seed=seed,
             note=note,
             examples=1200,
@@ -78,5 +79,5 @@ def test_missing_values_are_dashes_and_intervals_keep_to_the_scale() -> None:
     assert "–" in text
     assert "nan" not in text
     wide = Interval(value=0.5, low=-0.4, high=1.4)
-    assert tell_interval(wide, name="accuracy") == "50.0 [0.0, 100.0]"
-    assert tell_interval(wide, name="pearson") == "50.0 [−40.0, 100.0]"
+    assert format_with_interval(wide, name="accuracy") == "50.0 [0.0, 100.0]"
+    assert format_with_interval(wide, name="pearson") == "50.0 [−40.0, 100.0]"

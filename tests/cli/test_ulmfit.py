@@ -18,13 +18,13 @@ from lmlab.models import create
 from lmlab.runs.recipe import make_recipe, read_record
 from lmlab.runs.run import start
 from lmlab.runs.storage import digest_weights, read_json, read_tensors
-from lmlab.tasks.ensemble import Ensemble, average
 from lmlab.tasks.long_texts import LEARNT, read_in_segments
+from lmlab.tasks.predicting import Ensemble, average
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.finetune import finetune, open_data
 from lmlab.transfer.planning import plan_finetuning
-from lmlab.transfer.trials import Trial, carry_out_all
-from lmlab.transfer.ulmfit import plan_tuning, tune, write_texts
+from lmlab.transfer.trials import Trial, plan_trial, run_trials
+from lmlab.transfer.ulmfit import plan_tuning, tune
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged, write_toy_run
 
@@ -59,7 +59,11 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make_model() -> Any:
     torch.manual_seed(0)
-    return create("awd-lstm", {"vocabulary": 20, "width": 6, "hidden": 8, "restart": 0.0}, size="tiny").double().eval()
+    return (
+        create("awd-lstm", {"vocabulary": 20, "width": 6, "hidden": 8, "reset_probability": 0.0}, size="tiny")
+        .double()
+        .eval()
+    )
 
 
 def test_segments_give_the_vectors_of_the_whole() -> None:
@@ -102,16 +106,16 @@ def test_beginning_with_a_run_has_ulmfits_rates(place: Path) -> None:
 
 
 def test_the_classifier_is_that_of_ulmfit(place: Path) -> None:
-    data, _ = open_data(place / "reviews.tsv")
-    recipe = plan_finetuning(place / "forwards", data.labelled, data.config, how="gradual")
+    data = open_data(place / "reviews.tsv")
+    recipe = plan_finetuning(place / "forwards", data.labelled, data.config, method="gradual")
     objective = recipe.objective
     assert (objective["pool"], objective["activation"], objective["hidden"]) == ("concat", "relu", 50)
-    assert (objective["segment"], recipe.model["restart"]) == (70, 0.0)
+    assert (objective["segment"], recipe.model["reset_probability"]) == (70, 0.0)
     assert recipe.train.layer_decay == pytest.approx(1 / 2.6)
     assert recipe.train.unfreeze is not None
-    other = plan_finetuning(write_toy_run(place / "toy-lstm", "lstm"), data.labelled, data.config, how="gradual")
+    other = plan_finetuning(write_toy_run(place / "toy-lstm", "lstm"), data.labelled, data.config, method="gradual")
     assert other.objective["segment"] is None
-    assert "restart" not in other.model or other.model["restart"] != 0.0
+    assert "reset_probability" not in other.model or other.model["reset_probability"] != 0.0
 
 
 def test_ulmfit_tunes_the_language_model_on_training_texts_alone(place: Path, tmp_path: Path) -> None:
@@ -128,7 +132,7 @@ def test_ulmfit_tunes_the_language_model_on_training_texts_alone(place: Path, tm
     record = read_record(tuned)
     assert (record.recipe.origin, record.recipe.objective["kind"]) == (str(place / "forwards"), "causal")
     (text,) = record.recipe.data.paths()
-    data, _ = open_data(place / "reviews.tsv")
+    data = open_data(place / "reviews.tsv")
     content = Path(text).read_text()
     assert all(str(example.a) in content for example in data.labelled.train)
     held_out = [*(data.labelled.valid or ()), *(data.labelled.test or ())]
@@ -137,18 +141,19 @@ def test_ulmfit_tunes_the_language_model_on_training_texts_alone(place: Path, tm
     assert final.recipe.origin == str(tuned)
     assert final.origin_sha256 == digest_weights(tuned) != digest_weights(place / "forwards")
     (result,) = done.study.results
-    assert (result.how, result.run, result.name) == ("ulmfit", str(place / "forwards"), "forwards")
+    assert (result.method, result.run, result.name) == ("ulmfit", str(place / "forwards"), "forwards")
     assert "tuning its language model" in result.note
     assert load(tmp_path / "stars").classify("a good film").value in done.study.labels
 
 
 def test_a_curve_tunes_once(place: Path, tmp_path: Path) -> None:
-    data, _ = open_data(place / "reviews.tsv")
+    data = open_data(place / "reviews.tsv")
     language = {**QUICK, "batch": 2, "window": 8}
     trials = [
-        Trial(origin=place / "forwards", how="ulmfit", take=take, train=QUICK, language=language) for take in (6, None)
+        Trial(origin=place / "forwards", method="ulmfit", limit=take, train=QUICK, language=language)
+        for take in (6, None)
     ]
-    results = [result for _, result in carry_out_all(trials, data, tmp_path)]
+    results = [result for _, result in run_trials([plan_trial(each, data) for each in trials], tmp_path)]
     assert [result.examples for result in results] == [6, len(data.labelled.train)]
     folders = [entry.name for entry in tmp_path.iterdir() if entry.is_dir()]
     assert folders.count("forwards-seed-0-lm") == 1
@@ -157,9 +162,10 @@ def test_a_curve_tunes_once(place: Path, tmp_path: Path) -> None:
 
 
 def test_what_is_tuned_is_taken_again_and_nothing_else_is(place: Path, tmp_path: Path) -> None:
-    data, _ = open_data(place / "reviews.tsv")
+    data = open_data(place / "reviews.tsv")
     settings = {**QUICK, "batch": 2, "window": 8}
-    recipe = plan_tuning(place / "forwards", data.labelled.train, seed=0, train=settings)
+    recipe, texts = plan_tuning(place / "forwards", data.labelled.train, seed=0, train=settings)
+    texts.write()
     polls = iter(range(1000))
     assert tune(recipe, tmp_path / "lm", interrupted=lambda: next(polls) >= 2) is None
     first = tune(recipe, tmp_path / "lm")
@@ -168,15 +174,17 @@ def test_what_is_tuned_is_taken_again_and_nothing_else_is(place: Path, tmp_path:
     again = tune(recipe, tmp_path / "lm")
     assert again is not None
     assert not again.trained
-    other = plan_tuning(place / "forwards", data.labelled.train, seed=1, train=settings)
+    other, _ = plan_tuning(place / "forwards", data.labelled.train, seed=1, train=settings)
     with pytest.raises(ValueError, match="holds another run"):
         tune(other, tmp_path / "lm")
 
 
-def test_texts_are_written_once_each() -> None:
-    path = write_texts([Example("one"), Example("two", "three"), Example("one")])
-    assert path.read_text() == "one\n<|endoftext|>\ntwo\nthree"
-    assert write_texts([Example("one"), Example("two", "three")]) == path
+def test_texts_are_written_once_each(place: Path) -> None:
+    _, texts = plan_tuning(place / "forwards", [Example("one"), Example("two", "three"), Example("one")], seed=0)
+    assert not texts.path.exists(), "planning writes nothing"
+    texts.write()
+    assert texts.path.read_text() == "one\n<|endoftext|>\ntwo\nthree"
+    assert plan_tuning(place / "forwards", [Example("one"), Example("two", "three")], seed=0)[1].path == texts.path
 
 
 # Both directions
@@ -262,7 +270,7 @@ def test_runs_of_other_tasks_are_no_ensemble(place: Path, tmp_path: Path) -> Non
     )
     with pytest.raises(ValueError, match="different tasks"):
         load_ensemble([stars.path, tags.path])
-    with pytest.raises(ValueError, match="only classification and regression"):
+    with pytest.raises(ValueError, match="tagging, whose predictions cannot be averaged"):
         load_ensemble([tags.path, tags.path])
 
 

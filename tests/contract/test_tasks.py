@@ -41,7 +41,7 @@ def model_of(name: str) -> Any:
 def test_the_loss_falls(name: str, kind: str, how: str) -> None:
     pooled = kind in ("classification", "regression", "choice") and how != "full"
     usual: dict[str, Any] = {"pool": "mean", "activation": None} if pooled else {}
-    task, model = toy_task(kind, load_class(name), tokenizer=tokenizer(), how=how, **usual), model_of(name)
+    task, model = toy_task(kind, load_class(name), tokenizer=tokenizer(), method=how, **usual), model_of(name)
     learner = Learner(model, task, task.heads(model))
     items = task.items(EXAMPLES[kind])
     if how != "full":
@@ -69,22 +69,22 @@ def test_company_changes_nothing(name: str, kind: str) -> None:
     assert not tokenizer().has_special("pad")
     for how, pool in (("full", None), ("mix", "concat")):
         pooled = {"pool": pool} if pool and kind in ("classification", "regression", "choice") else {}
-        task, model = toy_task(kind, load_class(name), tokenizer=tokenizer(), how=how, **pooled), model_of(name)
+        task, model = toy_task(kind, load_class(name), tokenizer=tokenizer(), method=how, **pooled), model_of(name)
         heads, items = toy_heads(task, model), task.items(EXAMPLES[kind])
         whole = task.batch(items)
-        scores, sums = task.verdict(model, heads, whole)
+        scores, sums = task.scores_and_losses(model, heads, whole)
         parts = [task.batch(part) for part in (items[:1], items[1:3], items[3:])]
-        cut = sum(float(task.verdict(model, heads, part)[1]["label"].detach()) for part in parts)
+        cut = sum(float(task.scores_and_losses(model, heads, part)[1]["label"].detach()) for part in parts)
         assert cut == pytest.approx(float(sums["label"].detach()), rel=TOLERANCE, abs=TOLERANCE)
         assert sum(part.counts["label"] for part in parts) == whole.counts["label"]
         for row, item in zip(scores, items, strict=True):
-            (alone,), _ = task.verdict(model, heads, task.batch([item]))
+            (alone,), _ = task.scores_and_losses(model, heads, task.batch([item]))
             torch.testing.assert_close(row[: len(alone)], alone, atol=TOLERANCE, rtol=TOLERANCE)
         text = next(iter(task.frame.templates))
         filled = dict(whole.inputs)
         beyond = torch.arange(filled[text].shape[1]) >= filled["lengths"][:, None]
         filled[text] = filled[text].masked_fill(beyond, 7)
-        again, _ = task.verdict(model, heads, whole._replace(inputs=filled))
+        again, _ = task.scores_and_losses(model, heads, whole._replace(inputs=filled))
         torch.testing.assert_close(again, scores, atol=TOLERANCE, rtol=TOLERANCE)
         _check_predictions(task, model, heads, kind)
 

@@ -147,7 +147,7 @@ def tasked(name: str, kind: str, **settings: Any) -> tuple[Any, Any, Any, list[A
     cls, own = load_class(name), tokenizer()
     values = {"vocabulary": own.vocabulary, "boundary": own.boundary, "window": 64, **plain(name)}
     model = create(name, {key: each for key, each in values.items() if key in cls.Config.model_fields}, size="tiny")
-    if settings.get("how") in ("frozen", "mix"):
+    if settings.get("method") in ("frozen", "mix"):
         model.requires_grad_(False)
     task = toy_task(kind, cls, tokenizer=own, **settings)
     return model, task, task.heads(model), task.items(examples(kind))
@@ -186,7 +186,7 @@ def test_other_tasks(name: str, kind: str) -> None:
     batch = task.batch(items)
     found, _ = count_step(Learner(model, task, heads), batch)
     assert batch_flops(task, model, heads, batch) == pytest.approx(found, rel=WITHIN)
-    loader = ExampleLoader(items, batch=2, window=64, seed=0, length=task.tokens_of)
+    loader = ExampleLoader(items, batch=2, window=64, seed=0, tokens=task.length_of)
     epoch = [count_step(Learner(model, task, heads), task.batch(loader.batch(k)))[0] for k in range(loader.count)]
     assert task.step_flops(model, heads, loader) == pytest.approx(np.mean(epoch), rel=WITHIN)
 
@@ -204,7 +204,7 @@ def test_a_decoder_that_reads_the_text_again_is_counted() -> None:
 def test_a_frozen_model_is_paid_once_and_forwards(name: str, kind: str, how: str) -> None:
     """Its vectors cost one forward pass; a step of training then costs the head."""
     pooled: dict[str, Any] = {} if kind == "tagging" else {"activation": "tanh"}
-    model, task, heads, items = tasked(name, kind, how=how, **pooled)
+    model, task, heads, items = tasked(name, kind, method=how, **pooled)
     with counting() as counter:
         items = with_vectors(task, model, items, weights=hash_weights(model))
     assert vectors_flops(task, model, items_of(items)) == pytest.approx(counter.get_total_flops(), rel=WITHIN)

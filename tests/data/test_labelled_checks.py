@@ -6,16 +6,26 @@ import json
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lmlab.data.corpora.checking import check, remove_leaks, remove_trained
+from lmlab.data.corpora import checking
+from lmlab.data.corpora.checking import Check, remove_leaks, remove_trained
 from lmlab.data.corpora.example_splits import complete_splits, split_examples
 from lmlab.data.readers.examples import Answer, Example, Labelled
 from lmlab.data.readers.labelled import read_labelled
+from lmlab.tasks import load_task
 from lmlab.tokenizers import train
+
+
+def check(labelled: Labelled, **options: Any) -> Check:
+    """What is found of examples, with the words of their task."""
+    task = load_task(labelled.task)
+    about: dict[str, Any] = {"labels": task.summarise_labels(labelled), "if_too_long": task.wording.too_long}
+    return checking.check(labelled, **about, **options)
 
 
 def reviews(number: int, share: float = 0.3) -> list[Example]:

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import lmlab
 from encoders import filler, judge_pairs
 from lmlab.data.readers.examples import Example
-from lmlab.layers.relative_attention import visible
+from lmlab.layers.relative_attention import permutation_masks
 from lmlab.models import create, find
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.models.model import Model, ScoresTokens
@@ -288,7 +288,7 @@ def two_streams(
     batch, length = tokens.shape
     at = torch.rand(batch, length).argsort(1)[:, : torch.randint(1, length - 1, ())]
     order = torch.zeros_like(tokens).scatter(1, at, torch.rand(at.shape).argsort(1) + 1)
-    hidden = ~visible(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
+    hidden = ~permutation_masks(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
     mapping = torch.nn.functional.one_hot(at, length).float()
     states: dict[str, Any] = {"theirs": None, "ours": None}
     for text in (tokens, tokens.flip(1)):  # a text, and what follows it
@@ -343,9 +343,9 @@ def judge(predictor: Any, example: Example) -> tuple[dict[str, Tensor], Tensor, 
     task = predictor.task
     batch = task.batch(task.items([example]))
     with torch.inference_mode():
-        scores = task.verdict(predictor.model, predictor.heads, batch)[0]
+        scores = task.scores_and_losses(predictor.model, predictor.heads, batch)[0]
     if task.name == "regression":
-        scores = task.config.centre + task.config.spread * scores
+        scores = task.config.mean + task.config.std * scores
     placed = task.name in ("tagging", "spans")
     return batch.inputs, scores[0], batch.labels["at"][0] if placed else None
 

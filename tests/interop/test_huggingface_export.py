@@ -16,6 +16,7 @@ from encoders import filler, judge_pairs
 from lmlab.interop.huggingface import export_run, import_run, read_model
 from tolerances import of_blocks
 
+HALVES = {"position_order": "halves", "bias": True, "start": 7}
 RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
     # the class that must open it: kind, tokenizer, roles, settings
     "GPT2LMHeadModel": ("gpt2", "bpe:300", (), {}),
@@ -42,7 +43,12 @@ RUNS: dict[str, tuple[str, str, tuple[str, ...], dict[str, Any]]] = {
     "ElectraForPreTraining both": ("electra", "wordpiece:200", ROLES, {}),
     "BartForConditionalGeneration": ("bart", "bpe:300", ("pad", "mask"), {}),
     "MarianMTModel": ("transformer", "bpe:300", ("pad",), {}),
-    "MarianMTModel halves": ("transformer", "bpe:300", ("pad",), {"waves": "halves", "bias": True, "start": 7}),
+    "MarianMTModel halves": (
+        "transformer",
+        "bpe:300",
+        ("pad",),
+        {"position_order": "halves", "bias": True, "start": 7},
+    ),
 }
 
 

@@ -11,7 +11,7 @@ import torch
 from hf_references import make_run, random_reference, randomise, transformers
 
 from lmlab.interop.huggingface import export_run, import_run, read_model
-from lmlab.layers.relative_attention import visible
+from lmlab.layers.relative_attention import permutation_masks
 from lmlab.models.abilities import FillsInOrder, require
 from lmlab.runs.storage import read_json
 
@@ -31,7 +31,7 @@ def test_the_second_half_of_a_batch_is_read_backwards(seed: int, tmp_path: Path)
     backwards = torch.tensor([False, False, True, True])
     at = torch.rand(batch, length).argsort(1)[:, :asked]
     order = torch.zeros(batch, length, dtype=torch.long).scatter(1, at, torch.rand(at.shape).argsort(1) + 1)
-    hidden = ~visible(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
+    hidden = ~permutation_masks(order, at)[0] | (torch.eye(length, dtype=torch.bool) & (order > 0)[..., None])
     mapping = torch.nn.functional.one_hot(at, length).float()
     kinds = torch.randint(3, (batch, length))
     mems, state = None, None

@@ -12,8 +12,6 @@ from torch import Tensor
 from lmlab.layers.attention import attend
 from lmlab.layers.kernels.sorted_attention import attend_sorted
 from lmlab.layers.lsh_attention import (
-    Hashes,
-    LSHAttention,
     attend_chunks,
     choose_factors,
     found,
@@ -26,7 +24,7 @@ from lmlab.layers.lsh_attention import (
 from tolerances import rounding
 
 
-def by_the_equations(q: Tensor, v: Tensor, buckets: Tensor, *, reach: int, causal: bool = True) -> Tensor:
+def by_the_equations(q: Tensor, v: Tensor, buckets: Tensor, *, reach: int) -> Tensor:
     """One head: q, v [T, d] and buckets [R, T]; each token asks each other one, in plain Python.
 
     Appendix A of the paper: o_i = Σ_r Σ_{j ∈ P_i⁽ʳ⁾} exp(q_i · k_j − log N_ij − z_i) v_j, where N_ij rounds find j, and
@@ -41,7 +39,7 @@ def by_the_equations(q: Tensor, v: Tensor, buckets: Tensor, *, reach: int, causa
         for row in buckets.tolist():
             same = [j for j in range(length) if row[j] == row[i] and j != i]
             before = [j for j in same if j < i][-reach:]
-            sets.append(set(before) if causal else {*before, *[j for j in same if j > i][:reach]})
+            sets.append(set(before))
         for each in sets:
             for j in each:
                 times = sum(j in other for other in sets)
@@ -68,33 +66,31 @@ def draw(length: int, *, rounds: int, factors: list[int], seed: int = 0, **kind:
     return q, v, buckets, places
 
 
-@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize(("length", "rounds", "factors"), [(1, 1, [2]), (9, 2, [4]), (40, 3, [4]), (33, 2, [2, 4])])
-def test_attention_follows_the_equations(length: int, rounds: int, factors: list[int], causal: bool) -> None:
+def test_attention_follows_the_equations(length: int, rounds: int, factors: list[int]) -> None:
     q, v, buckets, places = draw(length, rounds=rounds, factors=factors)
     k = normalise(q)
-    readable = attend(q, k, v, mask=or_itself(found(places, places, reach=4, causal=causal), 0))
-    quick = sort(q, v, places, reach=4, bound=10**6, causal=causal)
+    readable = attend(q, k, v, mask=or_itself(found(places, places, reach=4), 0))
+    quick = sort(q, v, places, reach=4, bound=10**6)
     tolerance = rounding(terms=length * rounds, depth=3, dtype=torch.double)
     for row in range(2):
         for head in range(3):
-            expected = by_the_equations(q[row, head], v[row, head], buckets[row, head], reach=4, causal=causal)
+            expected = by_the_equations(q[row, head], v[row, head], buckets[row, head], reach=4)
             torch.testing.assert_close(readable[row, head], expected, atol=tolerance, rtol=tolerance)
             torch.testing.assert_close(quick[row, head], expected, atol=tolerance, rtol=tolerance)
 
 
-@pytest.mark.parametrize("causal", [True, False])
 @pytest.mark.parametrize("length", [1, 5, 16, 50, 131])
-def test_the_fast_twin_has_the_same_gradients(length: int, causal: bool) -> None:
+def test_the_fast_twin_has_the_same_gradients(length: int) -> None:
     q, v, _, places = draw(length, rounds=3, factors=[8])
     found_by, gradients = [], []
     for quick in (False, True):
         a, b = q.clone().requires_grad_(), v.clone().requires_grad_()
         k = normalise(a)
         if quick:
-            z = sort(a, b, places, reach=8, bound=10**10, causal=causal)
+            z = sort(a, b, places, reach=8, bound=10**10)
         else:
-            z = attend(a, k, b, mask=or_itself(found(places, places, reach=8, causal=causal), 0))
+            z = attend(a, k, b, mask=or_itself(found(places, places, reach=8), 0))
         (z * z.detach().cos()).sum().backward()
         found_by.append(z.detach())
         gradients.append((a.grad, b.grad))
@@ -111,7 +107,7 @@ def test_half_precision_loses_no_more_than_its_inputs_do() -> None:
     found_by = []
     for wide in (torch.double, torch.bfloat16):
         a, b = q.to(wide).requires_grad_(), v.to(wide).requires_grad_()
-        z = sort(a, b, places, reach=8, bound=10**10, causal=True)
+        z = sort(a, b, places, reach=8, bound=10**10)
         assert z.dtype == wide
         z.backward(v.to(wide))
         found_by.append([each.double() for each in (z.detach(), a.grad, b.grad) if each is not None])
@@ -128,7 +124,7 @@ def test_a_far_pair_is_not_found_and_a_token_that_finds_nobody_gives_its_own_val
     assert [row.nonzero().flatten().tolist() for row in seen] == [[], [], [0], [0, 2], [2, 3]]
     v = torch.randn(1, 1, 5, 4)
     q = torch.randn(1, 1, 5, 4)
-    z = sort(q, v, places, reach=2, bound=200, causal=True)
+    z = sort(q, v, places, reach=2, bound=200)
     torch.testing.assert_close(z[0, 0, :2], v[0, 0, :2])
 
 
@@ -178,20 +174,6 @@ def test_near_vectors_share_a_bucket_as_often_as_the_theory_says() -> None:
 @pytest.mark.parametrize(("window", "chunk", "factors"), [(64, 64, [2]), (1024, 64, [32]), (65536, 64, [32, 64])])
 def test_buckets_hold_half_a_chunk(window: int, chunk: int, factors: list[int]) -> None:
     assert choose_factors(window, chunk) == factors
-
-
-def test_both_ways_padding_is_found_by_nobody() -> None:
-    torch.manual_seed(3)
-    layer = LSHAttention(12, 2, head_width=6, factors=[4], reach=4, stride=100, causal=False).double()
-    rotations = rotations_of(0, heads=2, width=6, rounds=2, factors=[4]).double()
-    x = torch.randn(2, 40, 12, dtype=torch.double)
-    lengths = torch.tensor([40, 23])
-    padded = layer(x, Hashes(rotations), lengths=lengths)
-    alone = layer(x[1:, :23], Hashes(rotations))
-    torch.testing.assert_close(padded[1, :23], alone[0])
-    changed = x.clone()
-    changed[1, 23:] += 1
-    torch.testing.assert_close(layer(changed, Hashes(rotations), lengths=lengths)[1, :23], alone[0])
 
 
 def test_chunks_are_those_of_the_sorted_rounds_one_after_the_other() -> None:

@@ -63,7 +63,7 @@ def test_output_of_the_official_script(shared_data: Callable[[str], Path]) -> No
     metrics = (TagAccuracy(), SpanPrecision(), SpanRecall(), SpanF1())
     assert [f"{100 * each.score(predicted, true):.2f}" for each in metrics] == list(overall.groups())
     table = {
-        name: f"{100 * each.precision:.2f} {100 * each.recall:.2f} {100 * each.f1:.2f} {each.found}"
+        name: f"{100 * each.precision:.2f} {100 * each.recall:.2f} {100 * each.f1:.2f} {each.predicted}"
         for name, each in scores_by_type(predicted, true).items()
     }
     rows = re.findall(r"(\w+): precision: +([\d.]+)%; recall: +([\d.]+)%; FB1: +([\d.]+) +(\d+)", printed)

@@ -18,7 +18,7 @@ from tolerances import rounding
 
 SETTINGS: dict[str, Any] = {
     **{"vocabulary": 19, "width": 6, "hidden": 9, "layers": 3, "dropout": 0.4, "input_dropout": 0.5},
-    **{"hidden_dropout": 0.3, "embedding_dropout": 0.2, "weight_dropout": 0.5, "restart": 0.0},
+    **{"hidden_dropout": 0.3, "embedding_dropout": 0.2, "weight_dropout": 0.5, "reset_probability": 0.0},
 }
 
 

@@ -136,7 +136,7 @@ def test_dropout_needs_training_and_follows_the_seed() -> None:
 
 @pytest.mark.parametrize("cls", MODELS)
 def test_some_rows_start_afresh_in_training_only(cls: type[RNN]) -> None:
-    model = make(cls, restart=0.5)
+    model = make(cls, reset_probability=0.5)
     tokens = torch.randint(23, (64, 6), generator=torch.Generator().manual_seed(2))
     _, state = model(tokens[:, :3])
     carried, _ = model.eval()(tokens[:, 3:], state=state)

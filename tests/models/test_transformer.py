@@ -148,7 +148,7 @@ def test_agrees_with_marian(seed: int) -> None:
     heads = 1 + seed % 4
     model = make(
         width=8 * heads, heads=heads, layers=1 + seed % 3, decoder_layers=1 + seed % 2, inner=10 + seed,
-        activation=("relu", "gelu", "silu")[seed % 3], waves="halves", bias=True, scale=seed % 2 == 0,
+        activation=("relu", "gelu", "silu")[seed % 3], position_order="halves", bias=True, scale=seed % 2 == 0,
     )  # fmt: skip
     source, lengths, target = pairs()
     mask = (torch.arange(9) < lengths[:, None]).long()

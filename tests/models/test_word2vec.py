@@ -16,7 +16,7 @@ from lmlab.cli.convert import convert
 from lmlab.interop.word_vector_runs import export_vectors, import_vectors, vectors_of
 from lmlab.language_model import load
 from lmlab.models import create
-from lmlab.objectives.negative_sampling import Neighbours, NeighboursConfig
+from lmlab.objectives.negative_sampling import NegativeSampling, NegativeSamplingConfig
 from lmlab.runs.recipe import make_recipe
 from lmlab.runs.run import resume, start
 from lmlab.tokenizers.word_vectors import read_word_vectors
@@ -32,8 +32,8 @@ def make(width: int = 4, vocabulary: int = 12) -> Any:
     return model
 
 
-def opened(tokens: np.ndarray, **settings: Any) -> Neighbours:
-    objective = Neighbours(NeighboursConfig(**settings))
+def opened(tokens: np.ndarray, **settings: Any) -> NegativeSampling:
+    objective = NegativeSampling(NegativeSamplingConfig(**settings))
     objective.loader(SimpleNamespace(tokens=tokens), batch=2, window=9, seed=0, streams=False)  # type: ignore[arg-type]
     return objective
 
@@ -115,7 +115,7 @@ def test_words_that_the_counted_text_lacks_are_left_out() -> None:
 
 def test_unknown_words_and_line_ends_are_no_words() -> None:
     tokenizer: Any = SimpleNamespace(boundary=1, unknown=0)
-    objective = Neighbours(NeighboursConfig(subsample=0), tokenizer)
+    objective = NegativeSampling(NegativeSamplingConfig(subsample=0), tokenizer)
     tokens = np.tile([0, 2, 3, 1], 50)
     objective.loader(SimpleNamespace(tokens=tokens), batch=2, window=9, seed=0, streams=False)  # type: ignore[arg-type]
     batch = objective.batch(torch.from_numpy(tokens[:18].reshape(2, 9)))
@@ -123,7 +123,7 @@ def test_unknown_words_and_line_ends_are_no_words() -> None:
         assert set(row[:length]) <= {2, 3}
     assert set(drawn_in(batch).ravel()) <= {2, 3}
     with pytest.raises(ValueError, match="no known word"):
-        Neighbours(NeighboursConfig(), tokenizer).loader(
+        NegativeSampling(NegativeSamplingConfig(), tokenizer).loader(
             SimpleNamespace(tokens=np.zeros(9, int)),  # type: ignore[arg-type]
             batch=1,
             window=3,

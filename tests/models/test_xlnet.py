@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.layers.positions import sinusoids
-from lmlab.layers.relative_attention import Asking, SignedDistances, TwoStreamAttention, visible
+from lmlab.layers.relative_attention import AttentionContext, SignedDistances, TwoStreamAttention, permutation_masks
 from lmlab.layers.watching import watching
 from lmlab.models import LINEAGE, create
 from lmlab.models.abilities import FillsBlanks, FillsInOrder, PredictsNext, require
 from lmlab.models.states import detach_state
-from lmlab.models.xlnet import XLNet
+from lmlab.models.xlnet import StreamInputs, XLNet
 
 V = 29
 
@@ -80,7 +80,7 @@ def test_attention_is_its_terms(past: int, length: int) -> None:
     segments = torch.randint(0, 3, (span,))
     where = [*range(past, span), *places[0].tolist()]
     differs = segments[where][:, None] != segments
-    asking = Asking(
+    asking = AttentionContext(
         SignedDistances(span + 3, length, like=keys), span - 1, length - 1, length, places, sees, differs[None]
     )
     x = torch.cat((keys[past:], asked))
@@ -88,14 +88,14 @@ def test_attention_is_its_terms(past: int, length: int) -> None:
     expected = pairwise(layer, x, where, keys, sees[0], segments)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(
-        layer(asked[None], layer.key_value(keys)[None], asking.last())[0], expected[length:], rtol=1e-4, atol=1e-5
+        layer(asked[None], layer.key_value(keys)[None], asking.of_places())[0], expected[length:], rtol=1e-4, atol=1e-5
     )
 
 
 def test_who_sees_whom() -> None:
     """Given tokens see each other; a predicted one is seen by those after it, and by its own content."""
     order = torch.tensor([[0, 2, 0, 1]])
-    sees, seen = visible(order, torch.tensor([[1, 3]]))
+    sees, seen = permutation_masks(order, torch.tensor([[1, 3]]))
     assert sees[0].int().tolist() == [[1, 0, 1, 0], [1, 1, 1, 1], [1, 0, 1, 0], [1, 0, 1, 1]]
     assert seen[0].int().tolist() == [[1, 0, 1, 1], [1, 0, 1, 0]]
 
@@ -311,10 +311,9 @@ def test_a_text_read_from_its_end_is_the_same_text() -> None:
         first = torch.zeros(2, 1, dtype=torch.long)
         memory = filler.read_in_order(tokens=behind.flip(1), order=none, at=first, **told).state
         found = filler.read_in_order(**turned, **told, state=memory).hidden
-        sees, seen = visible(order, at)
+        sees, seen = permutation_masks(order, at)
         apart = torch.zeros(2, 13, 13, dtype=torch.bool)  # what was read first saw nothing of what came then
         apart[:, :9, :9], apart[:, :9, 9:], apart[:, 9:, 9:] = sees, True, True
-        whole, _ = model.run(
-            torch.cat((text, behind), 1), apart, places=at, seen=torch.nn.functional.pad(seen, (0, 4), value=True)
-        )
+        query_mask = torch.nn.functional.pad(seen, (0, 4), value=True)
+        whole, _ = model.run(StreamInputs(torch.cat((text, behind), 1), apart, at, query_mask))
         torch.testing.assert_close(found, whole, atol=1e-5, rtol=1e-5)

@@ -114,6 +114,17 @@ def test_a_run_that_began_with_another_is_made_again(
     assert make_recipe(read_groups(made / "recipe.json")) == recipe
 
 
+def test_settings_of_models_by_their_old_names_are_upgraded() -> None:
+    with pytest.warns(FutureWarning, match=r"model\.restart is now model\.reset_probability"):
+        recipe = make_recipe({"data": {"text": "x"}, "model": {"kind": "lstm", "size": "tiny", "restart": 0.25}})
+    assert recipe.model["reset_probability"] == 0.25
+    assert "restart" not in recipe.model
+    config = load_class("lstm").Config.model_validate({"vocabulary": 9, "restart": 0.25})  # a config.json of 0.5
+    assert config.reset_probability == 0.25
+    assert upgrade_saved({"model": {"waves": "halves"}})["model"] == {"position_order": "halves"}
+    assert upgrade_saved({"objective": {"kind": "neighbours"}})["objective"]["kind"] == "negative_sampling"
+
+
 def test_settings_that_were_renamed_still_work(tmp_path: Path) -> None:
     """Those of a saved recipe silently, those that users write with a note."""
     train = {"schedule": "stairs", "stairs_epochs": 2, "stairs_factor": 0.25}

@@ -49,7 +49,7 @@ def passes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 @pytest.mark.parametrize("kind", list(EXAMPLES))
 def test_vectors_are_those_of_a_live_pass(kind: str, layers: str) -> None:
     tokenizer = toy_tokenizer()
-    how = {"how": "mix"} if layers == "mix" else {"how": "frozen", "layers": layers}
+    how = {"method": "mix"} if layers == "mix" else {"method": "frozen", "layers": layers}
     both = {"both_orders": True, "pool": "mean"} if kind in ("regression", "choice") else {}
     task = toy_task(kind, load_class("bert"), tokenizer=tokenizer, **how, **both)
     model = toy_model("bert", tokenizer).train()
@@ -70,7 +70,7 @@ def test_a_second_run_reads_the_cache(passes: list[int]) -> None:
     """Other weights, layers, pools, frames or examples are other vectors; labels are not looked at."""
     tokenizer, cls = toy_tokenizer(), load_class("bert")
     model = toy_model("bert", tokenizer)
-    usual: dict[str, Any] = {"how": "frozen", "pool": "mean", "tokenizer": tokenizer}
+    usual: dict[str, Any] = {"method": "frozen", "pool": "mean", "tokenizer": tokenizer}
     task = toy_task("classification", cls, **usual)
     examples = EXAMPLES["classification"]
     weights = hash_weights(model)
@@ -85,7 +85,7 @@ def test_a_second_run_reads_the_cache(passes: list[int]) -> None:
     with_vectors(task, model, task.items(examples), weights=hash_weights(model))
     assert len(passes) == 2
     for number, change in enumerate(
-        ({"layers": "first"}, {"pool": "max"}, {"window": 5}, {"frame": {"tokens": "cls:0 a:0"}}, {"how": "mix"})
+        ({"layers": "first"}, {"pool": "max"}, {"window": 5}, {"frame": {"tokens": "cls:0 a:0"}}, {"method": "mix"})
     ):
         other = toy_task("classification", cls, **{**usual, **change})
         with_vectors(other, model, other.items(examples), weights=weights)
@@ -99,7 +99,7 @@ def test_a_second_run_reads_the_cache(passes: list[int]) -> None:
 def test_nothing_is_drawn_on_the_way(kind: str) -> None:
     """What a head learns must not depend on whether its vectors were in the cache."""
     tokenizer = toy_tokenizer()
-    task = toy_task("classification", load_class(kind), tokenizer=tokenizer, how="frozen", pool="mean")
+    task = toy_task("classification", load_class(kind), tokenizer=tokenizer, method="frozen", pool="mean")
     model = toy_model(kind, tokenizer, dropout=0.5).train()
     before = torch.get_rng_state()
     with_vectors(task, model, task.items(EXAMPLES["classification"]), weights="w")
@@ -109,7 +109,7 @@ def test_nothing_is_drawn_on_the_way(kind: str) -> None:
 def test_numbers_of_new_words_say_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """New words have numbers by the order in which a process meets them; only their letters count."""
     tokenizer = toy_tokenizer()
-    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, how="frozen")
+    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, method="frozen")
     item, first = task.items(EXAMPLES["classification"])[0], tokenizer.vocabulary
 
     def key(number: int, word: str) -> str:
@@ -122,7 +122,7 @@ def test_numbers_of_new_words_say_nothing(monkeypatch: pytest.MonkeyPatch) -> No
 def test_where_a_text_ends_matters() -> None:
     """The same tokens, cut in other places, are other items."""
     tokenizer = toy_tokenizer()
-    task = toy_task("regression", load_class("bert"), tokenizer=tokenizer, how="frozen")
+    task = toy_task("regression", load_class("bert"), tokenizer=tokenizer, method="frozen")
     first, *_ = EXAMPLES["regression"]
     keys = {
         frozen_vectors._key(task, task.items([first._replace(a=a, b=b)]), "w")
@@ -134,7 +134,7 @@ def test_where_a_text_ends_matters() -> None:
 def test_the_oldest_vectors_make_room(monkeypatch: pytest.MonkeyPatch) -> None:
     tokenizer = toy_tokenizer()
     model = toy_model("bert", tokenizer)
-    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, how="frozen")
+    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, method="frozen")
     items, folder = task.items(EXAMPLES["classification"]), cache_folder() / "vectors"
     for number in range(3):
         with_vectors(task, model, items, weights=str(number))
@@ -159,13 +159,13 @@ def test_the_head_learns_as_if_the_model_were_read_each_time(kind: str, how: str
     tokenizer = toy_tokenizer()
     heads = []
     for cached in (True, False):
-        task, model = toy_task(kind, load_class("gpt2"), tokenizer=tokenizer, how=how), toy_model("gpt2", tokenizer)
+        task, model = toy_task(kind, load_class("gpt2"), tokenizer=tokenizer, method=how), toy_model("gpt2", tokenizer)
         torch.manual_seed(1)
         learner = Learner(model.requires_grad_(False), task, task.heads(model))
         items = task.items(EXAMPLES[kind])
         if cached:
             items = with_vectors(task, model, items, weights=hash_weights(model))
-        loader = ExampleLoader(items, batch=3, window=0, seed=0, length=task.tokens_of)
+        loader = ExampleLoader(items, batch=3, window=0, seed=0, tokens=task.length_of)
         optimizer = torch.optim.SGD(learner.heads.parameters(), 0.05)
         for step in range(8):
             batch = task.batch(loader.batch(step))
@@ -187,10 +187,10 @@ def test_batches_have_every_item_once() -> None:
 
 def test_an_epoch_has_every_example_once() -> None:
     items = list(range(23))
-    loader = ExampleLoader(items, batch=5, window=0, seed=3, length=lambda item: item % 7)
+    loader = ExampleLoader(items, batch=5, window=0, seed=3, tokens=lambda item: item % 7)
     epochs = [[loader.batch(epoch * 5 + step) for step in range(5)] for epoch in range(3)]
     for batches in epochs:
         assert sorted(item for batch in batches for item in batch) == items
     assert epochs[0] != epochs[1]
-    again = ExampleLoader(items, batch=5, window=0, seed=3, length=lambda item: item % 7)
+    again = ExampleLoader(items, batch=5, window=0, seed=3, tokens=lambda item: item % 7)
     assert again.batch(13) == epochs[2][3], "batch k is a pure function of k"

@@ -92,7 +92,7 @@ def test_windows_cover_the_context(window: int, stride: int, length: int, tokeni
     task = spans_task(tokenizer, window=window, stride=stride)
     context = " ".join(CONTEXT.split()[:length])
     items = task.items([Example(QUESTION, context, label=())])
-    covered = [set(item.places or ()) for item in items]
+    covered = [set(item.positions or ()) for item in items]
     assert set().union(*covered) == set(range(length))
     for row in task.frame.rows([item.parts for item in items]):
         assert len(row.inputs["tokens"].pieces) <= window
@@ -114,7 +114,7 @@ def test_labels_stand_where_the_answer_is(tokenizer: Tokenizer) -> None:
         words = CONTEXT.split()[first : last + 1]
         answer = Answer(" ".join(words), len(" ".join(CONTEXT.split()[:first])) + (first > 0))
         items = task.items([Example(QUESTION, CONTEXT, label=(answer,))])
-        inside = [item for item in items if {first, last} <= set(item.places or ())]
+        inside = [item for item in items if {first, last} <= set(item.positions or ())]
         assert [item.label != (0, 0) for item in items] == [item in inside for item in items]
         for item in inside:
             begin, end = item.label
@@ -195,10 +195,10 @@ def test_the_loss_is_that_of_both_ends() -> None:
     tokenizer = toy_tokenizer()
     task, model = spans_task(tokenizer), toy_model("bert", tokenizer)
     heads, items = toy_heads(task, model), task.items(EXAMPLES["spans"])
-    scores, sums = task.verdict(model, heads, task.batch(items))
+    scores, sums = task.scores_and_losses(model, heads, task.batch(items))
     total = 0.0
     for row, item in zip(scores.detach(), items, strict=True):
-        size = len(item.places or ()) + 1
+        size = len(item.positions or ()) + 1
         for end in (0, 1):
             total -= 0.5 * float(row[:size, end].log_softmax(0)[item.label[end]])
     assert float(sums["label"].detach()) == pytest.approx(total, rel=1e-5)

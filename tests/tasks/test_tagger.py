@@ -28,11 +28,11 @@ from lmlab.transfer.finetune import finetune, open_data
 from lmlab.transfer.from_scratch import (
     fold,
     folding_engine,
-    is_body,
-    plan_body,
-    tell_coverage,
+    format_coverage,
+    is_architecture,
+    make_vocabulary,
+    plan_from_scratch,
     words_of,
-    write_vocabulary,
 )
 from tolerances import rounding
 from toy_tasks import write_reviews, write_tagged
@@ -172,8 +172,10 @@ def learn(place: Path, output: Path, **changes: Any) -> Any:
 
 
 def test_the_vocabulary_folds_words(place: Path) -> None:
-    data, _ = open_data(place / "names.conll")
-    tokenizer = Tokenizer.load(write_vocabulary(data.labelled))
+    data = open_data(place / "names.conll")
+    vocabulary = make_vocabulary(data.labelled)
+    vocabulary.write()
+    tokenizer = Tokenizer.load(vocabulary.path)
     words = [fold(word) for example in data.labelled.train for word in example.a]
     known = tokenizer.engine.get_vocab()
     assert all((word in known) == (words.count(word) >= 2) for word in words)
@@ -189,7 +191,7 @@ def test_it_learns_from_scratch_and_is_loaded(place: Path, tmp_path: Path) -> No
     task = read_json(done.path / "task.json")
     assert task["crf"] is True
     (result,) = done.study.results
-    assert (result.name, result.how) == ("tagger", "full")
+    assert (result.name, result.method) == ("tagger", "full")
     lines = [line for line in (done.path / "metrics.jsonl").read_text().splitlines() if '"loss"' in line]
     losses = [float(line.split('"loss": ')[1].split(",")[0]) for line in lines if '"loss": ' in line]
     assert losses[-1] < 0.5 * losses[0]
@@ -218,16 +220,20 @@ def test_other_tasks_and_runs_get_one_line(place: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="no language model: it learns a task"):
         make_recipe({"data": {"text": str(place / "text.txt")}, "model": {"kind": "tagger"}})
     assert not (tmp_path / "x").exists()
-    assert is_body(Path("tagger"))
-    assert not is_body(place / "ahead")
+    assert is_architecture(Path("tagger"))
+    assert not is_architecture(place / "ahead")
 
 
 def test_word_vectors_are_begun_with(place: Path, tmp_path: Path) -> None:
-    data, _ = open_data(place / "names.conll")
+    data = open_data(place / "names.conll")
     words = sorted({fold(word) for word in words_of(data.labelled)})[:6]
     lines = [f"{word} {' '.join(str(n + i) for i in range(5))}" for n, word in enumerate(words)]
     (tmp_path / "glove.txt").write_text("\n".join([*lines, "elsewhere 1 2 3 4 5"]) + "\n")
-    recipe = plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"})
+    recipe, vocabulary = plan_from_scratch(
+        Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"}
+    )
+    assert not vocabulary.path.exists(), "planning writes nothing"
+    vocabulary.write()
     assert recipe.model["width"] == 5
     model = {name: value for name, value in MODEL.items() if name != "width"}
     done = learn(place, tmp_path / "ner", model=model, settings={"vectors": str(tmp_path / "glove.txt")}, train=TRAIN)
@@ -235,25 +241,25 @@ def test_word_vectors_are_begun_with(place: Path, tmp_path: Path) -> None:
     assert all(word in known for word in words), "a word with a vector needs to be seen only once"
     assert "elsewhere" not in known
     with pytest.raises(ValueError, match=r"model\.width = 7"):
-        plan_body(
+        plan_from_scratch(
             Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"}, model={"width": 7}
         )
     (tmp_path / "glove.txt").write_text(lines[0] + "\nshort 1 2\n")
     with pytest.raises(ValueError, match="line 2: 2 numbers after a word"):
-        plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"})
+        plan_from_scratch(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "glove.txt"})
     (tmp_path / "other.txt").write_text("σπίτι 1 2 3\n")
     with pytest.raises(ValueError, match=r"none of the .* words of the examples has a vector"):
-        plan_body(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "other.txt"})
+        plan_from_scratch(Path("tagger"), data.labelled, data.config, task={"vectors": tmp_path / "other.txt"})
 
 
 def test_how_many_words_have_a_vector_is_told(place: Path, tmp_path: Path) -> None:
-    data, _ = open_data(place / "names.conll")
+    data = open_data(place / "names.conll")
     running = [fold(word) for example in data.labelled.train for word in example.a]
     known = sorted(set(running))[:2]
     (tmp_path / "some.txt").write_text("".join(f"{word} 1 2\n" for word in known))
     share = sum(word in known for word in running) / len(running)
-    told = tell_coverage(data.labelled, tmp_path / "some.txt")
-    assert told == f"word vectors: of 2 of {len(set(running))} training words ({share:.0%} of running words)"
+    told = format_coverage(data.labelled, tmp_path / "some.txt")
+    assert told == f"word vectors: for 2 of {len(set(running))} training words ({share:.0%} of running words)"
 
 
 # TagLM
@@ -301,7 +307,7 @@ def test_company_does_not_change_states(place: Path) -> None:
 def test_frozen_language_models_are_paid_once(place: Path, tmp_path: Path) -> None:
     """What they computed is among the FLOPs of the run, and nothing where it was in the cache."""
     settings = {"states": [str(place / "ahead")], "state_layers": "last"}
-    data, _ = open_data(place / "names.conll")
+    data = open_data(place / "names.conll")
     done = [learn(place, tmp_path / name, settings=settings, model={**MODEL, "layers": 2}) for name in ("a", "b")]
     first, second = (each.study.results[0].flops for each in done)
     language = LanguageStates([str(place / "ahead")])
@@ -328,9 +334,9 @@ def test_taglm_keeps_its_language_models_and_needs_nothing_else(place: Path, tmp
 def test_cached_states_are_those_that_are_computed(place: Path, tmp_path: Path) -> None:
     done = learn(place, tmp_path / "ner", settings={"states": [str(place / "ahead")]})
     task = load(done.path).predictor.task
-    data, _ = open_data(place / "names.conll")
+    data = open_data(place / "names.conll")
     items = task.items(data.labelled.train[:7])
-    cached = task.complete(items, run=done.path)
+    cached = task.precompute(items, run=done.path)
     assert all(item.states is not None for item in cached)
     a, b = (task.batch(each).inputs["states"] for each in (items, list(cached)))
     torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
@@ -338,9 +344,13 @@ def test_cached_states_are_those_that_are_computed(place: Path, tmp_path: Path) 
 
 def plan_taglm(place: Path, task: Mapping[str, Any] | None = None, *, train: Mapping[str, Any]) -> Recipe:
     """A tagger with the states of a language model."""
-    data, _ = open_data(place / "names.conll")
+    data = open_data(place / "names.conll")
     settings = {"states": [str(place / "ahead")], **(task or {})}
-    return plan_body(Path("tagger"), data.labelled, data.config, task=settings, train=train, model=MODEL)
+    recipe, vocabulary = plan_from_scratch(
+        Path("tagger"), data.labelled, data.config, task=settings, train=train, model=MODEL
+    )
+    vocabulary.write()
+    return recipe
 
 
 def test_an_interrupted_taglm_resumes_to_the_bit(place: Path, tmp_path: Path) -> None:
@@ -430,7 +440,7 @@ def test_a_folder_that_is_no_run_gets_one_line(place: Path, tmp_path: Path) -> N
 
 def test_states_that_are_not_there_or_of_no_language_model_are_refused(place: Path, tmp_path: Path) -> None:
     for options in ({"settings": {"state_layers": "mix"}}, {"model": {**MODEL, "place": "bottom"}}):
-        with pytest.raises(ValueError, match="is about states of a language model, and there is none"):
+        with pytest.raises(ValueError, match="is for states of a language model: give --states RUN, too"):
             learn(place, tmp_path / "ner", **options)
     for kind in ("tagger", "word2vec"):
         (tmp_path / kind).mkdir()
@@ -440,18 +450,22 @@ def test_states_that_are_not_there_or_of_no_language_model_are_refused(place: Pa
     assert not (tmp_path / "ner").exists()
 
 
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [({"states": ["x"]}, "--states"), ({"vectors": "y"}, "--vectors"), ({"model": {"width": 8}}, "--set model.width")],
+)
 def test_options_of_the_tagger_are_refused_of_runs(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, tmp_path: Path, options: dict[str, Any], named: str
 ) -> None:
-    from lmlab.cli.finetune import tagger_only
-
-    assert tagger_only([Path("x")], Path("y")) == ["--states", "--vectors"]
-    assert tagger_only(None, None) == []
+    with pytest.raises(ValueError, match=f"^{named} is for the tagger, and .* is a run"):
+        finetune(place / "ahead", place / "names.conll", output=tmp_path / "x", **options)
+    assert not (tmp_path / "x").exists()
 
 
 def test_it_reads_the_real_sentences(shared_data: Callable[[str], Path]) -> None:
-    data, _ = open_data(shared_data("conll2003") / "eng.testa")
-    recipe = plan_body(Path("tagger"), data.labelled, data.config)
+    data = open_data(shared_data("conll2003") / "eng.testa")
+    recipe, vocabulary = plan_from_scratch(Path("tagger"), data.labelled, data.config)
+    vocabulary.write()
     assert recipe.objective["labels"][0] == "O"
     assert len(recipe.objective["labels"]) == 9
     known: dict[str, Tensor] = Tokenizer.load(str(recipe.tokenizer.spec)).engine.get_vocab()

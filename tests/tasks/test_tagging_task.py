@@ -42,7 +42,7 @@ def test_long_sentences_are_cut_between_words(tokenizer: Tokenizer, window: int 
     items = task.items(examples)
     for number, example in enumerate(examples):
         own = [item for item in items if item.number == number]
-        assert [word for item in own for word in item.places or ()] == list(range(len(example.a)))
+        assert [word for item in own for word in item.positions or ()] == list(range(len(example.a)))
         assert [LABELS["tagging"][tag] for item in own for tag in item.label] == list(example.label)
         pieces = [piece for item in own for piece in item.parts["a"]]
         assert pieces == read_words(list(example.a), tokenizer).pieces, "nothing is lost between parts"
@@ -57,7 +57,7 @@ def test_long_sentences_are_cut_between_words(tokenizer: Tokenizer, window: int 
 def test_words_are_read_at_their_first_pieces(tokenizer: Tokenizer) -> None:
     task, model = tagging(tokenizer), toy_model("bert", tokenizer, window=96)
     heads, examples = toy_heads(task, model), EXAMPLES["tagging"]
-    scores, sums = task.verdict(model, heads, task.batch(task.items(examples)))
+    scores, sums = task.scores_and_losses(model, heads, task.batch(task.items(examples)))
     total = 0.0
     for row, example in zip(scores, examples, strict=True):
         text = read_words(list(example.a), tokenizer)
@@ -79,7 +79,7 @@ def test_a_span_that_is_cut_keeps_a_legal_beginning() -> None:
     items = task.items([example])
     assert len(items) == 3
     heads = toy_heads(task, model)
-    assert task.verdict(model, heads, task.batch(items))[1]["label"].isfinite()
+    assert task.scores_and_losses(model, heads, task.batch(items))[1]["label"].isfinite()
     plain = tagging(tokenizer, window=5).items([example])
     assert [LABELS["tagging"][tag] for item in plain for tag in item.label] == list(example.label)
 
@@ -102,7 +102,7 @@ def test_a_crf_gives_legal_tags_and_their_own_probability() -> None:
     for seed in range(5):
         heads = toy_heads(task, model, seed=seed)
         items = task.items([LONG])
-        scores, _ = task.verdict(model, heads, task.batch(items))
+        scores, _ = task.scores_and_losses(model, heads, task.batch(items))
         prediction = Predictor(task=task, model=model, heads=heads).predict([LONG])[0]  # type: ignore[arg-type]
         for before, tag in zip(("O", *prediction.value), prediction.value, strict=False):
             assert not tag.startswith("I-") or before[1:] == tag[1:]

@@ -50,12 +50,14 @@ def pooled_by_hand(vectors: list[list[float]], real: list[bool], pool: str) -> l
 def test_what_has_no_cls_is_not_read_there(kind: str, tokenizer: Tokenizer) -> None:
     """The first token of a left-to-right model has seen nothing of the text."""
     task = toy_task("classification", load_class(kind), tokenizer=tokenizer, pool="cls")
-    with pytest.raises(ValueError, match="without a cls; take last, mean, max or concat"):
+    with pytest.raises(ValueError, match="without a cls; use last, mean, max or concat"):
         task.batch(task.items([Example("a cat sat")]))
 
 
 def test_a_mean_of_layers_that_is_not_learnt_is_one_vector(tokenizer: Tokenizer) -> None:
-    task = toy_task("classification", load_class("bert"), tokenizer=tokenizer, how="frozen", layers="mix", pool="mean")
+    task = toy_task(
+        "classification", load_class("bert"), tokenizer=tokenizer, method="frozen", layers="mix", pool="mean"
+    )
     model = toy_model("bert", tokenizer)
     with torch.no_grad():
         batch = task.batch(task.items([Example("a cat sat"), Example("a dog")]))
@@ -117,7 +119,7 @@ def test_the_auxiliary_loss_is_the_models_own(kind: str, tokenizer: Tokenizer) -
     model = toy_model(kind, tokenizer)
     heads, items = toy_heads(task, model), task.items(EXAMPLES["regression"])
     batch = task.batch(items)
-    _, sums = task.verdict(model, heads, batch)
+    _, sums = task.scores_and_losses(model, heads, batch)
     total, count = 0.0, 0
     for row in task.frame.rows([item.parts for item in items]):
         tokens = torch.tensor([row.inputs["tokens"].pieces])
@@ -127,12 +129,12 @@ def test_the_auxiliary_loss_is_the_models_own(kind: str, tokenizer: Tokenizer) -
     assert batch.counts["language"] == count
     assert task.loss_weights == {"label": 1.0, "language": 0.5}
     without = toy_task("regression", load_class(kind), tokenizer=tokenizer, both_orders=True)
-    _, alone = without.verdict(model, heads, batch)
+    _, alone = without.scores_and_losses(model, heads, batch)
     torch.testing.assert_close(alone["label"], sums["label"], rtol=TOLERANCE, atol=TOLERANCE)
 
 
 def test_the_auxiliary_loss_needs_a_model_that_learns(tokenizer: Tokenizer) -> None:
-    task = toy_task("classification", load_class("gpt2"), tokenizer=tokenizer, auxiliary=0.5, how="frozen")
+    task = toy_task("classification", load_class("gpt2"), tokenizer=tokenizer, auxiliary=0.5, method="frozen")
     with pytest.raises(ValueError, match=r"auxiliary.*--how frozen"):
         task.needs(task.config)
 
@@ -159,7 +161,7 @@ def test_both_orders_are_added(kind: str, tokenizer: Tokenizer) -> None:
 
     expected = heads["label"](read(single, examples) + read(single, swapped))[:, 0].detach()
     scores = torch.cat(
-        [both.verdict(model, heads, both.batch([item]))[0][:, 0] for item in both.items(examples)]
+        [both.scores_and_losses(model, heads, both.batch([item]))[0][:, 0] for item in both.items(examples)]
     ).detach()
     torch.testing.assert_close(scores, expected, atol=TOLERANCE, rtol=TOLERANCE)
     predictor = Predictor(task=both, model=model, heads=heads)  # type: ignore[arg-type]
@@ -173,7 +175,7 @@ def test_regression_is_on_the_scale_of_the_data(tokenizer: Tokenizer) -> None:
     task, model = toy_task("regression", load_class("bert"), tokenizer=tokenizer), toy_model("bert", tokenizer)
     heads = toy_heads(task, model)
     examples = EXAMPLES["regression"]
-    scores, sums = task.verdict(model, heads, task.batch(task.items(examples)))
+    scores, sums = task.scores_and_losses(model, heads, task.batch(task.items(examples)))
     found = Predictor(task=task, model=model, heads=heads).predict(examples)  # type: ignore[arg-type]
     expected = [2.6 + 1.5 * float(score) for score in scores[:, 0].detach()]
     assert [each.value for each in found] == pytest.approx(expected, rel=TOLERANCE, abs=TOLERANCE)
@@ -185,7 +187,7 @@ def test_scores_that_are_no_numbers_are_not_hidden(tokenizer: Tokenizer) -> None
     task, model = toy_task("regression", load_class("bert"), tokenizer=tokenizer), toy_model("bert", tokenizer)
     heads = toy_heads(task, model)
     heads["label"].out.bias.data.fill_(float("nan"))
-    assert task.verdict(model, heads, task.batch(task.items(EXAMPLES["regression"])))[1]["label"].isnan()
+    assert task.scores_and_losses(model, heads, task.batch(task.items(EXAMPLES["regression"])))[1]["label"].isnan()
 
 
 @pytest.mark.parametrize("both_orders", [False, True])
@@ -194,7 +196,7 @@ def test_choices_of_differing_number(both_orders: bool, tokenizer: Tokenizer) ->
     model = toy_model("gpt2", tokenizer)
     heads, examples = toy_heads(task, model), EXAMPLES["choice"]
     items = task.items(examples)
-    scores, sums = task.verdict(model, heads, task.batch(items))
+    scores, sums = task.scores_and_losses(model, heads, task.batch(items))
     total, end = 0.0, tokenizer.boundary
     for row, example in zip(scores.detach(), examples, strict=True):
         each = []

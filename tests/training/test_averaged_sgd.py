@@ -58,7 +58,7 @@ def test_only_what_sgd_finds_and_validation_watches_is_averaged() -> None:
 def learner_and_loader(kind: type[Any] = Streams) -> tuple[Learner, Any]:
     torch.manual_seed(0)
     tokens = np.random.default_rng(0).integers(0, 20, 600)
-    model = create("awd-lstm", {"vocabulary": 20, "width": 8, "hidden": 8, "restart": 0.0}, size="tiny")
+    model = create("awd-lstm", {"vocabulary": 20, "width": 8, "hidden": 8, "reset_probability": 0.0}, size="tiny")
     for module in model.modules():  # what is drawn would be another thing in another loop
         for name in ("p", "dropout"):
             if isinstance(getattr(module, name, None), float):

@@ -17,8 +17,7 @@ from lmlab.data.corpora.examples import ExamplesConfig
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.metrics.classification import Accuracy, Matthews
 from lmlab.metrics.statistics import wilson
-from lmlab.metrics.task_metrics import metrics_for
-from lmlab.pages.verdict import tell_headline, tell_lead
+from lmlab.pages.headline import format_headline, format_lead
 from lmlab.runs.storage import read_json
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.differences import Difference, choose_pairs, compare_results
@@ -26,16 +25,16 @@ from lmlab.transfer.finetune import Finetuned, finetune
 from lmlab.transfer.report import gather_facts, write_report
 from lmlab.transfer.results import Interval, Result, score_predictions
 from lmlab.transfer.study import Study
-from toy_tasks import write_reviews, write_squad, write_toy_run
+from toy_tasks import metrics_for, write_reviews, write_squad, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
 TRAIN = {"budget": "4steps", "evaluations": 1}
 
 
-def make_result(name: str, *, how: str = "full", seed: int = 0, value: float = 0.5, **values: Any) -> Result:
+def make_result(name: str, *, method: str = "full", seed: int = 0, value: float = 0.5, **values: Any) -> Result:
     found = {"accuracy": Interval(value=value, low=max(0.0, value - 0.1), high=min(1.0, value + 0.1))}
     given: dict[str, Any] = {"examples": 80, "count": 100, "split": "test", "run": f"runs/{name}", **values}
-    return Result(name=name, how=how, seed=seed, values=found, **given)
+    return Result(name=name, method=method, seed=seed, values=found, **given)
 
 
 def write_right(path: Path, right: Sequence[bool], **more: Any) -> Path:
@@ -49,10 +48,10 @@ def write_right(path: Path, right: Sequence[bool], **more: Any) -> Path:
 def compare(kind: str, folder: Path, systems: dict[tuple[str, str], list[list[bool]]]) -> Any:
     """Systems by name and way, each with what is right of each seed, compared."""
     results = []
-    for (name, how), seeds in systems.items():
+    for (name, method), seeds in systems.items():
         for seed, right in enumerate(seeds):
-            result = make_result(name, how=how, seed=seed, value=float(np.mean(right)))
-            results.append((result, write_right(folder / f"{name}-{how}-{seed}.jsonl", right)))
+            result = make_result(name, method=method, seed=seed, value=float(np.mean(right)))
+            results.append((result, write_right(folder / f"{name}-{method}-{seed}.jsonl", right)))
     return compare_results(kind, results, {"accuracy": Accuracy()}, task="classification")
 
 
@@ -78,10 +77,10 @@ def test_predictions_of_baselines_are_kept_and_tested(stars: Finetuned) -> None:
     }
     assert stars.study.untested == []
     files = {
-        "majority": ["beside/baselines/majority-all-seed-0.jsonl"],
-        "bag of words": ["beside/baselines/bag_of_words-all-seed-0.jsonl"],
-        "bert full": ["predictions.jsonl", "beside/bert-full-all-seed-1/predictions.jsonl"],
-        "bert scratch": [f"beside/bert-scratch-all-seed-{seed}/predictions.jsonl" for seed in (0, 1)],
+        "majority": ["controls/baselines/majority-all-seed-0.jsonl"],
+        "bag of words": ["controls/baselines/bag_of_words-all-seed-0.jsonl"],
+        "bert full": ["predictions.jsonl", "controls/bert-full-all-seed-1/predictions.jsonl"],
+        "bert scratch": [f"controls/bert-scratch-all-seed-{seed}/predictions.jsonl" for seed in (0, 1)],
     }
     scores = {}
     for label, names in files.items():
@@ -231,26 +230,26 @@ def make_study(kind: Any, results: Sequence[Result], differences: Sequence[tuple
 
 def test_the_headline_says_that_a_baseline_wins(tmp_path: Path) -> None:
     results = [
-        make_result("majority", how="baseline", run=None, value=0.5),
-        make_result("bag of words", how="baseline", run=None, value=0.825),
+        make_result("majority", method="baseline", run=None, value=0.5),
+        make_result("bag of words", method="baseline", run=None, value=0.825),
         make_result("bert", value=0.667),
-        make_result("bert", how="frozen", value=0.6),
+        make_result("bert", method="frozen", value=0.6),
     ]
     pairs = [("bag of words", "bert full", 0.158, True), ("bert full", "majority", 0.167, True)]
     facts = gather_facts(make_study("run", results, [*pairs, ("bert full", "bert frozen", 0.067, False)]), tmp_path)
-    assert tell_headline(facts) == "bert on reviews.tsv: accuracy 66.7, below bag of words (82.5)"
-    lead = tell_lead(facts)
+    assert format_headline(facts) == "bert on reviews.tsv: accuracy 66.7, below bag of words (82.5)"
+    lead = format_lead(facts)
     assert "significantly better than majority (+16.7 points, p = 0.010)" in lead
     assert "significantly worse than bag of words (−15.8 points, p = 0.010)" in lead
     assert "not known to differ from bert, frozen (+6.7 points, p = 0.40)" in lead
     assert "not other seeds" in lead
     facts = gather_facts(make_study("comparison", results, [(*pairs[0][:3], False)]), tmp_path)
-    assert tell_headline(facts) == (
+    assert format_headline(facts) == (
         "bag of words comes first on reviews.tsv: accuracy 82.5; the best network, bert, full, is below it with 66.7, "
         "not significant"
     )
     facts = gather_facts(make_study("run", [results[0], results[2]], [pairs[1]]), tmp_path)
-    assert tell_headline(facts) == "bert on reviews.tsv: accuracy 66.7"
+    assert format_headline(facts) == "bert on reviews.tsv: accuracy 66.7"
     page = write_report(make_study("run", results, pairs), tmp_path).read_text()
     assert "<b>+16.7</b>" in page
     assert "p = 0.010" in page
@@ -260,15 +259,15 @@ def test_every_word_about_order_follows_from_a_test(tmp_path: Path) -> None:
     """B and C differ, A and C do not: nothing is said of A and C that holds of B and C."""
     results = [make_result(name, value=value) for name, value in (("a", 0.8), ("b", 0.79), ("c", 0.7))]
     pairs = [("a full", "b full", 0.01, False), ("b full", "c full", 0.09, True), ("a full", "c full", 0.1, False)]
-    lead = tell_lead(gather_facts(make_study("comparison", results, pairs), tmp_path))
+    lead = format_lead(gather_facts(make_study("comparison", results, pairs), tmp_path))
     assert "a, full is not known to differ from b, full (+1.0 points, p = 0.40) and c, full (+10.0" in lead
     assert "significantly better" not in lead
     assert "too optimistic" in lead
 
 
 def test_pairs_are_those_that_a_reader_asks_about() -> None:
-    results = [make_result("majority", how="baseline", run=None), make_result("bag", how="baseline", run=None)]
-    results += [make_result(name, how=how) for name in "ab" for how in ("full", "frozen")]
+    results = [make_result("majority", method="baseline", run=None), make_result("bag", method="baseline", run=None)]
+    results += [make_result(name, method=method) for name in "ab" for method in ("full", "frozen")]
     from lmlab.transfer.results import rows_of
 
     rows = rows_of(results)
@@ -276,9 +275,9 @@ def test_pairs_are_those_that_a_reader_asks_about() -> None:
     assert len(choose_pairs("comparison", rows)) == 4 * 2 + 6
     sizes = rows_of(
         [
-            make_result(name, how=how, examples=size)
+            make_result(name, method=method, examples=size)
             for size in (8, 16)
-            for name, how in (("m", "baseline"), ("a", "full"))
+            for name, method in (("m", "baseline"), ("a", "full"))
         ]
     )
     assert choose_pairs("curve", sizes) == [
@@ -329,10 +328,10 @@ def test_steps_and_rate_stand_beside_the_rows(stars: Finetuned) -> None:
     """Scratch takes larger steps than full, and fewer of them; frozen more."""
     from lmlab.cli.scores import score_table
 
-    rates = {row.how: row.rate for row in stars.study.rows}
+    rates = {row.method: row.rate for row in stars.study.rows}
     recipes = {
         "full": stars.path / "recipe.json",
-        "scratch": stars.path / "beside" / "bert-scratch-all-seed-0" / "recipe.json",
+        "scratch": stars.path / "controls" / "bert-scratch-all-seed-0" / "recipe.json",
     }
     for how, path in recipes.items():
         assert rates[how] == read_json(path)["train"]["rate"]
@@ -345,5 +344,5 @@ def test_steps_and_rate_stand_beside_the_rows(stars: Finetuned) -> None:
     assert f"bert full 4 at {rates['full']:.2g}, bert frozen" in narrow, "where there is no room for columns"
     page = write_report(stars.study, stars.path).read_text()
     for row in stars.study.rows:
-        if row.how != "baseline":
+        if row.method != "baseline":
             assert f"{row.steps:,} steps, learning rate {row.rate:.3g}" in page

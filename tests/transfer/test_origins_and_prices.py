@@ -18,8 +18,8 @@ from lmlab.runs.recipe import read_record
 from lmlab.runs.storage import DamagedError, digest, read_json, write_json
 from lmlab.transfer import trials
 from lmlab.transfer.finetune import finetune, finetune_trial, open_data
-from lmlab.transfer.study import prices
-from lmlab.transfer.trials import TaskData, Trial, carry_out_all, find_changes, plan
+from lmlab.transfer.study import costs_of
+from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trials
 from toy_tasks import write_reviews, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
@@ -38,7 +38,7 @@ def bert(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def reviews(tmp_path: Path) -> TaskData:
-    return open_data(write_reviews(tmp_path / "reviews.tsv"))[0]
+    return open_data(write_reviews(tmp_path / "reviews.tsv"))
 
 
 def after(count: int) -> Callable[[], bool]:
@@ -53,25 +53,25 @@ def test_another_run_of_the_same_shape_is_refused(bert: Path, reviews: TaskData,
     assert finetune_trial(trial, reviews, path, alone=True, interrupted=after(3)) is None
     assert read_record(path).origin_sha256 == digest(bert / "model.safetensors")
     before = {file: file.read_bytes() for file in path.rglob("*") if file.is_file()}
-    with pytest.raises(ValueError, match=r"begun with other settings \(RUN\)"):
+    with pytest.raises(ValueError, match=r"started with other settings \(RUN\)"):
         finetune_trial(replace(trial, origin=twin), reviews, path, alone=True, resume=True)
     assert {file: file.read_bytes() for file in path.rglob("*") if file.is_file()} == before
     copy = shutil.copytree(bert, tmp_path / "copy")
-    assert find_changes(path, plan(replace(trial, origin=copy), reviews), reviews) == [], "the same weights elsewhere"
+    assert plan_trial(replace(trial, origin=copy), reviews).find_changes(path) == [], "the same weights elsewhere"
     values = read_json(path / "recipe.json")
     del values["origin_sha256"]
     write_json(path / "recipe.json", values)
-    assert find_changes(path, plan(replace(trial, origin=twin), reviews), reviews) == [], "an older run does not know"
+    assert plan_trial(replace(trial, origin=twin), reviews).find_changes(path) == [], "an older run does not know"
 
 
 def test_a_begun_trial_notices_that_its_origin_was_trained_again(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     trial, folder = Trial(origin=bert, train=TRAIN), tmp_path / "trials"
-    assert list(carry_out_all([trial], reviews, folder, interrupted=after(3))) == []
+    assert list(run_trials([plan_trial(trial, reviews)], folder, interrupted=after(3))) == []
     assert (folder / trial.name / "last").is_dir()
     (folder / trial.name / "mine.txt").write_text("kept")
     write_toy_run(bert, "bert", seed=1)
-    ((_, resumed),) = carry_out_all([trial], reviews, folder)
-    ((_, anew),) = carry_out_all([trial], reviews, tmp_path / "anew")
+    ((_, resumed),) = run_trials([plan_trial(trial, reviews)], folder)
+    ((_, anew),) = run_trials([plan_trial(trial, reviews)], tmp_path / "anew")
     assert resumed.values == anew.values
     predictions = [path / trial.name / "predictions.jsonl" for path in (folder, tmp_path / "anew")]
     assert predictions[0].read_bytes() == predictions[1].read_bytes()
@@ -91,11 +91,11 @@ def test_a_run_that_has_no_checkpoint_yet_begins_with_the_same_weights(
 
 
 def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
-    trial, path = Trial(origin=bert, how="frozen", train=TRAIN), tmp_path / "run"
+    trial, path = Trial(origin=bert, method="frozen", train=TRAIN), tmp_path / "run"
     assert finetune_trial(trial, reviews, path, alone=True, interrupted=lambda: True) is None
     assert not path.exists()
     assert not [file for file in cache_folder().rglob("*.f32") if file.is_file()], "nothing half read is left"
-    assert list(carry_out_all([trial], reviews, tmp_path / "trials", interrupted=after(1))) == []
+    assert list(run_trials([plan_trial(trial, reviews)], tmp_path / "trials", interrupted=after(1))) == []
     assert not list((tmp_path / "trials").iterdir())
     assert finetune_trial(trial, reviews, path, interrupted=lambda: True) is None, "a baseline was the first thing"
     assert not path.exists()
@@ -103,13 +103,13 @@ def test_interrupted_while_examples_are_read(bert: Path, reviews: TaskData, tmp_
 
 def test_one_price_wherever_it_is_told(bert: Path, reviews: TaskData, tmp_path: Path) -> None:
     """Reading costs what it did, and nothing where the vectors were there; the run, its card and the scores agree."""
-    trial = Trial(origin=bert, how="frozen", train=TRAIN)
+    trial = Trial(origin=bert, method="frozen", train=TRAIN)
     flops = []
     for name in ("first", "second"):
         done = finetune_trial(trial, reviews, tmp_path / name, alone=True)
         assert done is not None
         (result,) = done.study.results
-        told = prices({str(done.path)})[str(done.path)]
+        told = costs_of({str(done.path)})[str(done.path)]
         assert told == {"seconds": result.seconds, "joules": result.joules, "flops": result.flops}
         assert f"{result.seconds:.1f} s" in (done.path / "README.md").read_text()
         again = finetune_trial(trial, reviews, tmp_path / name, alone=True, resume=True)

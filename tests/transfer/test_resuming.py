@@ -14,8 +14,8 @@ import pytest
 from killing import kill_while_saving
 from lmlab.runs.storage import read_tensors
 from lmlab.transfer.finetune import finetune, finetune_trial, open_data, plan_curve
-from lmlab.transfer.study import carry_out_study
-from lmlab.transfer.trials import TaskData, Trial, carry_out_all, find_changes, plan
+from lmlab.transfer.study import run_study
+from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trials
 from toy_tasks import write_reviews, write_tagged, write_toy_run
 
 pytestmark = pytest.mark.filterwarnings("ignore::lmlab.tokenizers.TokenizerWarning")
@@ -38,7 +38,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def reviews(place: Path) -> TaskData:
-    return open_data(place / "reviews.tsv")[0]
+    return open_data(place / "reviews.tsv")
 
 
 def metrics(run: Path) -> list[dict[str, Any]]:
@@ -54,8 +54,8 @@ def test_killed_and_resumed_is_bit_identical(
 ) -> None:
     kind, data, task = WAYS[how]
     whole, killed = tmp_path / "whole", tmp_path / "killed"
-    trial = Trial(origin=place / kind, how=how, task=task, train=SETTINGS)
-    opened = open_data(place / data)[0]
+    trial = Trial(origin=place / kind, method=how, task=task, train=SETTINGS)
+    opened = open_data(place / data)
     command = ["finetune", str(place / kind), str(place / data), "--how", how, "--no-controls", "-o", str(killed)]
     command += ["--crf"] if task else []
     command += [f"--set=train.{name}={value}" for name, value in SETTINGS.items()]
@@ -89,22 +89,23 @@ def trial_of(place: Path, **changes: Any) -> Trial:
 
 
 def test_an_interrupted_study_goes_on(place: Path, reviews: TaskData, tmp_path: Path) -> None:
-    trials = plan_curve(trial_of(place), [8, 12, None], seeds=1, most=len(reviews.labelled.train))
+    curve = plan_curve(trial_of(place), [8, 12, None], seeds=1, most=len(reviews.labelled.train))
+    trials = [plan_trial(each, reviews) for each in curve]
 
-    def carry_out(folder: Path, interrupted: Callable[[], bool] = lambda: False) -> Any:
-        return carry_out_study("curve", trials, reviews, folder, interrupted=interrupted)
+    def run(folder: Path, interrupted: Callable[[], bool] = lambda: False) -> Any:
+        return run_study("curve", trials, reviews, folder, interrupted=interrupted)
 
-    whole = carry_out(tmp_path / "whole")
+    whole = run(tmp_path / "whole")
 
     def results() -> list[Path]:
         return list((tmp_path / "study" / "trials").glob("*.json"))
 
-    assert carry_out(tmp_path / "study", lambda: bool(results())) is None, "interrupted as soon as a trial is done"
+    assert run(tmp_path / "study", lambda: bool(results())) is None, "interrupted as soon as a trial is done"
     assert not (tmp_path / "study" / "scores.json").exists()
     done = results()
     assert 0 < len(done) < 3
     written = {path: path.stat().st_mtime_ns for path in done}
-    study = carry_out(tmp_path / "study")
+    study = run(tmp_path / "study")
     assert {path: path.stat().st_mtime_ns for path in done} == written, "what is done is not done again"
     for one, other in zip(whole.results, study.results, strict=True):
         assert one.values == other.values
@@ -115,17 +116,17 @@ def test_a_trial_that_changed_begins_anew(place: Path, reviews: TaskData, tmp_pa
     trial = trial_of(place)
 
     def steps(trial: Trial, data: TaskData = reviews) -> list[tuple[int, int]]:
-        return [(result.steps, result.examples) for _, result in carry_out_all([trial], data, tmp_path)]
+        return [(result.steps, result.examples) for _, result in run_trials([plan_trial(trial, data)], tmp_path)]
 
-    assert list(carry_out_all([trial], reviews, tmp_path, interrupted=After(3))) == []
+    assert list(run_trials([plan_trial(trial, reviews)], tmp_path, interrupted=After(3))) == []
     assert (tmp_path / trial.name / "last").is_dir()
     other = trial_of(place, train={"budget": "3steps", "rate": 1e-4, "evaluations": 1})
-    assert find_changes(tmp_path / trial.name, plan(other, reviews), reviews) == ["train.budget", "train.rate"]
-    assert find_changes(tmp_path / trial.name, plan(trial, reviews), reviews) == []
+    assert plan_trial(other, reviews).find_changes(tmp_path / trial.name) == ["train.budget", "train.rate"]
+    assert plan_trial(trial, reviews).find_changes(tmp_path / trial.name) == []
     assert steps(other) == [(3, 48)]
     assert steps(trial) == [(6, 48)], "it is done anew, though the folder of the other is there"
     fewer = replace(reviews, labelled=replace(reviews.labelled, valid=reviews.labelled.valid[1:]))  # type: ignore[index]
-    assert find_changes(tmp_path / trial.name, plan(trial, fewer), fewer) == ["examples"]
+    assert plan_trial(trial, fewer).find_changes(tmp_path / trial.name) == ["examples"]
 
 
 def test_what_was_left_beside_a_run_is_made_up_for(place: Path, reviews: TaskData, tmp_path: Path) -> None:
@@ -137,7 +138,7 @@ def test_what_was_left_beside_a_run_is_made_up_for(place: Path, reviews: TaskDat
     weights = (run / "model.safetensors").read_bytes()
     done = finetune_trial(trial, reviews, run, resume=True)
     assert done is not None
-    assert [each.how for each in done.study.results] == ["baseline", "baseline", "full", "frozen", "scratch"]
+    assert [each.method for each in done.study.results] == ["baseline", "baseline", "full", "frozen", "scratch"]
     assert (run / "model.safetensors").read_bytes() == weights
 
 
@@ -145,9 +146,9 @@ def test_resumed_where_the_examples_have_moved(place: Path, reviews: TaskData, t
     moved = write_reviews(tmp_path / "moved.tsv")
     first = write_reviews(tmp_path / "first.tsv")
     trial, run = trial_of(place), tmp_path / "run"
-    assert finetune_trial(trial, open_data(first)[0], run, alone=True, interrupted=After(3)) is None
+    assert finetune_trial(trial, open_data(first), run, alone=True, interrupted=After(3)) is None
     first.unlink()
-    done = finetune_trial(trial, open_data(moved)[0], run, alone=True, resume=True)
+    done = finetune_trial(trial, open_data(moved), run, alone=True, resume=True)
     assert done is not None
     whole = finetune(
         place / "bert", moved, output=tmp_path / "whole", alone=True, train={"budget": "6steps", "evaluations": 1}

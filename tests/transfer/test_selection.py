@@ -63,7 +63,7 @@ def test_recipes_of_earlier_versions_read_the_same_examples(tmp_path: Path) -> N
     train, valid = (write_coin_flips(tmp_path / f"{i}.tsv", 150, seed=i, start=200 * i) for i in (1, 2))
     old = read(ExamplesConfig(examples=[str(train)], valid=[str(valid)]))[0]
     assert (len(parts_of(old)[0]), len(parts_of(old)[1] or ()), parts_of(old)[2]) == (150, 150, None)
-    new = open_data(train, valid=valid)[0].labelled
+    new = open_data(train, valid=valid).labelled
     assert [len(part or ()) for part in parts_of(new)] == [134, 16, 150]
 
 
@@ -128,9 +128,9 @@ def test_too_few_to_choose_by_keeps_the_last_checkpoint(run: Path, tmp_path: Pat
 
 def test_nothing_is_said_where_a_test_set_is_scored(tmp_path: Path) -> None:
     train, valid, test = (write_coin_flips(tmp_path / f"{i}.tsv", 120, seed=i, start=200 * i) for i in (1, 2, 3))
-    assert describe_selection(open_data(train)[0]) == []
-    assert describe_selection(open_data(train, valid=valid, test=test)[0]) == []
-    (line,) = describe_selection(open_data(train, valid=valid, select=0)[0])
+    assert describe_selection(open_data(train)) == []
+    assert describe_selection(open_data(train, valid=valid, test=test)) == []
+    (line,) = describe_selection(open_data(train, valid=valid, select=0))
     assert "--select 0" in line
 
 

@@ -11,9 +11,10 @@ from xml.etree import ElementTree
 
 import pytest
 
-from lmlab.pages.evidence import show_calibration
-from lmlab.transfer.evidence import LONGEST, find_shown, shorten
-from lmlab.transfer.report import gather_facts, write_report
+from lmlab.pages.evidence import Calibration, Confusion, describe_calibration
+from lmlab.pages.plots import Bin
+from lmlab.tasks.evidence import LONGEST, shorten
+from lmlab.transfer.report import find_shown, gather_facts, write_report
 from lmlab.transfer.results import Interval, Result
 from lmlab.transfer.study import DECK_LAYERS, Study
 
@@ -65,15 +66,15 @@ LINES: dict[str, list[dict[str, Any]]] = {
 }
 
 
-def make_result(task: str, *, value: float | None = 0.72, how: str = "full", **values: Any) -> Result:
+def make_result(task: str, *, value: float | None = 0.72, method: str = "full", **values: Any) -> Result:
     low, high = (None, None) if value is None else (value - 0.05, value + 0.04)
     scores = {name: Interval(value=value, low=low, high=high) for name in METRICS[task]}
     given: dict[str, Any] = {"name": "bert", "run": "runs/bert", "examples": 800, "seconds": 3.5, "joules": 40.0}
-    if how == "baseline":
+    if method == "baseline":
         given |= {"run": None, "joules": 0.0}
     else:
         given |= {"flops": 1e9, "steps": 120}
-    return Result(how=how, split="test", count=4, values=scores, **(given | values))
+    return Result(method=method, split="test", count=4, values=scores, **(given | values))
 
 
 def make_study(kind: Any, task: str, results: list[Result], **values: Any) -> Study:
@@ -148,13 +149,13 @@ def check_page(study: Study, folder: Path) -> Checker:
 def test_a_run_of_every_task(task: str, seeds: int, tmp_path: Path) -> None:
     write_lines(tmp_path, task)
     results = [
-        make_result(task, how="baseline", name="majority", value=None if task == "regression" else 0.5),
-        make_result(task, how="baseline", name="bag of words", value=0.6),
+        make_result(task, method="baseline", name="majority", value=None if task == "regression" else 0.5),
+        make_result(task, method="baseline", name="bag of words", value=0.6),
     ]
-    for how in ("full", "frozen", "scratch"):
-        results += [make_result(task, how=how, seed=seed, value=0.7 - 0.1 * seed) for seed in range(seeds)]
+    for method in ("full", "frozen", "scratch"):
+        results += [make_result(task, method=method, seed=seed, value=0.7 - 0.1 * seed) for seed in range(seeds)]
     checker = check_page(make_study("run", task, results), tmp_path)
-    for told in ("majority", "bag of words", "frozen", "scratch", "The price", "pre-training", "not known", "predict"):
+    for told in ("majority", "bag of words", "frozen", "scratch", "Cost", "pre-training", "not known", "predict"):
         assert told in checker.text
     if seeds > 1:
         assert "the worst of 3 seeds" in checker.text
@@ -167,8 +168,8 @@ def test_a_run_of_every_task(task: str, seeds: int, tmp_path: Path) -> None:
 
 
 def test_a_notebook_shows_the_scores() -> None:
-    results = [make_result("tagging", how="baseline", name="majority", value=None)]
-    results += [make_result("tagging", how="full", seed=seed, value=0.7 - 0.1 * seed) for seed in range(2)]
+    results = [make_result("tagging", method="baseline", name="majority", value=None)]
+    results += [make_result("tagging", method="full", seed=seed, value=0.7 - 0.1 * seed) for seed in range(2)]
     checker = Checker()
     shown = make_study("run", "tagging", results)._repr_html_()
     checker.feed(shown)
@@ -181,26 +182,32 @@ def test_a_notebook_shows_the_scores() -> None:
 
 def test_mistakes_come_surest_first_and_say_what_is_true(tmp_path: Path) -> None:
     write_lines(tmp_path, "spans")
-    facts = gather_facts(make_study("run", "spans", [make_result("spans")]), tmp_path)["evidence"]
-    assert facts["wrong"] == 3
-    assert [mistake["sure"] for mistake in facts["mistakes"]] == ["90.0% sure", "50.0% sure", "20.0% sure"]
-    assert facts["mistakes"][-1]["texts"][1].endswith("Ann"), "the context is shown where the answer is"
+    found = gather_facts(make_study("run", "spans", [make_result("spans")]), tmp_path).evidence
+    assert found is not None
+    assert found.wrong == 3
+    assert [mistake.confidence for mistake in found.mistakes] == ["90.0% sure", "50.0% sure", "20.0% sure"]
+    assert found.mistakes[-1].texts[1].endswith("Ann"), "the context is shown where the answer is"
     write_lines(tmp_path, "tagging")
-    facts = gather_facts(make_study("run", "tagging", [make_result("tagging")]), tmp_path)["evidence"]
-    assert facts["mistakes"][0]["words"][2] == ("Ann", "B-PER", "O")
-    assert len(facts["mistakes"][1]["words"]) < 40
-    assert {each["type"]: each["there"] for each in facts["types"]} == {"LOC": 1, "PER": 1}
+    found = gather_facts(make_study("run", "tagging", [make_result("tagging")]), tmp_path).evidence
+    assert found is not None
+    assert found.mistakes[0].words[2] == ("Ann", "B-PER", "O")
+    assert len(found.mistakes[1].words) < 40
+    assert {each.type: each.gold for each in found.types} == {"LOC": 1, "PER": 1}
 
 
 def test_confusions_count_every_labelled_example(tmp_path: Path) -> None:
     write_lines(tmp_path, "classification")
     study = make_study("run", "classification", [make_result("classification")])
-    facts = gather_facts(study, tmp_path)["evidence"]
-    assert facts["confusion"] == {"labels": ["bad", EVIL], "counts": [[1, 1], [1, 0]]}
-    assert facts["calibration"]["accuracy"] == 0.5
-    assert sum(each["size"] for each in facts["calibration"]["bins"]) == 2
+    found = gather_facts(study, tmp_path).evidence
+    assert found is not None
+    assert found.confusion == Confusion(["bad", EVIL], [[1, 1], [1, 0]])
+    assert found.calibration is not None
+    assert found.calibration.accuracy == 0.5
+    assert sum(each.size for each in found.calibration.bins) == 2
     many = study.model_copy(update={"labels": [f"class {i}" for i in range(40)]})
-    assert "confusion" not in gather_facts(many, tmp_path)["evidence"]
+    few = gather_facts(many, tmp_path).evidence
+    assert few is not None
+    assert few.confusion is None
     assert "most frequent confusions" in check_page(many, tmp_path).text
 
 
@@ -208,11 +215,7 @@ def test_ten_right_answers_do_not_make_a_model_underconfident() -> None:
     """Wilson's interval of 10 of 10 begins at 0.72, so that a confidence of 0.95 is within it; of 400, at 0.99."""
 
     def shown(count: int) -> str:
-        bins = [{"low": 0.9, "high": 1.0, "size": count, "confidence": 0.95, "accuracy": 1.0}]
-        found = {"bins": bins, "accuracy": 1.0, "confidence": 0.95, "error": 0.05}
-        of = {"how": "full", "split": "test", "seed": 0, "name": "bert"}
-        evidence = {"calibration": found, "count": count, "of": of}
-        return show_calibration({"evidence": evidence, "rows": [], "shown": ""})
+        return describe_calibration(Calibration([Bin(90.0, 100.0, count, 95.0, 100.0)], 0.05, 0.95, 1.0))
 
     assert "as far as so few examples tell" in shown(10)
     assert "underconfident" in shown(400)
@@ -228,7 +231,7 @@ def test_nothing_wrong_is_said(tmp_path: Path) -> None:
 def test_a_learning_curve(seeds: int, tmp_path: Path) -> None:
     results = []
     for size in (10, 100, 800):
-        results.append(make_result("choice", how="baseline", name="majority", examples=size, value=0.3))
+        results.append(make_result("choice", method="baseline", name="majority", examples=size, value=0.3))
         for seed in range(seeds):
             value = None if size == 10 else 0.4 + size / 4000 - 0.1 * seed
             command = "lmlab finetune runs/bert 'a file.tsv' --how full --alone -o runs/best"
@@ -242,9 +245,9 @@ def test_a_learning_curve(seeds: int, tmp_path: Path) -> None:
 
 
 def test_layers_are_named_in_words(tmp_path: Path) -> None:
-    results = [make_result("tagging", how="baseline", name="majority", value=0.1)]
+    results = [make_result("tagging", method="baseline", name="majority", value=0.1)]
     for number, layers in enumerate(DECK_LAYERS):
-        results.append(make_result("tagging", how="frozen", layers=layers, value=0.91 + number / 100))
+        results.append(make_result("tagging", method="frozen", layers=layers, value=0.91 + number / 100))
     study = make_study("layers", "tagging", results)
     write_lines(tmp_path / "trials" / "bert-frozen-all-seed-0-concat_-4", "tagging")
     checker = check_page(study, tmp_path)
@@ -261,8 +264,8 @@ def test_layers_are_named_in_words(tmp_path: Path) -> None:
 
 def test_a_comparison_is_led_by_the_best_mean_not_by_the_best_seed(tmp_path: Path) -> None:
     results = [
-        make_result("choice", name=name, run=f"runs/{name}", how=how, seed=seed, value=value)
-        for name, how, values in (
+        make_result("choice", name=name, run=f"runs/{name}", method=method, seed=seed, value=value)
+        for name, method, values in (
             ("lstm", "full", (0.9, 0.1)),
             ("gpt2", "full", (0.7, 0.6)),
             ("gpt2", "frozen", (0.6, 0.6)),
@@ -272,7 +275,7 @@ def test_a_comparison_is_led_by_the_best_mean_not_by_the_best_seed(tmp_path: Pat
     study = make_study("comparison", "choice", results, pretraining={"runs/gpt2": {"seconds": 9e3, "joules": 5e6}})
     shown = find_shown(study)
     assert shown is not None
-    assert (shown.name, shown.how, shown.seed) == ("gpt2", "full", 0)
+    assert (shown.name, shown.method, shown.seed) == ("gpt2", "full", 0)
     text = check_page(study, tmp_path).text
     assert "gpt2, full comes first" in text
     assert "Differences were not tested" in text
@@ -283,7 +286,7 @@ def test_a_comparison_is_led_by_the_best_mean_not_by_the_best_seed(tmp_path: Pat
 
 
 def test_a_mix_of_layers(tmp_path: Path) -> None:
-    results = [make_result("choice", how="mix", seed=seed, mix=[0.2, 0.3, 0.5], gamma=1.25) for seed in range(2)]
+    results = [make_result("choice", method="mix", seed=seed, mix=[0.2, 0.3, 0.5], gamma=1.25) for seed in range(2)]
     text = check_page(make_study("run", "choice", results), tmp_path).text
     assert "γ = 1.250" in text
     assert "embeddings" in text
@@ -292,7 +295,7 @@ def test_a_mix_of_layers(tmp_path: Path) -> None:
 
 
 def test_a_study_of_baselines_alone(tmp_path: Path) -> None:
-    check_page(make_study("run", "choice", [make_result("choice", how="baseline", name="majority")]), tmp_path)
+    check_page(make_study("run", "choice", [make_result("choice", method="baseline", name="majority")]), tmp_path)
 
 
 def test_a_model_that_ran_away_has_a_page_too(tmp_path: Path) -> None:

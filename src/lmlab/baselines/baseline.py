@@ -1,15 +1,14 @@
-"""What a baseline is: a way to do a task without a language model, to hold the score of one against."""
+"""What a baseline is: something that does a task without a language model, for comparison."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from lmlab.data.readers.examples import TASKS, Example
+from lmlab.data.readers.examples import Example
 
 Floats = NDArray[np.float64]
 
@@ -37,39 +36,6 @@ class Baseline(Protocol):
 
     def predict(self, examples: Sequence[Example]) -> Predictions:
         """What the labels of examples are; those that they have are not looked at."""
-
-
-BASELINES: dict[str, dict[str, str]] = {
-    "chance": {"choice": "lmlab.baselines.majority:ChanceChoice"},
-    "majority": {
-        "classification": "lmlab.baselines.majority:MajorityLabel",
-        "regression": "lmlab.baselines.majority:MeanScore",
-        "choice": "lmlab.baselines.majority:MajorityChoice",
-        "tagging": "lmlab.baselines.majority:MajorityTag",
-        "spans": "lmlab.baselines.majority:MajorityAnswer",
-    },
-    "bag_of_words": {
-        "classification": "lmlab.baselines.bag_of_words:WordClassifier",
-        "regression": "lmlab.baselines.bag_of_words:WordRegression",
-        "choice": "lmlab.baselines.span_baselines:ChoiceOverlap",
-        "tagging": "lmlab.baselines.word_tagger:WordTagger",
-        "spans": "lmlab.baselines.span_baselines:AnswerOverlap",
-    },
-    "hand_features": {"classification": "lmlab.baselines.hand_features:HandFeatures"},
-}
-"""Baselines by name, and by task the class that does it."""
-
-
-def make_baseline(name: str, *, task: str) -> Baseline:
-    """A baseline for a task, not yet fitted."""
-    if name not in BASELINES:
-        raise ValueError(f"no baseline is named {name!r}; there are {', '.join(BASELINES)}")
-    if task not in BASELINES[name]:
-        known = ", ".join(BASELINES[name]) if task in TASKS else ", ".join(TASKS)
-        raise ValueError(f"{name} does not do the task {task!r}; it does {known}")
-    module, _, kind = BASELINES[name][task].partition(":")
-    baseline: Baseline = getattr(import_module(module), kind)()
-    return baseline
 
 
 def check_examples(train: Sequence[Example]) -> None:

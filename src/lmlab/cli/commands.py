@@ -94,7 +94,7 @@ COMMANDS: dict[str, Row] = {
         Row("demo", START, "Train and compare eight models in about three minutes."),
         Row("list", START, "List the models, or the sizes and settings of one.", BareCommand),
         Row("train", TRAIN, "Train a language model on your own text."),
-        Row("finetune", TRAIN, "Fine-tune a run on labelled examples, beside baselines."),
+        Row("finetune", TRAIN, "Fine-tune a run on labelled examples, with baselines."),
         Row("average", TRAIN, "Average the weights of the last checkpoints of a run."),
         Row("cost", TRAIN, "Estimate the cost of training, without training."),
         Row("generate", USE, "Continue a text by sampling or beam search."),

@@ -165,11 +165,10 @@ def _resume_study(folder: Path, given: Mapping[str, Any]) -> None:
 
 def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
     """Runs on a task, each learning it in several ways."""
-    from lmlab.cli.finetune import carry_out
-    from lmlab.cli.scores import tell_study
+    from lmlab.cli.finetune import run_with_progress
+    from lmlab.cli.scores import print_study
     from lmlab.data.readers.columns import parse_columns
-    from lmlab.transfer.finetune import check_data, describe_selection, open_data, plan_comparison
-    from lmlab.transfer.trials import Trial
+    from lmlab.transfer.finetune import compare_runs
 
     known = {
         "text",
@@ -199,38 +198,34 @@ def _compare_runs(given: Mapping[str, Any], *, runs: str, how: str) -> None:
         raise ValueError("--resume continues a comparison and --overwrite replaces it: give one of them")
     paths = [Path(part) for part in split_commas("--runs", runs, example="runs/a,runs/b")]
     hows = split_commas("--how", how, example="frozen,full")
-    first = Trial(
-        origin=paths[0], seed=given.get("seed", 0), epochs=given.get("epochs"), train=_training(given.get("settings"))
-    )
-    trials = plan_comparison(paths, hows, seeds=given.get("seeds", 1), trial=first)
     columns = given.get("columns")
     for name in ("valid", "test"):
         if len(given.get(name) or ()) > 1:
             raise ValueError(f"--{name} {f' --{name} '.join(given[name])}: of labelled examples, give one file")
     valid, test = ((given.get(name) or [None])[0] for name in ("valid", "test"))
-    data, found = open_data(
-        texts[0],
-        valid=valid,
-        test=test,
-        columns=parse_columns(columns) if columns else None,
-        leaks=given.get("leaks"),
-        drop_bad_labels=given.get("drop_bad_labels"),
-    )
-    check = check_data(paths[0], found)
-    check.require_held_out()
-    told = [*check.lines(), *describe_selection(data)]
-    if not given.get("json_"):
-        print("\n".join(told), file=sys.stderr)
-    study = carry_out(
-        trials,
-        data,
+    done = run_with_progress(
+        lambda **shown: compare_runs(
+            paths,
+            texts[0],
+            output=output,
+            how=hows,
+            valid=valid,
+            test=test,
+            columns=parse_columns(columns) if columns else None,
+            leaks=given.get("leaks"),
+            drop_bad_labels=given.get("drop_bad_labels"),
+            seeds=given.get("seeds", 1),
+            seed=given.get("seed", 0),
+            epochs=given.get("epochs"),
+            train=_training(given.get("settings")),
+            overwrite=given.get("overwrite", False),
+            resume=given.get("resume", False),
+            notify=lambda line: None if given.get("json_") else print(line, file=sys.stderr),
+            **shown,
+        ),
         output,
-        kind="comparison",
-        check=told,
-        overwrite=given.get("overwrite", False),
-        resume=given.get("resume", False),
     )
-    tell_study(study, output, json_=given.get("json_", False))
+    print_study(done.study, output, json_=given.get("json_", False))
 
 
 def _data(

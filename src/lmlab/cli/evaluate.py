@@ -1,4 +1,4 @@
-"""lmlab evaluate: how good a fine-tuned run or a translator is on a test set."""
+"""lmlab evaluate: score a fine-tuned run or a translator on a test set."""
 
 from __future__ import annotations
 
@@ -141,15 +141,15 @@ def _evaluate_task(
     from lmlab.language_model import load_ensemble
     from lmlab.tasks.predicting import describe_left_out
     from lmlab.training.devices import choose_device
-    from lmlab.transfer.evaluation import evaluate_file, find_trained_on, tell_trained_on
+    from lmlab.transfer.evaluation import evaluate_file, find_trained_on, format_trained_on
     from lmlab.transfer.trials import write_predictions
 
     run = runs[0]
     if data is None:
-        from lmlab.runs.first_commands import ENDINGS
         from lmlab.runs.storage import TASK, read_json
+        from lmlab.tasks import load_task
 
-        ending = ENDINGS.get(read_json(run / TASK).get("kind"), "tsv")
+        ending = load_task(read_json(run / TASK)["kind"]).wording.ending
         raise ValueError(f"on which examples? name a file: lmlab evaluate {run} test.{ending}")
     check_outputs({"-o": output}, inputs=[*runs, data], overwrite=overwrite)
     predictor = load_ensemble(runs, device=choose_device(device))
@@ -170,7 +170,7 @@ def _evaluate_task(
     seen: set[int] = set()
     for each_run in dict.fromkeys(runs):
         if own := find_trained_on(each_run, found.examples):
-            print(tell_trained_on(each_run, len(own), len(found.examples)), file=sys.stderr)
+            print(format_trained_on(each_run, len(own), len(found.examples)), file=sys.stderr)
             seen |= own
     if (left_out := describe_left_out(predictor.task, found.predictions)) is not None:
         print(f"warning: {left_out}", file=sys.stderr)
@@ -187,12 +187,12 @@ def _evaluate_task(
         print(json.dumps(values))
         return
     from lmlab.cli.console import Console
-    from lmlab.cli.scores import tell_value
+    from lmlab.pages.scores import format_score
 
     console = Console(highlight=False, soft_wrap=True)
     for name, each in found.values.items():
-        interval = "" if each.low is None else f"   95% interval {tell_value(each.low)} to {tell_value(each.high)}"
-        console.print(f"[bold]{tell_value(each.value)}[/bold] {name.replace('_', ' ')}{interval}")
+        interval = "" if each.low is None else f"   95% interval {format_score(each.low)} to {format_score(each.high)}"
+        console.print(f"[bold]{format_score(each.value)}[/bold] {name.replace('_', ' ')}{interval}")
     part = "" if found.split is None else f" ({found.split})"
     console.print(f"{len(found.examples):,} examples of {source}{part}: {seconds:.1f} s", markup=False)
 

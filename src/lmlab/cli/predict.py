@@ -1,4 +1,4 @@
-"""lmlab predict: what a fine-tuned run says of texts."""
+"""lmlab predict: labels, tags, scores or answers for texts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from lmlab.cli.texts import OVERWRITE, check_outputs, is_input, is_stream, note_
 if TYPE_CHECKING:
     from lmlab.data.readers.examples import Example
     from lmlab.tasks.predicting import Predicts
-    from lmlab.tasks.task import Prediction, Task
+    from lmlab.tasks.task import Task
 
 
 def predict(
@@ -28,9 +28,7 @@ def predict(
             "a tab between them), or any format of lmlab finetune; '-' reads standard input.",
         ),
     ] = None,
-    context: Annotated[
-        Path | None, typer.Option(help="Questions: the file of the text in which the answer stands.")
-    ] = None,
+    context: Annotated[Path | None, typer.Option(help="Questions: file of the text that has the answer.")] = None,
     others: Annotated[
         list[Path] | None,
         typer.Option("--mix", metavar="RUN", help="Average with this run; repeatable."),
@@ -38,7 +36,7 @@ def predict(
     columns: Annotated[
         str | None, typer.Option(help="Which column of a file is what, by name or number: a=review.")
     ] = None,
-    top: Annotated[int, typer.Option(min=1, help="Show so many labels or answers, the most probable first.")] = 3,
+    top: Annotated[int, typer.Option(min=1, help="Number of labels or answers to show, the most probable first.")] = 3,
     json_: Annotated[bool, typer.Option("--json", help="One JSON object per line.")] = False,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", help="The file to write. (default: the screen)")
@@ -64,8 +62,7 @@ def predict(
 
     from lmlab.cli.console import progress_bar
     from lmlab.language_model import load_ensemble
-    from lmlab.tasks.example_io import to_json
-    from lmlab.tasks.predicting import describe_left_out
+    from lmlab.tasks.predicting import describe_left_out, to_json
     from lmlab.training.devices import choose_device
 
     files = [text for text in texts or [] if is_input(text)]
@@ -77,7 +74,7 @@ def predict(
     if note := describe_left_out(predictor.task, predictions):
         print(f"warning: {note}", file=sys.stderr)
     pairs = zip(examples, predictions, strict=True)
-    lines = [to_json(*pair) if json_ else tell(predictor, *pair, top) for pair in pairs]
+    lines = [to_json(*pair) if json_ else predictor.task.format_prediction(*pair, top=top) for pair in pairs]
     text = "".join(f"{line}\n" for line in lines)
     if output is None:
         sys.stdout.write(text)
@@ -93,7 +90,6 @@ def read_examples(
 ) -> list[Example]:
     """What is to be predicted, from the arguments or from the rows of a file."""
     from lmlab.data.readers.examples import Example
-    from lmlab.tasks.example_io import make_example
 
     task = predictor.task
     if (
@@ -111,7 +107,7 @@ def read_examples(
         for text in texts:
             note_file_name(text)
     if context is not None:
-        if task.name != "spans":
+        if not task.groups_by_context:
             raise ValueError(f"--context is for questions, and this run does {task.name}")
         page = context.read_text(encoding="utf-8", errors="strict")
         return [Example(question, page) for question in (texts if file is None else _read_questions(file))]
@@ -119,9 +115,9 @@ def read_examples(
         raise ValueError("--columns is for a file: give one file of texts")
     if file is not None:
         return _read_file(task, file, columns)
-    if task.name == "spans":
-        raise ValueError("in which text does the answer stand? give --context FILE")
-    return [make_example(task, texts)]
+    if task.groups_by_context:
+        raise ValueError("which text has the answer? give --context FILE")
+    return [task.make_example(texts)]
 
 
 def _read_questions(file: str) -> list[str]:
@@ -129,48 +125,33 @@ def _read_questions(file: str) -> list[str]:
     kept = [line for line in lines if line.strip()]
     if not kept:
         raise ValueError(f"{file} has no line to predict: give a file with one question per line")
-    _tell_left_out(file, {"no text": len(lines) - len(kept)})
+    _print_left_out(file, {"no text": len(lines) - len(kept)})
     return kept
 
 
 def _read_file(task: Task, file: str, columns: str | None) -> list[Example]:
     """An example for each row of a file, whose labels are not looked at."""
     from lmlab.data.readers.columns import parse_columns
+    from lmlab.data.readers.examples import task_name
     from lmlab.data.readers.strict_text import read_text
     from lmlab.data.readers.unlabelled import TABLE_ENDINGS, read_unlabelled
-    from lmlab.tasks.example_io import is_pair
 
     table = file.lower().removesuffix(".gz").endswith(TABLE_ENDINGS)
     found = read_unlabelled(
         "standard input" if is_stream(file) else file,
         read_text(Path(file)) if table else "\n".join(read_lines(file)),
-        task=task.name,  # type: ignore[arg-type]
-        pair=is_pair(task),
+        task=task_name(task.name),
+        pair=task.pair,
         columns=parse_columns(columns) if columns else None,
     )
     for note in found.notes:
         print(note, file=sys.stderr)
-    _tell_left_out(file, found.left_out)
+    _print_left_out(file, found.left_out)
     return list(found.examples)
 
 
-def _tell_left_out(file: str, left_out: Mapping[str, int]) -> None:
+def _print_left_out(file: str, left_out: Mapping[str, int]) -> None:
     """One line that says how many rows have no prediction."""
     why = ", ".join(f"{count:,} with {reason}" for reason, count in left_out.items() if count)
     if why:
         print(f"{file}: rows left out: {why}", file=sys.stderr)
-
-
-def tell(predictor: Predicts, example: Example, found: Prediction, top: int) -> str:
-    """A prediction as people read it."""
-    if predictor.task.name == "tagging":
-        told = " ".join(
-            word if tag == "O" else f"{word}/{tag}" for word, tag in zip(example.a, found.value, strict=True)
-        )
-        none = getattr(predictor.task.config, "scheme", None) is not None and set(found.value) == {"O"}
-        return f"{told}   (no spans)" if none else told
-    if predictor.task.name == "regression":
-        return f"{found.value:.4g}\t{example.a}"
-    ranked = sorted(found.scores.items(), key=lambda each: -each[1])[:top]
-    named = "   ".join(f"{name or 'no answer'} {share:.1%}" for name, share in ranked)
-    return f"{named}\t{example.a}"

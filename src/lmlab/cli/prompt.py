@@ -73,11 +73,11 @@ def prompt(
     tuned, seen = None, 0
     if finetuned is not None:
         from lmlab.prompting.comparing import score_finetuned
-        from lmlab.transfer.evaluation import find_trained_on, tell_trained_on
+        from lmlab.transfer.evaluation import find_trained_on, format_trained_on
 
         tuned = score_finetuned(load(finetuned, device=choose_device(device)), items, most=examples, seed=seed)
         if seen := len(find_trained_on(finetuned, tuned.examples)):
-            print(tell_trained_on(finetuned, seen, len(tuned.examples)), file=sys.stderr)
+            print(format_trained_on(finetuned, seen, len(tuned.examples)), file=sys.stderr)
     _warn(asked, lm.writer.model.window)
     if asked.repeated and max(numbers):
         print(
@@ -138,16 +138,16 @@ def _print(asked: Asked, task: str, run: str, tuned: Finetuned | None, tuned_nam
     for answers in asked.answers:
         others = (f"{100 * answers.scores[name].value:.1f}" for name in names[1:])
         held = [f"{answers.fitting.cut:,}", f"{answers.fitting.mean:.1f}"] * cut
-        table.add_row(run, str(answers.shots), *held, _tell(answers.scores[names[0]]), *others)
+        table.add_row(run, str(answers.shots), *held, _format(answers.scores[names[0]]), *others)
     held = [""] * 2 * cut
     blank = [""] * (len(names) - 1)
-    table.add_row("commonest answer", "", *held, _tell(asked.majority), *blank)
+    table.add_row("commonest answer", "", *held, _format(asked.majority), *blank)
     if tuned is not None:
-        table.add_row(f"{tuned_name} (fine-tuned)", "", *held, _tell(tuned.score), *blank)
+        table.add_row(f"{tuned_name} (fine-tuned)", "", *held, _format(tuned.score), *blank)
     Console(highlight=False).print(table)
 
 
-def _tell(score: Estimate) -> str:
+def _format(score: Estimate) -> str:
     if score.low is None or score.high is None:
         return f"{100 * score.value:.1f}"
     return f"{100 * score.value:.1f} ({100 * score.low:.1f}–{100 * score.high:.1f})"

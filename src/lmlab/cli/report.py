@@ -68,12 +68,10 @@ def report(
 
 def _report_task(run: Path, *, open_: bool) -> None:
     """The page of a fine-tuned run, a learning curve or a comparison, made again from its scores."""
-    from lmlab.config import build
-    from lmlab.runs.storage import read_json
     from lmlab.transfer.report import write_report
-    from lmlab.transfer.study import Study
+    from lmlab.transfer.study import read_study
 
-    path = write_report(build(Study, read_json(run / "scores.json"), where=str(run / "scores.json")), run)
+    path = write_report(read_study(run), run)
     print(f"wrote {path}")
     if open_:
         import webbrowser

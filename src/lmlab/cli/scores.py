@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lmlab.pages.scores import format_difference, format_p, tell_score, within
+from lmlab.pages.scores import Score, clamp, format_difference, format_p, format_score
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -21,11 +21,10 @@ BETWEEN = 3
 SEEDS_IN_LINE = 3
 AHEAD = {"run": "the run", "curve": "the network with as many examples"}
 AHEAD |= dict.fromkeys(("layers", "comparison"), "the best network")
-"""What the column of differences is about."""
-tell_value = tell_score
+"""The row that the column of differences is about, by the kind of study."""
 
 
-def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
+def print_study(study: Study, output: Path, *, json_: bool, next_step: str = "") -> None:
     """The scores as a table, and where the page is."""
     from lmlab.transfer.report import gather_facts, write_page
 
@@ -35,16 +34,16 @@ def tell_study(study: Study, output: Path, *, json_: bool, next_step: str = "") 
         print(study.model_dump_json())
         return
     from lmlab.cli.console import Console
-    from lmlab.pages.verdict import tell_beside, tell_headline
+    from lmlab.pages.headline import format_comparison, format_headline
 
     console = Console(highlight=False)
     console.print(score_table(study))
-    for line in tell_mixes(study):
+    for line in format_mixes(study):
         console.print(line, soft_wrap=True, markup=False)
-    console.print(f"{tell_headline(facts)}.", style="bold", soft_wrap=True, markup=False)
-    if beside := tell_beside(facts):
-        console.print(beside, soft_wrap=True, markup=False)
-    for command, what in facts["commands"] if study.kind != "run" else ():
+    console.print(f"{format_headline(facts)}.", style="bold", soft_wrap=True, markup=False)
+    if comparison := format_comparison(facts):
+        console.print(comparison, soft_wrap=True, markup=False)
+    for command, what in facts.commands if study.kind != "run" else ():
         console.print(f"{what[:1].upper()}{what[1:]}: {command}", soft_wrap=True, markup=False)
     console.print(f"Report: [bold]{report}[/bold]", soft_wrap=True)
     if next_step:
@@ -65,12 +64,12 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     rows = study.table
     first = study.results[0]
     width = Console().width if width is None else width
-    names = {"model": [row.name for row in rows], "how": [_how(row) for row in rows]}
+    names = {"model": [row.name for row in rows], "method": [_method(row) for row in rows]}
     least = [min(LONGEST_WORD, _widest(name, " ".join(cells).split())) for name, cells in names.items()]
     numbers = _numbers(study, rows)
     left_out = _fit(numbers, width - BETWEEN - sum(least), main=first.main)
     if _taken(numbers) > width - BETWEEN - 2 * SHORTEST:
-        numbers[first.main] = [tell_value(row.values[first.main].value) for row in rows]
+        numbers[first.main] = [format_score(row.values[first.main].value) for row in rows]
         left_out.insert(0, "intervals")
     wanted = [_widest(name, cells) for name, cells in names.items()]
     widths = _share(wanted, least, room=width - BETWEEN - _taken(numbers))
@@ -95,7 +94,7 @@ def score_table(study: Study, *, width: int | None = None) -> Table:
     return table
 
 
-def tell_mixes(study: Study) -> list[str]:
+def format_mixes(study: Study) -> list[str]:
     """What each layer weighs in a mix that was learnt, the embeddings first, and γ; the first seed of each."""
     found: dict[tuple[str, int], str] = {}
     for result in study.results:
@@ -111,13 +110,13 @@ def _numbers(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     """The cells of each column of numbers."""
     main, *others = study.results[0].values
     found = {"examples": [f"{row.examples:,}" for row in rows]} if study.kind == "curve" else {}
-    found[main] = [tell_interval(row.values[main], name=main) for row in rows]
+    found[main] = [format_with_interval(row.values[main], name=main) for row in rows]
     if study.differences:
         found |= _differences(study, rows)
     if any(len(row.seeds) > 1 for row in rows):
         found["each seed"] = [_seeds(row) for row in rows]
     for name in others:
-        found[name] = [tell_value(row.values[name].value) for row in rows]
+        found[name] = [format_score(row.values[name].value) for row in rows]
     if any(row.rate is not None for row in rows):
         found["steps"] = [f"{row.steps:,}" if row.steps else "" for row in rows]
         found["rate"] = ["" if row.rate is None else f"{row.rate:.2g}" for row in rows]
@@ -128,7 +127,7 @@ def _numbers(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
 def _differences(study: Study, rows: Sequence[Row]) -> dict[str, list[str]]:
     """How far the row that the study is about is ahead of each of the others, and the p-value."""
     from lmlab.transfer.differences import ahead_of, find_reference
-    from lmlab.transfer.evidence import find_shown
+    from lmlab.transfer.report import find_shown
     from lmlab.transfer.results import label_of
 
     about = label_of(rows, find_shown(study))
@@ -195,18 +194,18 @@ def _seeds(row: Row) -> str:
     """The scores of several seeds, a few in each line."""
     if len(row.seeds) < 2:
         return ""
-    told = [tell_value(value) for value in row.seeds]
+    told = [format_score(value) for value in row.seeds]
     return "\n".join(" ".join(told[i : i + SEEDS_IN_LINE]) for i in range(0, len(told), SEEDS_IN_LINE))
 
 
-def _how(row: Row) -> str:
-    how = row.how if row.layers == "last" or row.how != "frozen" else f"{row.how}, {row.layers}"
-    return f"{how} ({row.note})" if row.note else how
+def _method(row: Row) -> str:
+    method = row.method if row.layers == "last" or row.method != "frozen" else f"{row.method}, {row.layers}"
+    return f"{method} ({row.note})" if row.note else method
 
 
-def tell_interval(found: Interval, *, name: str = "accuracy") -> str:
+def format_with_interval(found: Interval, *, name: str = "accuracy") -> str:
     """A score with its interval."""
-    kept = within({"low": found.low, "high": found.high}, name)
-    if kept["low"] is None or kept["high"] is None:
-        return tell_value(found.value)
-    return f"{tell_value(found.value)} [{tell_value(kept['low'])}, {tell_value(kept['high'])}]"
+    score = clamp(Score(found.value, found.low, found.high), name)
+    if score.low is None or score.high is None:
+        return format_score(found.value)
+    return f"{format_score(found.value)} [{format_score(score.low)}, {format_score(score.high)}]"

@@ -52,7 +52,7 @@ class Mixture:
     def device(self) -> torch.device:
         return self.models[0].device
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
         logs, states = [], []
         for model, old in zip(self.models, state, strict=True):
             logits, new = model.step(tokens.to(model.device), old)

@@ -174,7 +174,7 @@ class Translator:
         """The most tokens of a source, by the model's window and by what the user allows; None where nothing bounds."""
         if longest is not None and longest < 1:
             raise ValueError(f"longest = {longest}: it must be at least 1")
-        window = self.model.window
+        window = self.model.source_window
         bounds = [] if window is None else [window - self.frame.overhead("source", "a")]
         return min([*bounds, *([] if longest is None else [longest])], default=None)
 

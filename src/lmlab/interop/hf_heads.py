@@ -27,7 +27,7 @@ OPTIONS = {
     "activation": "--set objective.activation={}",
     "both_orders": "--set objective.both_orders=false",
     "crf": "no --crf",
-    "how": "--how full",
+    "method": "--how full",
     "layers": "--layers last",
     "frame": "--set 'objective.frame={}'",
 }
@@ -46,12 +46,12 @@ def find_head(family: Family, task: Mapping[str, Any]) -> Head:
         names = ", ".join(head.name for head in family.heads)
         told = f"it has only {names}" if names else "it has none for tasks that gives the same scores"
         raise ValueError(f"transformers has no {family.model_type} for {kind}: {told}")
-    wanted: dict[str, Any] = {"both_orders": False, "crf": False, "how": "full", "layers": "last"}
+    wanted: dict[str, Any] = {"both_orders": False, "crf": False, "method": "full", "layers": "last"}
     if head.pool is not None:
         wanted |= {"pool": head.pool, "activation": head.activation}
     given = {name: task.get(name, value) for name, value in wanted.items()}
-    given["how"] = "mix" if given["how"] == "mix" else "full"  # whichever weights learn, it is the same network
-    given["layers"] = given["layers"] if task.get("how") == "frozen" else "last"
+    given["method"] = "mix" if given["method"] == "mix" else "full"  # whichever weights learn, it is the same network
+    given["layers"] = given["layers"] if task.get("method") == "frozen" else "last"
     if head.shifted:
         wanted["frame"] = shift_frame(task["frame"]["source"])
         given["frame"] = wanted["frame"] if same_frame(task["frame"], wanted["frame"]) else task["frame"]
@@ -75,11 +75,11 @@ def _option(name: str, value: Any) -> str:
 
 def fold(head: Head, task: Mapping[str, Any], tensors: Mapping[str, Tensor], *, layers: int) -> dict[str, Tensor]:
     """Those tensors of a run that are others in their class: numbers are on the scale of the data there."""
-    spread, centre = float(task.get("spread", 1.0)), float(task.get("centre", 0.0))
-    weight = tensors[WEIGHT].double() * spread
-    bias = tensors[BIAS].double() * spread if BIAS in tensors else weight.new_zeros(len(weight))
-    bias = bias + centre
-    changed = {} if spread == 1.0 else {WEIGHT: weight.float()}
+    std, mean = float(task.get("std", 1.0)), float(task.get("mean", 0.0))
+    weight = tensors[WEIGHT].double() * std
+    bias = tensors[BIAS].double() * std if BIAS in tensors else weight.new_zeros(len(weight))
+    bias = bias + mean
+    changed = {} if std == 1.0 else {WEIGHT: weight.float()}
     if head.bias:
         same = BIAS in tensors and torch.equal(tensors[BIAS], bias.float())
         return changed if same else {**changed, BIAS: bias.float()}
@@ -126,7 +126,7 @@ def recall(
     before = unfold(head, known, tensors, kept, layers=layers)
     if before is not None:
         return {**known, **labels}, before
-    plain: dict[str, Any] = {"centre": 0.0, "spread": 1.0, "bias": head.bias}
+    plain: dict[str, Any] = {"mean": 0.0, "std": 1.0, "bias": head.bias}
     return {**known, **labels, **{name: plain[name] for name in plain if name in known}}, dict(tensors)
 
 
@@ -167,7 +167,7 @@ def read_task(head: Head, config: Mapping[str, Any], *, dropout: float, where: s
                 f"'single_label_classification', or 'regression' with one)"
             )
         kind = "regression" if len(labels) == 1 else kind
-    task: dict[str, Any] = {"kind": kind, "how": "full"}
+    task: dict[str, Any] = {"kind": kind, "method": "full"}
     if kind in ("classification", "tagging"):
         task["labels"] = labels
     if kind == "tagging":

@@ -48,6 +48,7 @@ from lmlab.runs.storage import (
     write_manifest,
     write_tensors,
 )
+from lmlab.runs.upgrade import upgrade_task
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import FILE, Frame
 
@@ -129,7 +130,7 @@ def export_run(run: Path, folder: Path, *, overwrite: bool = False) -> None:
             raise ValueError(
                 f"{run} was trained on sources from their last token to the first, which transformers cannot be told"
             )
-        learnt = Learnt(read_json(run / TASK), read_heads(run)) if (run / TASK).is_file() else None
+        learnt = Learnt(upgrade_task(read_json(run / TASK)), read_heads(run)) if (run / TASK).is_file() else None
         write_checkpoint(model, kind, tokenizer, new, learnt=learnt, frame=frame if (run / FILE).is_file() else None)
         export_chat(run, new, tokenizer)
 

@@ -7,7 +7,7 @@ Shapes: B batch, H heads, G heads of keys and values, T queries, K chosen querie
 from __future__ import annotations
 
 import math
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -225,6 +225,13 @@ FEW = 16
 """Up to so many queries the weights are computed in the open when nothing is learnt: a kernel would copy all keys."""
 
 
+class Encoded(NamedTuple):
+    """Encoded sources [B, S, D], or packed, of which keys and values are still to be made."""
+
+    vectors: Tensor
+    padding: Padding
+
+
 class CrossAttention(nn.Module):
     """Queries from the decoder, keys and values from the encoder (Vaswani et al. 2017, section 3.2.3).
 
@@ -246,8 +253,14 @@ class CrossAttention(nn.Module):
         parts = padding.unpack(self.key_value(x))
         return parts.view(*parts.shape[:2], 2, self.heads, self.head_width).permute(0, 3, 2, 1, 4)
 
-    def forward(self, y: Tensor, keys_values: Tensor, mask: Tensor | None = None, padding: Padding = FULL) -> Tensor:
-        """y [B * K, T, D] or packed, keys and values [B, H, 2, S, d], mask [B, 1, 1, S] False at padding -> as y."""
+    def forward(
+        self, y: Tensor, source: Tensor | Encoded, mask: Tensor | None = None, padding: Padding = FULL
+    ) -> Tensor:
+        """y [B * K, T, D] or packed, mask [B, 1, 1, S] False at padding -> as y.
+
+        `source` are the keys and values [B, H, 2, S, d], or the encoded sources of which they are made here.
+        """
+        keys_values = self.remember(*source) if isinstance(source, Encoded) else source
         q = padding.unpack(self.query(y))
         rows, length, width = q.shape
         q = q.view(len(keys_values), -1, self.heads, self.head_width).transpose(1, 2)  # [B, H, K * T, d]

@@ -8,7 +8,10 @@ a bucket. In each round r of hashing a token i finds P_i⁽ʳ⁾, the `reach` la
 A token that several rounds find counts once, as by the N_{i,j} of the paper's appendix A. It does not attend to itself
 unless it finds nobody. P_i⁽ʳ⁾ ends after so many tokens of the bucket, not with a chunk of the sorted text: where
 chunks end depends on the tokens that follow, so a model of chunks sees a little of its future, and reading token by
-token is not reading at once. Both-way, P_i⁽ʳ⁾ are the `reach` tokens of the bucket before and after i.
+token is not reading at once.
+
+The hash (Andoni et al. 2015): a vector x is turned by a random R and gets the number of the axis, or of its opposite,
+that it then points along most, h(x) = argmax([xR; −xR]). `ChunkedLSHAttention` is what the released models compute.
 Shapes: B batch, H heads, T queries, S keys, R rounds, d width of a head.
 """
 
@@ -127,13 +130,11 @@ class BucketSlot(NamedTuple):
         return self.places.narrow(3, 0, self.slot.length)
 
 
-def found(mine: Tensor, theirs: Tensor, *, reach: int, causal: bool = True) -> Tensor:
+def found(mine: Tensor, theirs: Tensor, *, reach: int) -> Tensor:
     """Places [B, H, R, T] of queries and [B, H, R, S] of keys -> [B, H, T, S], True where any round finds the key."""
     seen = torch.zeros(*mine.shape[:2], mine.shape[3], theirs.shape[3], dtype=torch.bool, device=mine.device)
     for a, b in zip(mine.unbind(2), theirs.unbind(2), strict=True):
         between = a[..., :, None] - b[..., None, :]
-        if not causal:
-            between = between.abs()
         seen |= (between > 0) & (between <= reach)
     return seen
 
@@ -165,29 +166,23 @@ class LSHAttention(nn.Module):
         factors: list[int],
         reach: int,
         stride: int,
-        causal: bool = True,
     ) -> None:
         super().__init__()
         self.heads, self.head_width = heads, head_width
-        self.factors, self.reach, self.stride, self.causal = factors, reach, stride, causal
+        self.factors, self.reach, self.stride = factors, reach, stride
         self.buckets = math.prod(factors)
         self.query_key = Linear(width, heads * head_width, bias=False)
         self.value = Linear(width, heads * head_width, bias=False)
         self.projection = Linear(heads * head_width, width, bias=False)
         self.probabilities = nn.Identity()
 
-    def forward(
-        self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None, lengths: Tensor | None = None
-    ) -> Tensor:
-        """x [B, T, D] -> [B, T, D]; what a row has after its `lengths` is found by nobody, which both-way matters."""
+    def forward(self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None) -> Tensor:
+        """x [B, T, D] -> [B, T, D]; `slot` holds the tokens before x."""
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         if hashes.buckets is None:
             buckets = hash_vectors(q, hashes.rotations, self.factors)
             hashes.buckets = buckets.to(torch.int16 if self.buckets < 2**15 else torch.int32)
         buckets = hashes.buckets.long()
-        if lengths is not None:
-            real = torch.arange(x.shape[1], device=x.device) < lengths[:, None]
-            buckets = buckets.masked_fill(~real[:, None, None], self.buckets)
         if slot is None:
             counts = buckets.new_zeros(*buckets.shape[:3], self.buckets + 1)
             places, _ = places_in_buckets(buckets, counts=counts, stride=self.stride)
@@ -231,8 +226,8 @@ class LSHAttention(nn.Module):
         if watch is None and self.sorts(q.shape[2], places.shape[2]):
             bound = self.stride * (self.buckets + 1)
             apart = q.transpose(1, 2), v.transpose(1, 2)  # as they lie in memory
-            return attend_sorted(*apart, places, reach=self.reach, bound=bound, causal=self.causal).transpose(1, 2)
-        seen = or_itself(found(places, places, reach=self.reach, causal=self.causal), 0)
+            return attend_sorted(*apart, places, reach=self.reach, bound=bound).transpose(1, 2)
+        seen = or_itself(found(places, places, reach=self.reach), 0)
         return attend(q, normalise(q), v, mask=seen, watch=watch)
 
     def _attend_on(
@@ -256,17 +251,20 @@ class LSHAttention(nn.Module):
 
 
 class ChunkedLSHAttention(LSHAttention):
-    """By chunks of `reach` tokens; a text is padded to a multiple of `multiple`, and a short one is not hashed."""
+    """LSH attention to whole chunks of the sorted text, as the authors' released models and `transformers` compute it.
+
+    A token attends to all of its own chunk of `reach` tokens and of the one before it, whatever their buckets; what
+    several rounds find counts several times; the first chunk of a round looks back at the last one of the round before.
+    Which tokens share a chunk depends on the whole text, so predictions depend a little on what follows. A text is
+    padded to a multiple of `multiple`, and a short one is not hashed.
+    """
 
     multiple: int
     least: int
     """Texts of at most so many tokens are not padded."""
 
-    def forward(
-        self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None, lengths: Tensor | None = None
-    ) -> Tensor:
+    def forward(self, x: Tensor, hashes: Hashes, slot: BucketSlot | None = None) -> Tensor:
         assert slot is None
-        assert lengths is None
         q, v = self._heads(self.query_key(x)), self._heads(self.value(x))
         length = x.shape[1]
         room = self.padded(length)

@@ -123,24 +123,26 @@ class SignedDistances:
         return self._products[matrix][part]
 
 
-class Asking(NamedTuple):
-    """Who asks whom: the same for all layers. First come T tokens, the last T of the S keys, then K places."""
+class AttentionContext(NamedTuple):
+    """Which queries attend to which keys, the same for all layers.
+
+    The queries are T tokens, which are the last T of the S keys, and then K places whose token is predicted.
+    """
 
     distances: SignedDistances
-    reach: int  # the longest distance from who asks back to a key …
+    reach: int  # the longest distance from a query back to a key …
     ahead: int  # … and forward
-    tokens: int  # T, 0 where only the places ask
+    tokens: int  # T, 0 where only the places are queries
     places: Tensor | None  # [B, K] or [1, K], counted as the keys are, from the first remembered one
-    sees: Tensor | None  # [B, N, S] or [1, N, S], True where who asks may see the key; None where all is seen
-    differs: Tensor | None  # [B, N, S], True where they are of different segments; None where all are of one
+    mask: Tensor | None  # [B, N, S] or [1, N, S], True where a query may attend to a key; None: everywhere
+    other_segment: Tensor | None  # [B, N, S], True where query and key are of different segments; None: nowhere
     backwards: Tensor | None = None  # [B], True where a text is read from its end: what is remembered comes after it
 
-    def last(self) -> Asking:
-        """The same, of the places alone."""
-        cut = self.tokens
-        sees = None if self.sees is None else self.sees[:, cut:]
-        differs = None if self.differs is None else self.differs[:, cut:]
-        return self._replace(tokens=0, sees=sees, differs=differs)
+    def of_places(self) -> AttentionContext:
+        """The same with the places as the only queries."""
+        mask = None if self.mask is None else self.mask[:, self.tokens :]
+        other_segment = None if self.other_segment is None else self.other_segment[:, self.tokens :]
+        return self._replace(tokens=0, mask=mask, other_segment=other_segment)
 
 
 class TwoStreamAttention(nn.Module):
@@ -165,7 +167,7 @@ class TwoStreamAttention(nn.Module):
         self.probabilities = nn.Identity()
         self.dropout = Dropout(dropout)
 
-    def forward(self, x: Tensor, keys_values: Tensor, asking: Asking) -> Tensor:
+    def forward(self, x: Tensor, keys_values: Tensor, context: AttentionContext) -> Tensor:
         """x [B, N, D] and the keys and values [B, S, 2D] -> [B, N, D].
 
         Heads go first, because W_R R is the same for the whole batch: one product per head serves all of it.
@@ -176,12 +178,12 @@ class TwoStreamAttention(nn.Module):
         k, v = keys_values.view(batch, span, 2, self.heads, self.head_width).permute(2, 3, 0, 1, 4).flatten(1, 2)
         by_content = (q + self.content_bias).permute(2, 0, 1, 3).reshape(-1, count, self.head_width)
         scale = 1 / math.sqrt(self.head_width)
-        bias = self._by_position(q, asking, span)  # [HB, N, S]
-        if asking.differs is not None:
-            bias = bias + self._by_segment(q, asking.differs)
+        bias = self._by_position(q, context, span)  # [HB, N, S]
+        if context.other_segment is not None:
+            bias = bias + self._by_segment(q, context.other_segment)
         scores = torch.baddbmm(bias, by_content, k.mT, beta=scale, alpha=scale)
-        if asking.sees is not None:
-            hidden = ~asking.sees
+        if context.mask is not None:
+            hidden = ~context.mask
             scores.view(self.heads, -1, count, span).masked_fill_(hidden, torch.finfo(scores.dtype).min)
         weights = scores.softmax(-1)
         if is_watched(self.probabilities):
@@ -189,39 +191,39 @@ class TwoStreamAttention(nn.Module):
             weights = seen.transpose(0, 1).reshape(-1, count, span)
         z = torch.bmm(self.dropout(weights), v).view(self.heads, batch, count, self.head_width)
         z = z.permute(1, 2, 0, 3).reshape(batch, count, width)
-        if asking.sees is not None and asking.places is not None:  # the first of all tokens has nothing to see
-            z = z.masked_fill(~asking.sees.any(-1, keepdim=True), 0)
+        if context.mask is not None and context.places is not None:  # the first of all tokens has nothing to see
+            z = z.masked_fill(~context.mask.any(-1, keepdim=True), 0)
         mixed: Tensor = self.projection(z)
         return mixed
 
-    def _by_position(self, q: Tensor, asking: Asking, span: int) -> Tensor:
+    def _by_position(self, q: Tensor, context: AttentionContext, span: int) -> Tensor:
         """(q_i + v)ᵀ W_R R_{i−j} [HB, N, S]: of each distance, then put where key j is."""
-        batch, tokens = len(q), asking.tokens
-        r = asking.distances.product(self.distance, asking.reach, asking.ahead)
+        batch, tokens = len(q), context.tokens
+        r = context.distances.product(self.distance, context.reach, context.ahead)
         r = r.view(-1, self.heads, self.head_width).permute(1, 2, 0)  # [H, d, R]
         asked, parts = q + self.position_bias, []
-        if asking.backwards is not None:
-            return self._by_distance(asked, r).gather(2, self._either_way(asking, asking.backwards, span))
+        if context.backwards is not None:
+            return self._by_distance(asked, r).gather(2, self._either_way(context, context.backwards, span))
         if tokens:
             scores = self._by_distance(asked[:, :tokens], r)
-            parts.append(align_from(scores, asking.reach - (span - tokens), span))
-        if asking.places is not None:
+            parts.append(align_from(scores, context.reach - (span - tokens), span))
+        if context.places is not None:
             scores = self._by_distance(asked[:, tokens:], r)
-            begin = asking.reach - asking.places  # where the distance to the first key stands
+            begin = context.reach - context.places  # where the distance to the first key stands
             index = begin[..., None] + torch.arange(span, device=q.device)  # [B, K, S]
             index = index.expand(self.heads, batch, -1, -1).flatten(0, 1).clamp(max=r.shape[2] - 1)
             parts.append(scores.gather(2, index))
         return parts[0] if len(parts) == 1 else torch.cat(parts, 1)
 
-    def _either_way(self, asking: Asking, backwards: Tensor, span: int) -> Tensor:
+    def _either_way(self, context: AttentionContext, backwards: Tensor, span: int) -> Tensor:
         """Where the distance of each key stands [HB, N, S], which is negative where a text is read backwards."""
         keys = torch.arange(span, device=backwards.device)
-        asked = keys[None, span - asking.tokens :] if asking.tokens else keys[None, :0]
-        places = asking.places if asking.places is not None else asked[:, :0]
+        asked = keys[None, span - context.tokens :] if context.tokens else keys[None, :0]
+        places = context.places if context.places is not None else asked[:, :0]
         asked = torch.cat([part.expand(len(backwards), -1) for part in (asked, places)], 1)  # [B, N]
         distance = asked[..., None] - keys
         distance = torch.where(backwards[:, None, None], -distance, distance)
-        return (asking.reach - distance).expand(self.heads, -1, -1, -1).flatten(0, 1)
+        return (context.reach - distance).expand(self.heads, -1, -1, -1).flatten(0, 1)
 
     def _by_distance(self, asked: Tensor, r: Tensor) -> Tensor:
         """[B, N, H, d] and [H, d, R] -> [HB, N, R]."""
@@ -247,8 +249,8 @@ def align_from(scores: Tensor, first: int, span: int) -> Tensor:
     return cut.view(rows, length, columns - 1)[..., :span]
 
 
-def visible(order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
-    """Which tokens each token [B, T, T] and each place [B, K, T] may see in an order: the permutation masks."""
+def permutation_masks(order: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+    """The content mask [B, T, T] and the query mask [B, K, T] of an order: what tokens and places may attend to."""
     given, before = (order == 0)[:, None], order[:, None]
     itself = torch.eye(order.shape[1], dtype=torch.bool, device=order.device)
     sees = given | (before < order[..., None]) | itself
@@ -265,35 +267,30 @@ def real_tokens(tokens: Tensor, lengths: Tensor | None) -> Tensor | None:
 
 
 def join_masks(
-    sees: Tensor | None,
-    seen: Tensor | None,
-    *,
-    like: Tensor,
-    places: Tensor | None,
-    before: int,
-    remembered: Tensor | None,
+    content_mask: Tensor | None, query_mask: Tensor | None, *, like: Tensor, places: int, remembered: Tensor | int
 ) -> Tensor | None:
-    """The mask [B, N, S] of who asks, tokens [B, T] and places [B, K], over all keys; None where all is seen.
+    """The mask [B, N, S] of all queries, tokens [B, T] and `places` more, over all keys; None where all is seen.
 
-    `sees` [B, T, T] and `seen` [B, K, T] are over the text. The `before` keys that are remembered are seen by all, but
-    for those that `remembered` [B, S] leaves out.
+    The masks [B, T, T] and [B, K, T] are over the text. Before it come the remembered keys, which all queries see: so
+    many, or those that are True in `remembered` [B, S].
     """
-    if sees is None and seen is None and remembered is None:
+    if content_mask is None and query_mask is None and isinstance(remembered, int):
         return None
-    length, asked = like.shape[1], 0 if places is None else places.shape[1]
-    whole = [
+    length = like.shape[1]
+    parts = [
         like.new_ones(1, count, length, dtype=torch.bool) if part is None else part
-        for part, count in ((sees, length), (seen, asked))
+        for part, count in ((content_mask, length), (query_mask, places))
     ]
-    most = max(len(each) for each in whole)
-    mask = torch.cat([each.expand(most, -1, -1) for each in whole], 1)
+    most = max(len(each) for each in parts)
+    mask = torch.cat([each.expand(most, -1, -1) for each in parts], 1)
+    before = remembered if isinstance(remembered, int) else remembered.shape[1] - length
     if before:
         mask = torch.cat((mask.new_ones(len(mask), mask.shape[1], before), mask), 2)
-    return mask if remembered is None else mask & remembered[:, None]
+    return mask if isinstance(remembered, int) else mask & remembered[:, None]
 
 
-def differing(segments: Tensor, places: Tensor | None, *, before: int) -> Tensor:
-    """[B, N, S], True where who asks and a key are of different segments [B, T]; what is remembered is of segment 0."""
-    asked = segments if places is None else torch.cat((segments, segments.gather(1, places)), 1)
+def other_segments(segments: Tensor, places: Tensor | None, *, before: int) -> Tensor:
+    """[B, N, S], True where a query and a key are of different segments [B, T]; what is remembered is of segment 0."""
+    queries = segments if places is None else torch.cat((segments, segments.gather(1, places)), 1)
     keys = torch.cat((segments.new_zeros(len(segments), before), segments), 1)
-    return asked[..., None] != keys[:, None]
+    return queries[..., None] != keys[:, None]

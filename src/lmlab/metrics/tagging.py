@@ -33,8 +33,8 @@ class SpanScores(NamedTuple):
     recall: float
     f1: float
     correct: int
-    found: int
-    there: int
+    predicted: int
+    gold: int
 
 
 def spans(tags: Tags) -> list[Span]:
@@ -58,12 +58,12 @@ class SpanMetric(SummedMetric):
     """A metric of spans, which are right where type, first and last word are; over all types and sentences at once."""
 
     def statistics(self, predicted: Sequence[Tags], true: Sequence[Tags]) -> Floats:
-        """Of each sentence, the number of spans that are right, that were found and that are there."""
+        """Of each sentence, the number of spans that are correct, predicted and gold."""
         rows = np.zeros((len(true), 3))
-        for row, (said, gold) in enumerate(zip(predicted, true, strict=True)):
-            check_words(said, gold)
-            found, there = set(spans(said)), set(spans(gold))
-            rows[row] = len(found & there), len(found), len(there)
+        for row, tags in enumerate(zip(predicted, true, strict=True)):
+            check_words(*tags)
+            ours, gold = (set(spans(each)) for each in tags)
+            rows[row] = len(ours & gold), len(ours), len(gold)
         return rows
 
 
@@ -77,7 +77,7 @@ class SpanF1(SpanMetric):
 
 
 class SpanPrecision(SpanMetric):
-    """The share of the spans found that are right."""
+    """The fraction of the predicted spans that are correct."""
 
     name = "precision"
 
@@ -86,7 +86,7 @@ class SpanPrecision(SpanMetric):
 
 
 class SpanRecall(SpanMetric):
-    """The share of the spans there that were found."""
+    """The fraction of the gold spans that are predicted."""
 
     name = "recall"
 
@@ -95,7 +95,7 @@ class SpanRecall(SpanMetric):
 
 
 class TagAccuracy(SummedMetric):
-    """The share of words whose tag is right."""
+    """The fraction of words whose tag is right."""
 
     name = "accuracy"
 
@@ -113,18 +113,16 @@ class TagAccuracy(SummedMetric):
 def scores_by_type(predicted: Sequence[Tags], true: Sequence[Tags]) -> dict[str, SpanScores]:
     """The table that conlleval prints: how well the spans of each type were found, in the order of the alphabet."""
     correct: Counter[str] = Counter()
-    found: Counter[str] = Counter()
-    there: Counter[str] = Counter()
-    for said, gold in zip(predicted, true, strict=True):
-        check_words(said, gold)
-        ours, theirs = spans(said), spans(gold)
-        found.update(span.type for span in ours)
-        there.update(span.type for span in theirs)
-        correct.update(span.type for span in set(ours) & set(theirs))
+    counts: dict[str, Counter[str]] = {"predicted": Counter(), "gold": Counter()}
+    for ours, gold in zip(predicted, true, strict=True):
+        check_words(ours, gold)
+        counts["predicted"].update(span.type for span in spans(ours))
+        counts["gold"].update(span.type for span in spans(gold))
+        correct.update(span.type for span in set(spans(ours)) & set(spans(gold)))
     table = {}
-    for type_ in sorted(found.keys() | there.keys()):
-        c, f, t = correct[type_], found[type_], there[type_]
-        table[type_] = SpanScores(c / f if f else 0.0, c / t if t else 0.0, 2 * c / (f + t), c, f, t)
+    for type_ in sorted(counts["predicted"].keys() | counts["gold"].keys()):
+        c, p, g = correct[type_], counts["predicted"][type_], counts["gold"][type_]
+        table[type_] = SpanScores(c / p if p else 0.0, c / g if g else 0.0, 2 * c / (p + g), c, p, g)
     return table
 
 

@@ -54,8 +54,12 @@ class Steps(Protocol):
     @property
     def device(self) -> torch.device: ...
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        """Read tokens [B, T]; give the scores [B, V] of the token after them. The given state is used up."""
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
+        """Read tokens [B, T]; give the scores [B, V] of the token after them. The given state is used up.
+
+        Where a model reads more than tokens at each step, such as the returns and states of an episode, `inputs` has
+        these by name.
+        """
 
     def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
         """Read tokens [B, T]; give the surprisal in nats [B, T] of each target, the token that follows."""
@@ -121,6 +125,10 @@ class WritesTarget(Steps, Protocol):
 
         Of tokens: `source` [B, S], of which row i has `lengths[i]`.
         """
+
+    @property
+    def source_window(self) -> int | None:
+        """The longest source; None: any length."""
 
     def begin(self, memory: Any, *, beams: int = 1) -> State:
         """The state of `beams` targets for each source of which nothing has been written."""

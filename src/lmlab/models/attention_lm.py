@@ -134,8 +134,8 @@ class AttentionLM(NextTokenModel):
         head_width = self.config.width // self.config.heads
         return KeyValueCache.empty(batch_size, **size, head_width=head_width, like=self.embedding.weight)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        return super().step(tokens, self.start(len(tokens)) if state is None else state)
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
+        return super().step(tokens, self.start(len(tokens)) if state is None else state, **inputs)
 
     def depths(self) -> list[list[nn.Parameter]]:
         return by_depth(self, (self.embedding, self.positions), *((block,) for block in self.blocks))

@@ -25,7 +25,7 @@ from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.states import restart_rows
+from lmlab.models.states import reset_rows
 
 
 class AWDLSTMConfig(TokenModelConfig):
@@ -41,7 +41,7 @@ class AWDLSTMConfig(TokenModelConfig):
     weight_dropout: float = Field(
         default=0.5, ge=0, lt=1, description="dropout probability of the weights of the recurrent matrices"
     )
-    restart: float = Field(
+    reset_probability: float = Field(
         default=0.05,
         ge=0,
         le=1,
@@ -87,8 +87,8 @@ class AWDLSTM(NextTokenModel):
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
-        elif self.training and self.config.restart > 0:
-            state = restart_rows(state, share=self.config.restart)
+        elif self.training and self.config.reset_probability > 0:
+            state = reset_rows(state, probability=self.config.reset_probability)
         h = self.input_dropout(self.embedding_dropout(tokens, self.embedding))  # [B, T, D]
         note_layer(h)
         ends = []

@@ -36,7 +36,7 @@ from lmlab.models.lm_1b import (
     predictable,
 )
 from lmlab.models.model import Model, Output, by_depth
-from lmlab.models.states import restart_rows
+from lmlab.models.states import reset_rows
 
 
 class ElmoConfig(SpelledConfig):
@@ -106,8 +106,8 @@ class Elmo(Model):
         stack = cast(Stack, self.recurrent[direction])
         if state is None:
             state = stack.start(len(x))
-        elif self.training and self.config.restart > 0:
-            state = restart_rows(state, share=self.config.restart)
+        elif self.training and self.config.reset_probability > 0:
+            state = reset_rows(state, probability=self.config.reset_probability)
         outputs, state = stack(x, state)
         return outputs, state
 
@@ -189,7 +189,7 @@ class Direction:
     def nll(self, hidden: Tensor, targets: Tensor) -> Tensor:
         return self.both.nll(hidden, targets)
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
         h, state = self(tokens, state=state)
         return self.both.output.logits(h[:, -1]), state
 

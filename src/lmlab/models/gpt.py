@@ -120,8 +120,8 @@ class GPT(NextTokenModel):
     def key_value_heads(self) -> int:
         return self.config.heads
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        return super().step(tokens, self.start(len(tokens)) if state is None else state)
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
+        return super().step(tokens, self.start(len(tokens)) if state is None else state, **inputs)
 
     def depths(self) -> list[list[nn.Parameter]]:
         *below, last = self.blocks

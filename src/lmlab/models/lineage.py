@@ -103,7 +103,7 @@ SPELLED_BASE: Settings = {
     **{"width": 256, "cells": 1024, "filters": FILTERS[:5]},
     **{"highways": 2, "dropout": 0.1, "samples": 4096},
 }
-PENN_TREEBANK: Settings = {"width": 400, "hidden": 1150, "layers": 3, "restart": 0.0}
+PENN_TREEBANK: Settings = {"width": 400, "hidden": 1150, "layers": 3, "reset_probability": 0.0}
 ULMFIT: Settings = {
     **{"rate": 4e-3, "schedule": "slanted", "warmup": 0, "layer_decay": 1 / 2.6},
     **{"optimizer": "adamw", "beta1": 0.7, "beta2": 0.99},
@@ -194,7 +194,7 @@ ROWS = (
         "one vector for each word, from the words around it: skip-gram and CBOW",
         does=("neighbours", "vectors"),
         sizes={"tiny": {"width": 32}, "small": {"width": 100}, "google-news": {"width": 300}},
-        objective={"kind": "neighbours"},
+        objective={"kind": "negative_sampling"},
         tokenizer="words:20000,min=5",
         frame={"tokens": "a"},
         training={

@@ -25,7 +25,7 @@ from lmlab.layers.softmax import SampledSoftmax, Softmax
 from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.states import restart_rows
+from lmlab.models.states import reset_rows
 
 Filters = Annotated[list[Annotated[int, Field(ge=1, le=65536)]], Field(min_length=2, max_length=2)]
 
@@ -61,7 +61,7 @@ class SpelledConfig(TokenModelConfig):
         default=None, gt=0, description="largest size of LSTM cells and outputs (ELMo: 3); none: fused kernels"
     )
     dropout: float = Field(default=0.0, ge=0, lt=1, description="dropout probability, on all but recurrent connections")
-    restart: float = Field(
+    reset_probability: float = Field(
         default=0.05,
         ge=0,
         le=1,
@@ -166,8 +166,8 @@ class LM1B(NextTokenModel):
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
-        elif self.training and self.config.restart > 0:
-            state = restart_rows(state, share=self.config.restart)
+        elif self.training and self.config.reset_probability > 0:
+            state = reset_rows(state, probability=self.config.reset_probability)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         outputs, state = self.recurrent(x, state)
         note_layer(*outputs)

@@ -128,8 +128,8 @@ class ScoresTokens:
     def head_flops(self) -> float:
         return self.output.flops()
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
-        hidden, state = self(tokens, state=state)
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
+        hidden, state = self(tokens, state=state, **inputs)
         return self.logits(hidden[:, -1]), state
 
     def score(self, tokens: Tensor, targets: Tensor, state: State) -> tuple[Tensor, State]:
@@ -240,9 +240,22 @@ class Filler:
 
 
 class EncoderDecoder(ScoresTokens, Model):
-    """A model that reads a source text, and predicts the next token of a target text given both (`WritesTarget`)."""
+    """A model that reads a source, and predicts the next token of a target text given both (`WritesTarget`).
+
+    A source is what `encode` takes by name: tokens `source` [B, S] with their `lengths` [B], or an image, or sound.
+    `forward(tokens, *, state, target_lengths, **source)` takes target tokens [B, T], each to be followed by the next
+    one, and gives their vectors: either of fresh targets with their sources (in training no cache is built, and the
+    state is None), or after a state.
+    """
 
     main_input: ClassVar[str] = "source"
+    encode: Callable[..., Any]
+    """The sources by name -> the memory of a `Decoding`, a nest of tensors [B, …]."""
+
+    @property
+    def source_window(self) -> int | None:
+        """The longest source, in its own units; None: any length. It may differ from `window`, that of targets."""
+        return self.window
 
     def vectors(self, *, at: Tensor | None = None, **inputs: Any) -> Tensor:
         """Those of the encoder; where `tokens` are given as well, of the decoder that reads them.
@@ -277,28 +290,8 @@ class EncoderDecoder(ScoresTokens, Model):
         """Per target token, where source and target have `window` tokens each."""
         return self.pair_flops(window, window) / window + self.head_flops()
 
-    def encode(self, *, source: Tensor, lengths: Tensor | None = None) -> Any:
-        """source [B, S], of which row i has lengths[i] tokens (the rest is padding) -> the memory of a `Decoding`."""
-        raise NotImplementedError
-
     def begin(self, memory: Any, *, beams: int = 1) -> Decoding:
         """The `Decoding` of `beams` targets for each source in `memory` of which nothing has been written."""
-        raise NotImplementedError
-
-    def forward(
-        self,
-        tokens: Tensor,
-        *,
-        source: Tensor | None = None,
-        lengths: Tensor | None = None,
-        target_lengths: Tensor | None = None,
-        state: State = None,
-    ) -> Output:
-        """Target tokens [B, T], each to be followed by the next one -> hidden [B, T, D].
-
-        Row i has `lengths[i]` source tokens and `target_lengths[i]` target tokens; what follows them is padding.
-        Either a fresh text with its source (training: no cache is built, the state is None), or a state to go on from.
-        """
         raise NotImplementedError
 
 

@@ -140,7 +140,7 @@ class NGram:
         """The context [B, n-1] of texts that begin: only boundaries."""
         return torch.full((batch_size, self.config.order - 1), self.config.boundary)
 
-    def step(self, tokens: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+    def step(self, tokens: Tensor, state: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:
         """Read tokens [B, T]; give the log-probabilities [B, V] of the next one, and the new context."""
         context = self._advance(torch.cat([state, tokens], dim=1))
         return torch.from_numpy(self.log_probabilities(context.cpu().numpy())).float().to(tokens.device), context

@@ -339,12 +339,12 @@ class Reformer(NextTokenModel):
         hidden = self(state.tokens, lengths=state.lengths).hidden
         return choose(hidden, state.lengths[:, None] - 1)[:, 0]
 
-    def step(self, tokens: Tensor, state: State) -> tuple[Tensor, State]:
+    def step(self, tokens: Tensor, state: State, **inputs: Any) -> tuple[Tensor, State]:
         state = self.start(len(tokens)) if state is None else state
         if isinstance(state, Text):
             state = state.extend(tokens)
             return self.logits(self._last(state)), state
-        return super().step(tokens, state)
+        return super().step(tokens, state, **inputs)
 
     def depths(self) -> list[list[nn.Parameter]]:
         *below, last = self.blocks

@@ -21,7 +21,7 @@ from lmlab.layers.softmax import AdaptiveSoftmax, Softmax
 from lmlab.layers.watching import note_layer
 from lmlab.models.abilities import State
 from lmlab.models.model import NextTokenModel, Output, TokenModelConfig, by_depth
-from lmlab.models.states import restart_rows
+from lmlab.models.states import reset_rows
 
 
 class RNNConfig(TokenModelConfig):
@@ -33,7 +33,7 @@ class RNNConfig(TokenModelConfig):
     dropout: float = Field(
         default=0.0, ge=0, lt=1, description="dropout probability, on all connections except the recurrent ones"
     )
-    restart: float = Field(
+    reset_probability: float = Field(
         default=0.05,
         ge=0,
         le=1,
@@ -117,8 +117,8 @@ class RNN(NextTokenModel):
     ) -> Output:
         if state is None:
             state = self.start(len(tokens))
-        elif self.training and self.config.restart > 0:
-            state = restart_rows(state, share=self.config.restart)
+        elif self.training and self.config.reset_probability > 0:
+            state = reset_rows(state, probability=self.config.reset_probability)
         x = self.dropout(self.embedding(tokens))  # [B, T, D]
         (*below, h), state = self.recurrent(x, state)
         h = self.projection(self.dropout(h))

@@ -17,6 +17,8 @@ MOST_LAYERS = 10_000
 class ModelConfig(Config):
     """What every model is told; some of it only the data know."""
 
+    RENAMED: ClassVar[Mapping[str, str]] = {"restart": "reset_probability", "waves": "position_order"}
+    """Old names of settings in the config.json of earlier runs, with those of today."""
     UNREAD: ClassVar[Mapping[str, Any]] = {}
     """Settings that only the data know, with values that will do to describe a model before these are read."""
 
@@ -26,6 +28,18 @@ class ModelConfig(Config):
             if name.endswith("layers") and isinstance(value, int) and value > MOST_LAYERS:
                 raise ValueError(f"{name} = {value:,}: at most {MOST_LAYERS:,} layers are allowed")
         return self
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgrade(cls, values: Any) -> Any:
+        return cls.upgrade(values) if isinstance(values, Mapping) else values
+
+    @classmethod
+    def upgrade(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings by today's names; where both names are given, the new one counts."""
+        old = {name: new for name, new in cls.RENAMED.items() if name in values and new in cls.model_fields}
+        known = {new: values[name] for name, new in old.items()}
+        return known | {name: value for name, value in values.items() if name not in old}
 
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:
@@ -42,6 +56,18 @@ class TokenModelConfig(ModelConfig):
     """Whether the model reads words that it has no number for, by their letters."""
 
     vocabulary: int = Field(ge=2, description="vocabulary size; set by the tokenizer")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _upgrade(cls, values: Any) -> Any:
+        return cls.upgrade(values) if isinstance(values, Mapping) else values
+
+    @classmethod
+    def upgrade(cls, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Settings by today's names; where both names are given, the new one counts."""
+        old = {name: new for name, new in cls.RENAMED.items() if name in values and new in cls.model_fields}
+        known = {new: values[name] for name, new in old.items()}
+        return known | {name: value for name, value in values.items() if name not in old}
 
     @classmethod
     def from_corpus(cls, corpus: Any) -> dict[str, Any]:

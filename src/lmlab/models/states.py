@@ -36,8 +36,8 @@ def detach_state(state: State) -> State:
     return map_state(Tensor.detach, state)
 
 
-def restart_rows(state: State, *, share: float) -> State:
-    """The state with a share of its rows, drawn at random, back at the start: zeros.
+def reset_rows(state: State, *, probability: float) -> State:
+    """The state with some of its rows, each with this probability, back at the start: zeros.
 
     Carried states alone would show a model the start of a text once in an epoch, yet all that it is later asked to
     score or continue begins there.
@@ -46,7 +46,7 @@ def restart_rows(state: State, *, share: float) -> State:
 
     def cut(tensor: Tensor) -> Tensor:
         if not kept:
-            kept.append(torch.rand(len(tensor), 1, device=tensor.device) >= share)
+            kept.append(torch.rand(len(tensor), 1, device=tensor.device) >= probability)
         return tensor * kept[0]
 
     return map_state(cut, state)

@@ -13,14 +13,14 @@ Vaswani et al. 2017, "Attention Is All You Need".
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
 import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.layers.attention import BidirectionalAttention, CrossAttention
+from lmlab.layers.attention import BidirectionalAttention, CrossAttention, Encoded
 from lmlab.layers.beams import BeamAttention, BeamCache, Slots
 from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
@@ -66,9 +66,13 @@ class StacksConfig(TokenModelConfig):
 class TransformerConfig(StacksConfig):
     """The size of a Transformer."""
 
-    waves: Order = Field(
+    position_order: Order = Field(
         "pairs", description="order of sine and cosine in the positional encoding; halves: as in Marian"
     )
+
+
+Source = Tensor | Encoded
+"""Keys and values of the sources for one block, or the encoded sources."""
 
 
 class EncoderBlock(nn.Module):
@@ -110,7 +114,7 @@ class DecoderBlock(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, y: Tensor, padding: Padding, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
+    def forward(self, y: Tensor, padding: Padding, source: Source, mask: Tensor | None, slots: Slots | None) -> Tensor:
         y = self.attention_norm(y + self.dropout(self.attention(y, slots, padding)))
         y = self.cross_attention_norm(y + self.dropout(self.cross_attention(y, source, mask, padding)))
         y = self.feed_forward_norm(y + self.dropout(self.feed_forward(y)))
@@ -120,7 +124,7 @@ class DecoderBlock(nn.Module):
 class PreNormDecoderBlock(DecoderBlock):
     """y = y + CausalAttention(LN(y)); y = y + Attention(LN(y) to the source); y = y + FeedForward(LN(y))."""
 
-    def forward(self, y: Tensor, padding: Padding, source: Tensor, mask: Tensor | None, slots: Slots | None) -> Tensor:
+    def forward(self, y: Tensor, padding: Padding, source: Source, mask: Tensor | None, slots: Slots | None) -> Tensor:
         y = y + self.dropout(self.attention(self.attention_norm(y), slots, padding))
         y = y + self.dropout(self.cross_attention(self.cross_attention_norm(y), source, mask, padding))
         y = y + self.dropout(self.feed_forward(self.feed_forward_norm(y)))
@@ -177,8 +181,8 @@ class Transformer(EncoderDecoder):
 
     def stack(self, blocks: list[nn.Module]) -> Stack:
         """One side of the model."""
-        waves = cast(TransformerConfig, self.config).waves
-        return Stack(blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=waves), config=self.config)
+        order = cast(TransformerConfig, self.config).position_order
+        return Stack(blocks, positions=UnboundedSinusoidalPositions(self.config.width, order=order), config=self.config)
 
     def read(self, source: Tensor, lengths: Tensor | None = None) -> Tensor:
         """source [B, S], row i of lengths[i] tokens -> the encoder's vectors [B, S, D], zero at padding."""
@@ -226,14 +230,16 @@ class Transformer(EncoderDecoder):
         if state is None:
             if source is None:
                 raise ValueError("an encoder–decoder needs a source: give source=, or a state from begin()")
-            memory = self.encode(source=source, lengths=lengths)
+            sources = pack_tokens(source, lengths)
+            known: Sequence[Source] = [Encoded(self._read(source, sources), sources)] * len(self.decoder.blocks)
+            mask = None if sources.mask is None else sources.mask[:, None, None]
             slots: list[Slots] | list[None] = [None] * len(self.decoder.blocks)
         else:
-            memory = state.memory
-            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(memory.keys_values[0]))
-            state = Decoding(memory, cache)
-        for block, known, own in zip(self.decoder.blocks, memory.keys_values, slots, strict=True):
-            y = block(y, padding, known, memory.mask, own)
+            known, mask = state.memory
+            cache, slots = state.decoder.advance(tokens.shape[1], sources=len(state.memory.keys_values[0]))
+            state = Decoding(state.memory, cache)
+        for block, each, own in zip(self.decoder.blocks, known, slots, strict=True):
+            y = block(y, padding, each, mask, own)
         return Output(padding.unpack(self.decoder.norm(y)), state)
 
     def begin(self, memory: Memory, *, beams: int = 1) -> Decoding:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, ClassVar, Literal, NamedTuple, cast
+from typing import Any, ClassVar, Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -55,6 +55,10 @@ class Memory(NamedTuple):
     longest: int = 0  # the most that is ever remembered
     batch_invariant: bool = False  # each text is computed to the same bits, whatever others there are
 
+    def layer(self, number: int) -> LayerMemory:
+        """What the layer of this number remembers."""
+        return LayerMemory(self.layers[number], self.projected)
+
     def apart(self) -> Memory:
         """The same texts, kept apart: each with all the places that it can ever have, so that sums end alike."""
         layers = tuple(F.pad(layer, (0, 0, self.longest - layer.shape[1], 0)) for layer in self.layers)
@@ -94,13 +98,20 @@ class Memory(NamedTuple):
         return torch.full((rows,), most, device=self.layers[0].device) if self.lengths is None else self.lengths
 
 
-def read_on(x: Tensor, state: Memory | None, layer: int, *, project: nn.Module) -> tuple[Tensor, Tensor]:
-    """What a layer reads, x [B, T, D] with the memory before it, and its keys and values; a memory may keep these."""
-    if state is None:
+class LayerMemory(NamedTuple):
+    """What one layer remembers: its inputs [B, M, D], or the keys and values [B, M, 2D] made of them."""
+
+    vectors: Tensor
+    projected: bool
+
+
+def prepend_memory(x: Tensor, memory: LayerMemory | None, *, project: nn.Module) -> tuple[Tensor, Tensor]:
+    """A layer's inputs [memory; x], and their keys and values; a memory may keep either."""
+    if memory is None:
         return x, project(x)
-    if state.projected:
-        return x, torch.cat((state.layers[layer], project(x)), 1)
-    inputs = torch.cat((state.layers[layer], x), 1)
+    if memory.projected:
+        return x, torch.cat((memory.vectors, project(x)), 1)
+    inputs = torch.cat((memory.vectors, x), 1)
     return inputs, project(inputs)
 
 
@@ -115,10 +126,14 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, keys_values: Tensor, distances: Distances, mask: Tensor | None = None) -> Tensor:
+    def forward(
+        self, x: Tensor, memory: LayerMemory | None, distances: Distances, mask: Tensor | None = None
+    ) -> tuple[Tensor, Tensor]:
+        """x [B, T, D] -> the block's output, and what its next memory is cut from."""
+        inputs, keys_values = prepend_memory(x, memory, project=self.attention.key_value)
         x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, distances, mask)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-        return x
+        return x, inputs if self.training else keys_values
 
 
 class TransformerXL(NextTokenModel):
@@ -166,12 +181,10 @@ class TransformerXL(NextTokenModel):
         distances = self._distances(tokens.shape[1], state)
         mask = None if state is None else state.mask(tokens.shape[1])
         remembered = []
-        for i, module in enumerate(self.blocks):
-            block = cast(Block, module)
+        for i, block in enumerate(self.blocks):
             note_layer(x)
-            inputs, keys_values = read_on(x, state, i, project=block.attention.key_value)
-            remembered.append(self._latest(inputs if self.training else keys_values))
-            x = block(x, keys_values, distances, mask)
+            x, read = block(x, None if state is None else state.layer(i), distances, mask)
+            remembered.append(self._latest(read))
         x = self.dropout(x)
         note_layer(x)
         known = None if self.training else distances

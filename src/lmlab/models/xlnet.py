@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, cast
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
 from pydantic import Field
@@ -29,13 +29,13 @@ from lmlab.layers.dropout import Dropout
 from lmlab.layers.feedforward import FeedForward
 from lmlab.layers.padding import choose
 from lmlab.layers.relative_attention import (
-    Asking,
+    AttentionContext,
     SignedDistances,
     TwoStreamAttention,
-    differing,
     join_masks,
+    other_segments,
+    permutation_masks,
     real_tokens,
-    visible,
 )
 from lmlab.layers.softmax import Softmax
 from lmlab.layers.watching import is_watched, layers_watched, note_layer, watching_layers
@@ -52,7 +52,7 @@ from lmlab.models.model import (
     TokenModelConfig,
     by_depth,
 )
-from lmlab.models.transformer_xl import Memory, read_on
+from lmlab.models.transformer_xl import LayerMemory, Memory, prepend_memory
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {**GELU, "relu": torch.relu}
 
@@ -92,10 +92,45 @@ class Block(nn.Module):
         self.feed_forward_norm = nn.LayerNorm(config.width, eps=config.epsilon)
         self.dropout = Dropout(config.dropout)
 
-    def forward(self, x: Tensor, keys_values: Tensor, asking: Asking) -> Tensor:
-        x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, asking)))
+    def forward(
+        self, x: Tensor, content: Tensor, memory: LayerMemory | None, context: AttentionContext
+    ) -> tuple[Tensor, Tensor]:
+        """Queries x [B, N, D] over the memory and the content [B, T, D] -> outputs, and what is to be remembered."""
+        inputs, keys_values = prepend_memory(content, memory, project=self.attention.key_value)
+        x = self.attention_norm(x + self.dropout(self.attention(x, keys_values, context)))
         x = self.feed_forward_norm(x + self.dropout(self.feed_forward(x)))
-        return x
+        return x, inputs if self.training else keys_values
+
+
+@dataclass(frozen=True)
+class StreamInputs:
+    """What both streams read, and which tokens each of them may attend to."""
+
+    tokens: Tensor  # [B, T]
+    content_mask: Tensor | None = None  # [B, T, T], what each token may attend to; None: all
+    places: Tensor | None = None  # [B, K], where vectors are wanted; None: those of all tokens
+    query_mask: Tensor | None = None  # [B, K, T], what the query stream may attend to at the places; None: all
+    content_only: bool = False  # without a query stream: the vectors at the places are those of the content
+    ahead: int = 0  # 1 where a place may be one beyond the text
+    segments: Tensor | None = None  # [B, T]
+    backwards: Tensor | None = None  # [B], True where a row is given from the end of a text
+    state: Memory | None = None
+
+    @property
+    def two_streams(self) -> bool:
+        return self.places is not None and not self.content_only
+
+    def of_content(self) -> StreamInputs:
+        """The same without the places."""
+        return replace(self, places=None, query_mask=None)
+
+    def at_places(self) -> StreamInputs:
+        """The same where only the places attend, each as the token that is there."""
+        assert self.places is not None
+        mask = self.content_mask
+        if mask is not None:
+            mask = choose(mask.expand(len(self.places), -1, -1).to(torch.uint8), self.places).bool()
+        return replace(self, content_mask=None, query_mask=mask)
 
 
 class XLNet(EncoderModel):
@@ -149,94 +184,70 @@ class XLNet(EncoderModel):
 
         The memory is given unless there is padding, which it would remember.
         """
-        length = tokens.shape[1]
         real = real_tokens(tokens, lengths)
-        sees = None if real is None else real[:, None].expand(-1, length, -1)
+        mask = None if real is None else real[:, None].expand(-1, tokens.shape[1], -1)
         shortcut = at is not None and not (is_watched() or layers_watched())
-        asked = at if shortcut else None
+        inputs = StreamInputs(tokens, mask, at if shortcut else None, content_only=True, segments=segments, state=state)
         with watching_layers(when=layers_watched()) as layers:
-            hidden, memory = self.run(tokens, sees, places=asked, known=True, segments=segments, state=state)
+            hidden, memory = self.run(inputs)
         note_layer(*layers if real is None else (each.masked_fill(~real[..., None], 0) for each in layers))
         if not shortcut:
             hidden = hidden if real is None else hidden.masked_fill(~real[..., None], 0)
             hidden = hidden if at is None else choose(hidden, at)
         return Output(hidden, memory if real is None else None)
 
-    def run(
-        self,
-        tokens: Tensor,
-        sees: Tensor | None,
-        *,
-        places: Tensor | None = None,
-        seen: Tensor | None = None,
-        known: bool = False,
-        ahead: int = 0,
-        segments: Tensor | None = None,
-        backwards: Tensor | None = None,
-        state: State = None,
-    ) -> tuple[Tensor, Memory]:
-        """All blocks: what leaves the last, at `places` [B, K] where these are given, and else of all tokens.
-
-        The query stream is at the places, or `known` ones ask the last block for what they know themselves, too.
-        `sees` [B, T, T] and `seen` [B, K, T] tell which tokens those in the text and at the places may see; what is
-        remembered, all do. `ahead` is 1 where a place may stand one beyond the text. Rows that are `backwards` [B] are
-        given from the end of a text, and know it: what is remembered stands after them.
-        """
+    def run(self, inputs: StreamInputs) -> tuple[Tensor, Memory]:
+        """All blocks: vectors [B, K, D] at the places, or [B, T, D] of all tokens, and the memory after the text."""
+        tokens, places, state = inputs.tokens, inputs.places, inputs.state
         batch, length = tokens.shape
-        h = self.dropout(self.embedding(tokens))
-        two = places is not None and not known
-        x = torch.cat((h, self.query.expand(batch, cast(Tensor, places).shape[1], -1)), 1) if two else h
-        remembered = None if state is None else state.mask(length)
-        asking = self._asking(
-            tokens, sees, seen if two else None, places if two else None, ahead, segments, backwards, state
-        )
+        x = self.dropout(self.embedding(tokens))  # h
+        if places is not None and inputs.two_streams:
+            x = torch.cat((x, self.query.expand(batch, places.shape[1], -1)), 1)  # [h; g]
+        context = self._context(inputs if inputs.two_streams else inputs.of_content())
         memories = []
-        *below, top = self.blocks
-        for i, module in enumerate((*below, top)):
-            block, content = cast(Block, module), x[:, :length]
+        for i, block in enumerate(self.blocks):
+            content = x[:, :length]
             note_layer(content)
-            inputs, keys_values = read_on(content, state, i, project=block.attention.key_value)
-            memories.append(self._latest(inputs if self.training else keys_values))
-            if block is top and places is not None:  # of what leaves the last block only this is needed
-                if known:
-                    x = choose(content, places)
-                    asking = self._asking(tokens, None, _at(sees, places), places, ahead, segments, backwards, state)
-                else:
-                    x = x[:, length:]
-                asking = asking.last()
-            x = block(x, keys_values, asking)
+            if i == len(self.blocks) - 1 and places is not None:  # of the last block only this is needed
+                x = x[:, length:] if inputs.two_streams else choose(content, places)
+                context = context if inputs.two_streams else self._context(inputs.at_places())
+                context = context.of_places()
+            x, read = block(x, content, None if state is None else state.layer(i), context)
+            memories.append(self._latest(read))
         x = self.dropout(x)
         note_layer(x)
+        remembered = None if state is None else state.mask(length)
         count = None if remembered is None else remembered.sum(1).clamp(max=self.memory)
-        distances = None if self.training else asking.distances
+        distances = None if self.training else context.distances
         batch_invariant = state is not None and state.batch_invariant
         return x, Memory(tuple(memories), not self.training, distances, count, self.memory, batch_invariant)
 
-    def _asking(
-        self,
-        tokens: Tensor,
-        sees: Tensor | None,
-        seen: Tensor | None,
-        places: Tensor | None,
-        ahead: int,
-        segments: Tensor | None,
-        backwards: Tensor | None,
-        state: State,
-    ) -> Asking:
-        """Who may see which keys, memory included; places are counted from the first remembered token."""
-        length = tokens.shape[1]
+    def _context(self, inputs: StreamInputs) -> AttentionContext:
+        """Which queries attend to which keys, memory included; places are counted from the first remembered token.
+
+        Rows that are read backwards know the text from its end: what is remembered is after them.
+        """
+        length, state, places = inputs.tokens.shape[1], inputs.state, inputs.places
         before = 0 if state is None else state.layers[0].shape[1]
-        reach, forward = before + length - 1 + ahead, 0 if ahead else length - 1
-        forward = forward if backwards is None else reach
+        reach = before + length - 1 + inputs.ahead
+        forward = 0 if inputs.ahead else length - 1
+        forward = forward if inputs.backwards is None else reach
         distances: SignedDistances | None = None if state is None else state.distances
         if distances is None or distances.longest < reach or distances.ahead < forward:
             longest = reach if self.training else 1 << reach.bit_length()  # reading may go on: enough for twice as much
             distances = SignedDistances(longest, forward, like=self.embedding.weight)
-        remembered = None if state is None else state.mask(length)
-        mask = join_masks(sees, seen, like=tokens, places=places, before=before, remembered=remembered)
-        differs = None if segments is None else differing(segments, places, before=before)
+        known = None if state is None else state.mask(length)
+        mask = join_masks(
+            inputs.content_mask,
+            inputs.query_mask,
+            like=inputs.tokens,
+            places=0 if places is None else places.shape[1],
+            remembered=before if known is None else known,
+        )
+        segments = inputs.segments
+        other = None if segments is None else other_segments(segments, places, before=before)
         places = None if places is None else places + before
-        return Asking(distances, reach, forward, length, places, mask, differs, backwards)
+        return AttentionContext(distances, reach, forward, length, places, mask, other, inputs.backwards)
 
     def _latest(self, values: Tensor) -> Tensor:
         return values.detach()[:, max(0, values.shape[1] - self.memory) :]
@@ -313,19 +324,16 @@ class OrderedFiller(Filler):
                 f"an order of shape {list(order.shape)} for tokens of shape {list(shape)}: give one number for each "
                 f"token, 0 where it is given and n where it is the n-th to be predicted"
             )
-        sees, seen = visible(order, at)
-        hidden, memory = self._query(sees, seen, at, inputs, state)
-        return Output(hidden, memory)
-
-    def _query(
-        self, sees: Tensor, seen: Tensor, at: Tensor, inputs: Mapping[str, Any], state: State = None
-    ) -> tuple[Tensor, Memory]:
         tokens: Tensor = inputs["tokens"]
+        content_mask, query_mask = permutation_masks(order, at)
         real = real_tokens(tokens, inputs.get("lengths"))
         if real is not None:
-            seen, sees = seen & real[:, None], sees & real[:, None]
+            content_mask, query_mask = content_mask & real[:, None], query_mask & real[:, None]
         segments, backwards = inputs.get("segments"), inputs.get("backwards")
-        return self.encoder.run(tokens, sees, places=at, seen=seen, segments=segments, backwards=backwards, state=state)
+        streams = StreamInputs(
+            tokens, content_mask, at, query_mask, segments=segments, backwards=backwards, state=state
+        )
+        return Output(*self.encoder.run(streams))
 
 
 class LeftToRight(NextTokenModel):
@@ -352,8 +360,8 @@ class LeftToRight(NextTokenModel):
         length = tokens.shape[1]
         past = causal_mask(length, length, device=tokens.device)[None]
         after = torch.arange(1, length + 1, device=tokens.device)[None]
-        sees = None if length == 1 else past
-        return Output(*self.model.run(tokens, sees, places=after, seen=sees, ahead=1, state=state))
+        mask = None if length == 1 else past
+        return Output(*self.model.run(StreamInputs(tokens, mask, after, mask, ahead=1, state=state)))
 
     def layers(self, **inputs: Any) -> list[Tensor]:
         return self.model.layers(**inputs)
@@ -367,8 +375,3 @@ class LeftToRight(NextTokenModel):
 
     def pretraining_flops(self, window: int, *, predicted: float = 1.0) -> float:
         return self.body_flops(window, remembered=self.model.memory) + self.head_flops()
-
-
-def _at(sees: Tensor | None, places: Tensor) -> Tensor | None:
-    """Of who sees what [B, T, T] the rows of some places [B, K, T]."""
-    return None if sees is None else choose(sees.expand(len(places), -1, -1).to(torch.uint8), places).bool()

@@ -21,7 +21,7 @@ OBJECTIVES: dict[str, str] = {
     "replaced": "lmlab.objectives.replaced_tokens:Replaced",
     "seq2seq": "lmlab.objectives.seq2seq:Seq2Seq",
     "denoising": "lmlab.objectives.denoising:Denoising",
-    "neighbours": "lmlab.objectives.negative_sampling:Neighbours",
+    "negative_sampling": "lmlab.objectives.negative_sampling:NegativeSampling",
 }
 
 TASKS: dict[str, str] = {

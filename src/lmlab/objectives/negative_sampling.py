@@ -34,7 +34,7 @@ from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame
 
 
-class NeighboursConfig(Config):
+class NegativeSamplingConfig(Config):
     """How neighbours are drawn."""
 
     variant: Literal["skip-gram", "cbow"] = Field(
@@ -54,7 +54,7 @@ class Counted(NamedTuple):
     odds: NDArray[np.float64]  # the running sum [V] of how often each is drawn
 
     @classmethod
-    def of(cls, shares: NDArray[np.float64], config: NeighboursConfig) -> Counted:
+    def of(cls, shares: NDArray[np.float64], config: NegativeSamplingConfig) -> Counted:
         """From the share [V] of each word in the text."""
         keep = np.ones_like(shares)
         if config.subsample:
@@ -62,10 +62,10 @@ class Counted(NamedTuple):
         return cls(keep * (shares > 0), np.cumsum(shares**config.power * (shares > 0)))
 
 
-class Neighbours(PreTraining):
+class NegativeSampling(PreTraining):
     """Words around words against words drawn at random."""
 
-    Config: ClassVar[type[Config]] = NeighboursConfig
+    Config: ClassVar[type[Config]] = NegativeSamplingConfig
     reads: ClassVar[tuple[str, ...]] = ("text",)
     specials: ClassVar[tuple[str, ...]] = ()
     likelihood: ClassVar[bool] = False
@@ -73,14 +73,17 @@ class Neighbours(PreTraining):
     loss_weights: ClassVar[Mapping[str, float]] = {"pairs": 1.0}
 
     def __init__(
-        self, config: NeighboursConfig | None = None, tokenizer: Tokenizer | None = None, frame: Frame | None = None
+        self,
+        config: NegativeSamplingConfig | None = None,
+        tokenizer: Tokenizer | None = None,
+        frame: Frame | None = None,
     ) -> None:
-        self.config = config or NeighboursConfig()
+        self.config = config or NegativeSamplingConfig()
         self.left_out = [] if tokenizer is None else [tokenizer.boundary, tokenizer.unknown]
         self._counted: Counted | None = None
 
     @classmethod
-    def needs(cls, config: NeighboursConfig) -> tuple[type, ...]:
+    def needs(cls, config: NegativeSamplingConfig) -> tuple[type, ...]:
         return (PredictsNeighbours,)
 
     def loader(self, data: TextSplit, *, batch: int, window: int, seed: int, streams: bool) -> Loader:

@@ -124,8 +124,8 @@ This is {article} `{recipe.kind}` model: {system.summary} ({system.paper}). It {
 def describe_task(task: Mapping[str, Any], origin: str | None) -> str:
     """What a run was fine-tuned for, in a sentence."""
     labels = f" ({', '.join(task['labels'])})" if task["labels"] else ""
-    begun = f" from `{origin}`" if origin and task["how"] != "scratch" else " from scratch" if origin else ""
-    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['how']}`)."
+    begun = f" from `{origin}`" if origin and task["method"] != "scratch" else " from scratch" if origin else ""
+    return f"It was fine-tuned with lmlab for {task['kind']}{labels}{begun} (`--how {task['method']}`)."
 
 
 def describe_selection(corpus: Corpus, progress: TrainingProgress) -> str:

@@ -13,7 +13,6 @@ from lmlab.config import suggest
 from lmlab.costs.parameters import Parameters
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.data.corpora.examples import ExampleSplit
-from lmlab.data.loaders.examples import ExampleLoader
 from lmlab.models.model import Model
 from lmlab.progress import ReportProgress
 from lmlab.runs.checkpoint import load_weights
@@ -53,7 +52,7 @@ class FineTuning(Training):
         origin: str | None = None,
         world: World = ALONE,
     ) -> None:
-        scratch = recipe.objective["how"] == "scratch"
+        scratch = recipe.objective["method"] == "scratch"
         origin = None if scratch else origin
         super().__init__(cls, recipe, corpus, config, frame=frame, origin=origin, world=world)
         if not self.task.config.trains_model:
@@ -83,9 +82,7 @@ class FineTuning(Training):
     def _use(self, items: Sequence[Sequence[Item]]) -> None:
         train, valid = items
         batch, seed = self.settings.batch, self.settings.seed
-        self.loader = ExampleLoader(
-            train, batch=batch, window=self.task.config.window or 0, seed=seed, length=self.task.tokens_of
-        )
+        self.loader = self.task.make_loader(train, batch=batch, seed=seed)
         self.evaluate = None
         if valid:
             examples = cast(ExampleSplit, self.corpus.valid).examples
@@ -124,9 +121,9 @@ class FineTuning(Training):
         self.task.open(path)
 
         def complete(items: Sequence[Item], progress: ReportProgress) -> Sequence[Item]:
-            return self.task.complete(items, run=path, progress=progress)
+            return self.task.precompute(items, run=path, progress=progress)
 
-        return self._compute(complete, self.task.completion_flops, reporter, interrupted)
+        return self._compute(complete, self.task.precompute_flops, reporter, interrupted)
 
     def _compute_vectors(self, path: Path, reporter: Reporter, interrupted: Callable[[], bool]) -> float:
         """Add to all items their vectors of the frozen model; return the FLOPs of those that were not in the cache."""

@@ -9,7 +9,7 @@ from typing import Any
 from lmlab.data.corpora.corpus import Corpus
 from lmlab.models import find
 from lmlab.models.descriptions import DESCRIPTIONS
-from lmlab.objectives import TASKS
+from lmlab.objectives import TASKS, load_objective
 
 WORDS = 4
 LONGEST = 32
@@ -18,17 +18,8 @@ BEGINNING = 200
 """Tokens of the training text that are looked at where no text was held out."""
 
 
-TASK_COMMANDS = {
-    "tagging": 'lmlab predict {run} "the words of a sentence"',
-    "spans": 'lmlab predict {run} --context page.txt "a question?"',
-    "choice": 'lmlab predict {run} "a question?" "first choice" "second choice"',
-}
-
-
 BACKWARD_COMMANDS = ("lmlab score {run} FILE", "lmlab embed {run} FILE -o out.npy")
 """Of a model that predicts the previous token: it continues no text."""
-ENDINGS = {"tagging": "conll", "spans": "json"}
-"""How a file with examples of a task is usually called, where it is no table."""
 
 
 def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tuple[str, ...]:
@@ -37,7 +28,8 @@ def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tu
     {run} stands for its folder.
     """
     if objective["kind"] in TASKS:
-        return task_commands(objective["kind"], pair=bool(objective.get("pair")))
+        commands: tuple[str, ...] = load_objective(objective["kind"]).example_commands(pair=bool(objective.get("pair")))
+        return commands
     if objective.get("backwards"):
         return BACKWARD_COMMANDS
     commands = DESCRIPTIONS[find(kind).does[0]].commands
@@ -52,12 +44,6 @@ def next_commands(kind: str, corpus: Corpus, objective: Mapping[str, Any]) -> tu
     for name, value in fillings.items():
         commands = tuple(command.replace(name, value) for command in commands)
     return commands
-
-
-def task_commands(task: str, *, pair: bool = False) -> tuple[str, ...]:
-    """Commands to try with a model that was fine-tuned for a task, about one text or a pair of them."""
-    usual = 'lmlab predict {run} "a text" "another text"' if pair else 'lmlab predict {run} "a text"'
-    return TASK_COMMANDS.get(task, usual), f"lmlab evaluate {{run}} more.{ENDINGS.get(task, 'tsv')}"
 
 
 def _beginning(corpus: Corpus) -> str:

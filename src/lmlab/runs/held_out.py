@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -42,7 +42,9 @@ def find_held_out(path: str | Path) -> HeldOut:
     return HeldOut("test" if split is corpus.test else "validation", list(split.texts()))
 
 
-def reopen_corpus(record: Record, path: Path, reporter: Reporter) -> Corpus:
+def reopen_corpus(
+    record: Record, path: Path, reporter: Reporter, *, prepare: Callable[..., Corpus] = prepare
+) -> Corpus:
     """The text of a run, encoded with the run's tokenizer as it was when the run began; from the cache if possible.
 
     A tokenizer that was trained on the text is trained again if that finds the text in the cache or gives the same

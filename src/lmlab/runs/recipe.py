@@ -154,8 +154,9 @@ def _inherited(origin: Path, kind: str, values: Mapping[str, Any]) -> tuple[dict
     tokenizer: dict[str, Any] = {"spec": str(own) if own.is_file() else None}
     if (origin / "source_tokenizer.json").is_file():
         tokenizer["source"] = str(origin / "source_tokenizer.json")
-    _check_shapes(origin, kind, description["model"], values.get("model", {}))
-    return dict(description["model"]), tokenizer
+    begun = load_class(kind).Config.upgrade(description["model"])
+    _check_shapes(origin, kind, begun, values.get("model", {}))
+    return begun, tokenizer
 
 
 def _reading(origin: str | None, usual: Mapping[str, Any]) -> dict[str, Any]:
@@ -299,7 +300,7 @@ def read_groups(path: Path) -> dict[str, Any]:
     groups["data"].pop("given", None)
     model = dict(values["model"])
     if origin and (inherited := Path(origin["origin"]) / "config.json").is_file():
-        before = read_json(inherited)["model"]
+        before = load_class(values["kind"]).Config.upgrade(read_json(inherited)["model"])
         model = {name: value for name, value in model.items() if name not in before or value != before[name]}
     return {**groups, "model": {"kind": values["kind"], **model}, **origin}
 

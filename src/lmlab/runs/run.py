@@ -86,6 +86,7 @@ def start(
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     world: World = ALONE,
+    prepare: Callable[..., Corpus] = prepare,
 ) -> Outcome:
     """Train a new model in a new run directory."""
     if not isinstance(recipe, Recipe):
@@ -154,6 +155,7 @@ def resume(
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
     world: World = ALONE,
+    prepare: Callable[..., Corpus] = prepare,
 ) -> Outcome:
     """Resume a run exactly: the same text and the same random numbers, as if it had never stopped.
 
@@ -169,7 +171,7 @@ def resume(
         record = read_record(path, texts=texts)
         recipe = record.change(settings or {}, step=0).recipe
         check_fixed_settings(path, record, recipe)
-        corpus = world.first(lambda: reopen_corpus(record, path, reporter))
+        corpus = world.first(lambda: reopen_corpus(record, path, reporter, prepare=prepare))
         begun = any((path / name).exists() for name in ("last", "last.new", "previous"))
         if not begun and record.origin_differs(recipe.origin):
             raise ValueError(f"{path} was to start from the weights of {recipe.origin}, which have changed; start anew")

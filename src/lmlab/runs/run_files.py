@@ -29,7 +29,7 @@ OWN = {
     ),
     *("model.safetensors", "head.safetensors", "metrics.jsonl", "progress.json", "average.json", "README.md"),
     *("last", "last.new", "previous", "checkpoints", "tensorboard", "states"),
-    *("scores.json", "predictions.jsonl", "report.html", "beside", "study.json"),
+    *("scores.json", "predictions.jsonl", "report.html", "controls", "beside", "study.json"),
 }
 """What lmlab writes into a run directory."""
 UNFINISHED = {f".{name}.{kind}" for name in OWN for kind in ("new", "staged")}
@@ -40,8 +40,10 @@ TRIALS = "trials"
 """The folder of a study that holds its trials."""
 STUDY = "study.json"
 """What a study, or a fine-tuned run, keeps the settings of its command in."""
-BESIDE = "beside"
+CONTROLS = "controls"
 """The folder of a fine-tuned run that holds the trials it is compared with."""
+OLD_CONTROLS = "beside"
+"""The same in runs of versions before 0.6.0."""
 BASELINES = "baselines"
 """The folder, among the trials, that holds the predictions of the baselines."""
 STUDIES = ("curve", "layers", "comparison")
@@ -102,7 +104,7 @@ def clear(path: Path) -> None:
     for entry in path.iterdir():
         if entry.name not in OWN and entry.name not in UNFINISHED:
             continue
-        if entry.name == BESIDE and _is_folder(entry):
+        if entry.name in (CONTROLS, OLD_CONTROLS) and _is_folder(entry):
             clear_trials(entry)
         else:
             remove(entry)

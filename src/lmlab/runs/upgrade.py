@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lmlab.data import find_kind, load_config
+from lmlab.models.settings import ModelConfig
 
 FLAT_DATA = {
     *("text", "valid", "test", "split", "alpha", "documents", "languages", "longest", "ratio"),
@@ -18,6 +19,8 @@ BARE_M = re.compile(r"([^A-Za-z]*(?:[eE][+-]?\d+)?)\s*M")
 """A budget in a file before version 0.6, when a bare `M` meant minutes."""
 RENAMED = {"stairs_epochs": "step_decay_epochs", "stairs_factor": "step_decay_factor"}
 """Settings of training by their names before version 0.6."""
+RENAMED_MODEL = ModelConfig.RENAMED
+"""Settings of models by their names before version 0.6."""
 RENAMED_VALUES = {"schedule": {"stairs": "step_decay"}}
 """Values of settings of training before version 0.6."""
 
@@ -31,6 +34,10 @@ def upgrade(values: Mapping[str, Any]) -> dict[str, Any]:
     result = _upgrade_data(values)
     if isinstance(result.get("train"), Mapping):
         result["train"] = upgrade_train(result["train"])
+    if isinstance(result.get("model"), Mapping):
+        for name in result["model"].keys() & RENAMED_MODEL.keys():
+            warnings.warn(f"model.{name} is now model.{RENAMED_MODEL[name]}", FutureWarning, stacklevel=3)
+        result["model"] = _rename_model(result["model"])
     return result
 
 
@@ -45,6 +52,22 @@ def upgrade_train(settings: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
+OBJECTIVE_NAMES = {"how": "method", "centre": "mean", "spread": "std"}
+"""Settings of tasks as they were called before version 0.6."""
+
+
+def upgrade_task(objective: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of an objective, as in `task.json` or a recipe of any version, as they are written today."""
+    if "how" not in objective:
+        return dict(objective)
+    return {OBJECTIVE_NAMES.get(name, name): value for name, value in objective.items()}
+
+
+def upgrade_result(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result, or a row of results, of a fine-tuning study of any version, as it is written today."""
+    return {"method" if name == "how" else name: value for name, value in result.items()}
+
+
 def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
     """The content of a `recipe.json` or a `conditions.json` of any version, as it is written today."""
     result = _upgrade_data(values)
@@ -53,6 +76,8 @@ def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
         result["data"] = {**data, "leaks": "test"}  # as it was until version 0.5
     if isinstance(result.get("train"), Mapping):
         result["train"] = _upgrade_saved_train(result["train"])
+    if isinstance(result.get("model"), Mapping):
+        result["model"] = _rename_model(result["model"])
     if isinstance(result.get("changes"), list):
         result["changes"] = [
             {**each, "train": _upgrade_saved_train(each["train"])}
@@ -65,11 +90,21 @@ def upgrade_saved(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _upgrade_data(values: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(values)
+    objective = result.get("objective")
+    if isinstance(objective, Mapping) and objective.get("kind") == "neighbours":
+        result["objective"] = {**objective, "kind": "negative_sampling"}  # as it was called until version 0.5
+    elif isinstance(objective, Mapping):
+        result["objective"] = upgrade_task(objective)
     data = result.get("data")
     if isinstance(data, Mapping) and "kind" not in data and data.keys() >= FLAT_DATA:
         allowed = load_config(find_kind(data)).allowed()
         result["data"] = {name: value for name, value in data.items() if name in allowed}
     return result
+
+
+def _rename_model(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings of a model by the names that they have today."""
+    return {RENAMED_MODEL.get(name, name): value for name, value in settings.items()}
 
 
 def _upgrade_saved_train(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ from lmlab.messages import suggest
 from lmlab.models import LINEAGE
 from lmlab.progress import check_cancelled
 from lmlab.runs.run_files import LOCK
+from lmlab.runs.upgrade import upgrade_task
 from lmlab.serve.errors import log_error
 from lmlab.studio.run_files import UnreadableError, check_files, is_inside, is_number, read, read_strictly, read_tail
 
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 
 DEEPEST = 5
 """Folders between the studio's and a run's."""
-INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "beside", "__pycache__"}
+INSIDE = {"last", "last.new", "previous", "checkpoints", "tensorboard", "controls", "beside", "__pycache__"}
 """Folders inside a run that are not runs."""
 WEIGHTS = "model.safetensors"
 UNKNOWN = ("kind", "year", "paper", "summary", "task", "how", "window", "heads", "parameters", "valid")
@@ -227,9 +228,9 @@ def _is_run(path: Path) -> bool:
 def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
     """The entry of a run: its system, abilities, status and scores, read without its weights."""
     read_strictly(path / "recipe.json")
-    config, tuned = read_strictly(path / "config.json"), read_strictly(path / "task.json")
+    config, tuned = read_strictly(path / "config.json"), upgrade_task(read_strictly(path / "task.json"))
     kind, settings = config.get("kind"), config.get("model")
-    if not all(isinstance(value, str) for value in (kind, tuned.get("kind", ""), tuned.get("how") or "")):
+    if not all(isinstance(value, str) for value in (kind, tuned.get("kind", ""), tuned.get("method") or "")):
         raise UnreadableError("config.json or task.json is damaged: the kind of model or of task is not a name")
     system, task = LINEAGE.get(str(kind)), tuned.get("kind")
     sizes = settings if isinstance(settings, dict) else {}
@@ -243,8 +244,8 @@ def describe(name: str, path: Path, *, weights: bool) -> dict[str, Any]:
         "summary": system.summary if system else None,
         "does": list(system.does) if system and task is None else ["vectors"],
         "task": task,
-        "how": tuned.get("how"),
-        **{name: value if isinstance(value := sizes.get(name), int) else None for name in ("window", "heads")},
+        "how": tuned.get("method"),
+        **{size: value if isinstance(value := sizes.get(size), int) else None for size in ("window", "heads")},
         "status": status(path),
         "weights": weights,
         "parameters": total if is_number(total) else None,

@@ -2,23 +2,77 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from lmlab.data.readers.examples import Example
+from lmlab.data.corpora.checking import LabelSummary, format_counts
+from lmlab.data.readers.examples import Example, Labelled
+from lmlab.metrics.classification import ChoiceAccuracy
+from lmlab.metrics.metric import Metric
 from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.pages.evidence import Evidence
+from lmlab.tasks import evidence
 from lmlab.tasks.classification import PooledTask
-from lmlab.tasks.task import Item, Prediction
-from lmlab.tokenizers.frames import Row
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
 
 
 class Choice(PooledTask):
     """Cross-entropy of P(choice | question), from a row of each choice with its question."""
 
     name: ClassVar[str] = "choice"
+    reads_choices: ClassVar[bool] = True
+    wording: ClassVar[Wording] = Wording(
+        goal="to choose among answers",
+        action="chooses between answers",
+        files="a table of questions with their choices",
+        input='"a question?" "first choice" "second choice"',
+    )
+    baselines: ClassVar[Mapping[str, str]] = {
+        "chance": "lmlab.baselines.majority:ChanceChoice",
+        "majority": "lmlab.baselines.majority:MajorityChoice",
+        "bag of words": "lmlab.baselines.span_baselines:ChoiceOverlap",
+    }
+
+    @classmethod
+    def summarise_labels(cls, labelled: Labelled) -> LabelSummary:
+        counts = Counter(str(example.label + 1) for example in labelled.train)
+        return LabelSummary(counts=counts, lines=format_counts(counts, "right choices"))
+
+    @classmethod
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
+        return order_metrics(cls.name, (ChoiceAccuracy(),), main=config.metric)
+
+    @classmethod
+    def example_commands(cls, *, pair: bool = False) -> tuple[str, str]:
+        return super().example_commands()
+
+    @classmethod
+    def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
+        right = [line["predicted"] == line["true"] for line in lines]
+        calibration = evidence.calibrate(lines, right)
+        return evidence.make_evidence(lines, right, describe=evidence.describe_choice, calibration=calibration)
+
+    @property
+    def pair(self) -> bool | None:
+        return False
+
+    def find_fault(self, example: Example) -> str | None:
+        if fault := super().find_fault(example):
+            return fault
+        if len(example.choices) < 2 or not all(isinstance(each, str) for each in example.choices):
+            return "a question needs two choices or more, each a str: give choices=(…, …)"
+        return None
+
+    def make_example(self, texts: Sequence[str]) -> Example:
+        if not texts:
+            raise ValueError("there is nothing to predict: give a text")
+        if len(texts) < 3:
+            raise ValueError(f"a question with {len(texts) - 1} choice(s): give it with two choices or more")
+        return Example(texts[0], choices=tuple(texts[1:]))
 
     def items(self, examples: Sequence[Example]) -> list[Item]:
         questions = [f"{example.b} {example.a}" if example.b else str(example.a) for example in examples]
@@ -34,7 +88,7 @@ class Choice(PooledTask):
     def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
         return [{"a": item.parts["question"], "b": choice} for choice in item.parts["choices"]]
 
-    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
+    def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
         labels = [IGNORE if item.label is None else int(item.label) for item in items]
         choices = [len(item.parts["choices"]) for item in items]
         return {"label": torch.tensor(labels), "choices": torch.tensor(choices)}, sum(
@@ -42,7 +96,7 @@ class Choice(PooledTask):
         )
 
     def scored(self, batch: Batch) -> int:
-        """One for each choice; of vectors that were computed before, as many for each item as any has."""
+        """One for each choice; of vectors computed before, items are padded to the most choices."""
         choices = batch.labels["choices"]
         return int(choices.sum() if self.config.trains_model else len(choices) * choices.max())
 

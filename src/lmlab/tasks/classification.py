@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -10,16 +11,29 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.readers.examples import Example
+from lmlab.data.corpora.checking import LabelSummary, format_counts
+from lmlab.data.corpora.examples import all_examples
+from lmlab.data.readers.column_types import are_classes, are_mostly_numbers
+from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.labelled import find_labels
 from lmlab.data.readers.strict_text import shorten
+from lmlab.metrics.classification import F1, Accuracy, MacroF1, Matthews, positive_label
+from lmlab.metrics.metric import Metric
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.pages.evidence import Evidence
+from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
-from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
-from lmlab.tokenizers.frames import Row
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording
+from lmlab.tasks.text_task import TextTask, TextTaskConfig
+
+PARAPHRASES = ("GLUE: MRPC", "GLUE: QQP")
+"""Pairs without an order, as those of similarity: left-to-right models read both orders (Radford et al. 2018, 3.3)."""
+SEVERAL = "put several texts into a file, one per line, and give the file"
 
 
-class PooledConfig(TaskConfig):
-    """How a task over one vector for each text, or pair of texts, is learnt."""
+class PooledConfig(TextTaskConfig):
+    """Settings of a task over one vector for each text, or pair of texts."""
 
     pair: bool | None = Field(None, description="whether an example is two texts; none: it may be one or two")
     both_orders: bool = Field(
@@ -31,16 +45,52 @@ class PooledConfig(TaskConfig):
     bias: bool = Field(True, description="whether the last layer of the head has a bias")
 
 
-class PooledTask(Task):
+class PooledTask(TextTask):
     """A task that reads one vector for each text, or pair of texts."""
 
     Config: ClassVar[type[TaskConfig]] = PooledConfig
     config: PooledConfig
+    pooled: ClassVar[bool] = True
 
     @classmethod
-    def frame_settings(cls, config: TaskConfig) -> dict[str, Any]:
-        assert isinstance(config, PooledConfig)
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
+        head: dict[str, Any] = {"pool": "mean", "activation": None, "hidden": None, "bias": True}
+        if not frozen:
+            head = {name: getattr(defaults, name) for name in head}
+        pair = labelled.train[0].b is not None
+        both = {"both_orders": defaults.pool == "last"} if pair and cls.is_symmetric(labelled) else {}
+        return {**super().settings_from(labelled, defaults, frozen=frozen), **head, **both}
+
+    @classmethod
+    def is_symmetric(cls, labelled: Labelled) -> bool:
+        """Whether the two texts of a pair have no order."""
+        return labelled.format in PARAPHRASES
+
+    @classmethod
+    def example_commands(cls, *, pair: bool = False) -> tuple[str, str]:
+        predict, evaluate = super().example_commands(pair=pair)
+        return (f'{predict} "another text"' if pair else predict), evaluate
+
+    @classmethod
+    def frame_settings(cls, config: PooledConfig) -> dict[str, Any]:
         return {"orders": ("ab", "ba")} if config.both_orders else {}
+
+    @property
+    def pair(self) -> bool | None:
+        return self.config.pair
+
+    def make_example(self, texts: Sequence[str]) -> Example:
+        count = len(texts)
+        given = "1 text is given" if count == 1 else f"{count} are given"
+        if not count:
+            raise ValueError("there is nothing to predict: give a text")
+        if self.pair is False and count > 1:
+            raise ValueError(f"this run reads one text, and {given}: {SEVERAL}")
+        if self.pair and count != 2:
+            raise ValueError(f"this run reads the two texts of a pair, and {given}: give two")
+        if count > 2:
+            raise ValueError(f"{given}: give one, or the two of a pair; {SEVERAL}")
+        return Example(texts[0], texts[1] if count > 1 else None)
 
     @property
     def outputs(self) -> int:
@@ -85,7 +135,7 @@ class PooledTask(Task):
         scores: Tensor = heads["label"](vectors.reshape(items, -1, vectors.shape[-1]).sum(1))
         return scores
 
-    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+    def loss_of(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
         """Cross-entropy over scores; `label` is the number of the right one."""
         return F.cross_entropy(scores, batch.labels["label"], reduction="sum", ignore_index=IGNORE)
 
@@ -97,6 +147,68 @@ class Classification(PooledTask):
     """Cross-entropy of P(class | text)."""
 
     name: ClassVar[str] = "classification"
+    averages: ClassVar[bool] = True
+    wording: ClassVar[Wording] = Wording(
+        goal="to tell {classes} apart",
+        action="tells classes of texts apart",
+        files="a file with a text and its class in each line",
+    )
+    baselines: ClassVar[Mapping[str, str]] = {
+        "majority": "lmlab.baselines.majority:MajorityLabel",
+        "bag of words": "lmlab.baselines.bag_of_words:WordClassifier",
+    }
+
+    @classmethod
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
+        pair = labelled.train[0].b is not None
+        return {**super().settings_from(labelled, defaults, frozen=frozen), "pair": pair}
+
+    @classmethod
+    def labels_of(cls, labelled: Labelled) -> tuple[str, ...]:
+        return find_labels([example for example in all_examples(labelled) if example.label is not None])
+
+    @classmethod
+    def summarise_labels(cls, labelled: Labelled) -> LabelSummary:
+        counts = Counter(example.label for example in labelled.train)
+        return LabelSummary(counts=counts, lines=format_counts(counts, "classes"))
+
+    @classmethod
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
+        offered: dict[str, Metric] = {each.name: each for each in (Accuracy(), Matthews(), MacroF1())}
+        if len(config.labels) == 2 and (positive := positive_label(config.labels)) is not None:
+            offered["f1"] = F1(positive)
+        metric = config.metric or "accuracy"
+        if metric == "f1" and "f1" not in offered:
+            labels = ", ".join(config.labels)
+            raise ValueError(f"which class is F1 about? It needs the positive one of two labels; there are: {labels}")
+        if metric not in offered:
+            raise ValueError(f"{cls.name} has no metric {metric!r}; it has {', '.join(offered)}")
+        shown = [metric, "accuracy", "f1" if "f1" in offered else "macro_f1"]
+        return {name: offered[name] for name in dict.fromkeys(shown)}
+
+    def check_labels(
+        self, examples: Sequence[Example], *, path: str, detect: Callable[[], Labelled | None]
+    ) -> list[str]:
+        names, known = evidence.name_labels(examples), self.config.labels
+        if not set(names) <= set(known) and are_mostly_numbers(names) and not are_mostly_numbers(known):
+            raise ValueError(
+                f"{path} holds the {'classes' if are_classes(names) else 'numbers'} {evidence.shorten_names(names)}, "
+                f"and this run tells apart {evidence.shorten_names(known)}; give {self.wording.files}, or name the "
+                "column: --columns label=…"
+            )
+        return []
+
+    @classmethod
+    def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
+        right = [line["predicted"] == line["true"] for line in lines]
+        pairs = Counter((str(line["true"]), str(line["predicted"])) for line in lines)
+        return evidence.make_evidence(
+            lines,
+            right,
+            describe=evidence.describe_texts,
+            calibration=evidence.calibrate(lines, right),
+            **evidence.count_confusions(pairs, labels),
+        )
 
     @property
     def outputs(self) -> int:
@@ -109,7 +221,7 @@ class Classification(PooledTask):
             raise ValueError(f"{example.where}: label {example.label!r} is not among {', '.join(self.config.labels)}")
         return self.config.labels.index(example.label)
 
-    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
+    def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
         labels = [IGNORE if item.label is None else item.label for item in items]
         return {"label": torch.tensor(labels)}, sum(label != IGNORE for label in labels)
 

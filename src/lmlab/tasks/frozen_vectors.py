@@ -1,7 +1,7 @@
-"""Vectors of a frozen model, computed once and kept in the cache: after that, only the head learns.
+"""Vectors of a frozen model, computed once and cached: after that, only the head learns.
 
-They are found again by a hash of all that they depend on: the weights, the frame, what is read of the model, and the
-examples. On disk they are one flat array, mapped into memory, so that any number of them takes little of it.
+The key of the cache is a hash of all that they depend on: the weights, the frame, which layers are read, and the
+examples. On disk they are one flat array, mapped into memory.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from lmlab.tasks.task import Item, Task
 
 BATCH_TOKENS = 4096
 LIMIT = 8 * 2**30
-"""Bytes that all vectors in the cache may take; the oldest go first."""
+"""Most bytes of all vectors in the cache; the oldest are removed first."""
 
 
 def with_vectors(
@@ -52,7 +52,7 @@ def with_vectors(
 
 def vectors_flops(task: Task, model: Model, items: Sequence[Item]) -> float:
     """Floating-point operations of `with_vectors`, where nothing is in the cache."""
-    groups = in_batches([task.tokens_of(item) for item in items], tokens=BATCH_TOKENS)
+    groups = in_batches([task.length_of(item) for item in items], tokens=BATCH_TOKENS)
     return frozen_flops(task, model, ([items[number] for number in group] for group in groups))
 
 
@@ -66,37 +66,30 @@ def hash_weights(model: Model) -> str:
 
 
 def _key(task: Task, items: Sequence[Item], weights: str) -> str:
-    read = {"pool": task.config.pool, "layers": task.config.reads, "task": task.name, "frame": asdict(task.frame)}
-    digest = hashlib.sha256(f"1 {weights} {json.dumps(read, sort_keys=True, default=str)}".encode())
+    digest = hashlib.sha256(f"1 {weights} {json.dumps(task.cache_key(), sort_keys=True, default=str)}".encode())
     for item in items:
-        for name, part in item.parts.items():
-            for ids in part if isinstance(part, list) and part and not isinstance(part[0], int) else [part]:
-                digest.update(f"{name} {len(ids)} ".encode())
-                kept = np.minimum(np.asarray(ids, np.int64), task.tokenizer.vocabulary)  # all new words alike …
-                digest.update(kept.astype(np.uint32).tobytes())
-                digest.update(" ".join(task.tokenizer.new_words(ids)).encode())  # … but by their letters
-        digest.update(np.asarray(list((item.places or {}).values()), np.int64).tobytes())
+        digest.update(task.item_key(item))
         digest.update(b"\n")
     return digest.hexdigest()
 
 
 def _compute(task: Task, model: Model, items: Sequence[Item], folder: Path, progress: ReportProgress | None) -> None:
-    """Write the vectors of items, batch by batch, where they belong."""
+    """Write the vectors of items, batch by batch."""
     layers, width = task.vector_shape(model)
-    places = [task.vectors_of(item) for item in items]
-    starts = np.concatenate([[0], np.cumsum(places)]).astype(np.int64)
-    shape: tuple[int, ...] = (max(1, int(starts[-1])), *((layers,) if task.config.reads == "mix" else ()), width)
+    sizes = [task.vectors_of(item) for item in items]
+    starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    shape: tuple[int, ...] = (max(1, int(starts[-1])), *((layers,) if task.config.layer_choice == "mix" else ()), width)
     vectors = np.memmap(folder / "vectors.f32", np.float32, "w+", shape=shape)
     done, was_training = 0, model.training
     model.eval()
     try:
         with torch.inference_mode():
-            for group in in_batches([task.tokens_of(item) for item in items], tokens=BATCH_TOKENS):
+            for group in in_batches([task.length_of(item) for item in items], tokens=BATCH_TOKENS):
                 batch = task.batch([items[number] for number in group]).to(model.device)
                 found = task.read(model, batch).float().cpu().numpy()  # [rows, K, …]
                 rows = iter(found)
                 for number in group:
-                    _store(vectors, starts[number], places[number], rows, task.rows_of(items[number]))
+                    _store(vectors, starts[number], sizes[number], rows, task.rows_of(items[number]))
                 done += len(group)
                 if progress is not None:
                     progress(done, len(items))
@@ -107,17 +100,17 @@ def _compute(task: Task, model: Model, items: Sequence[Item], folder: Path, prog
     write_json(folder / "index.json", {"shape": shape, "items": len(items)})
 
 
-def _store(vectors: NDArray[Any], start: int, places: int, rows: Any, count: int) -> None:
-    """The vectors of one item: of its one row those at its places, of several rows one each."""
+def _store(vectors: NDArray[Any], start: int, size: int, rows: Any, count: int) -> None:
+    """Store the vectors of one item: of its one row those at its positions, of several rows one each."""
     if count == 1:
-        vectors[start : start + places] = next(rows)[:places]
+        vectors[start : start + size] = next(rows)[:size]
         return
     for number in range(count):
         vectors[start + number] = next(rows)[0]
 
 
 def make_room(folder: Path, *, keep: Path) -> None:
-    """Remove the vectors that were not used for longest, until the rest is within the limit; one folder stays."""
+    """Remove the vectors that were unused for longest, until the rest is within the limit, but never `keep`."""
     others = [each for each in folder.glob("*") if each.is_dir() and each != keep]
     total = 0
     for each in (keep, *sorted(others, key=lambda each: -each.stat().st_mtime)):

@@ -1,4 +1,4 @@
-"""Long texts, read by a model that stateful a state: segment after segment, as it was pre-trained."""
+"""Long texts, read by a stateful model segment by segment, as in pre-training."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lmlab.models.model import Model
 from lmlab.models.states import detach_state
 
 LEARNT = 20
-"""How many segments, the last ones, are learnt from: more would need ever more memory."""
+"""Gradients flow in the last segments, this many: more would need more memory."""
 
 
 def read_in_segments(model: Model, tokens: Tensor, *, segment: int) -> Tensor:

@@ -1,11 +1,13 @@
-"""A fine-tuned model at work: predictions for examples, and how good they are."""
+"""Predictions of fine-tuned models: of one run or the average of several, as objects and as JSON."""
 
 from __future__ import annotations
 
+import json
 import warnings
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 from types import MappingProxyType
 from typing import Any, Protocol
 
@@ -13,13 +15,14 @@ import torch
 from torch import Tensor, nn
 
 from lmlab.data.loaders.bucketing import in_batches
-from lmlab.data.readers.examples import Example
+from lmlab.data.readers.examples import Answer, Example
+from lmlab.data.readers.strict_text import shorten
 from lmlab.layers.layer_mix import Mix
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch
 from lmlab.progress import ReportProgress
-from lmlab.tasks.example_io import check_examples, make_example, split_words, truth_of
 from lmlab.tasks.task import Item, Prediction, Task
+from lmlab.tasks.text_task import TextTask
 from lmlab.training.evaluation import Evaluation, evaluating
 from lmlab.training.learner import Learner
 
@@ -67,7 +70,7 @@ class Predictor:
 
     def classify(self, text: Any, second: Any = None) -> Any:
         """The prediction for a text, or for two; a list of them for lists of texts."""
-        if self.task.name not in ("classification", "regression"):
+        if not self.task.averages:
             raise ValueError(f"this run does {self.task.name}, not classification: use predict with examples")
         if not isinstance(text, (str, Sequence)):
             raise ValueError(f"text = {text!r}: give a str, or a list of them")
@@ -86,7 +89,7 @@ class Predictor:
 
     def tag(self, words: str | Sequence[str]) -> Prediction:
         """The tags of the words of a sentence; of a str, punctuation is split off first, as `lmlab predict` does."""
-        return self.predict([Example(split_words(words) if isinstance(words, str) else tuple(words))])[0]
+        return self.predict([Example(self.task.as_read(words))])[0]
 
     def answer(self, question: str, context: str) -> Prediction:
         """The answer to a question, as it stands in a context."""
@@ -103,7 +106,7 @@ class Predictor:
 
     def score_classes(self, texts: Sequence[str]) -> tuple[Tensor, Batch]:
         """The scores of the classes of a text, or of a pair [C], through which gradients flow, and what was read."""
-        (item,) = self.task.items([make_example(self.task, texts)])
+        (item,) = self.task.items([self.task.make_example(texts)])
         batch = self.task.batch([item]).to(self.model.device)
         return self.task.scores(self.model, self.heads, batch)[0], batch
 
@@ -113,12 +116,12 @@ class Predictor:
         """Predictions; where asked for, the loss summed over items that have labels, and how many it counts."""
         decoded: list[Any] = [None] * len(items)
         total, count, done = 0.0, 0, 0
-        for group in in_batches([self.task.tokens_of(item) for item in items], tokens=self.batch_tokens):
+        for group in in_batches([self.task.length_of(item) for item in items], tokens=self.batch_tokens):
             chosen = [items[number] for number in group]
             batch = self.task.batch(chosen).to(self.model.device)
             scores = self.task.scores(self.model, self.heads, batch)
             if loss:
-                total += float(self.task.total(self.heads, scores, batch))
+                total += float(self.task.loss_of(self.heads, scores, batch))
                 count += batch.counts["label"]
             for number, found in zip(group, self.task.decode(self.heads, scores, chosen), strict=True):
                 decoded[number] = found
@@ -128,10 +131,64 @@ class Predictor:
         return self.task.predictions(examples, items, decoded), total, count
 
 
+@dataclass(frozen=True, kw_only=True)
+class Ensemble:
+    """Several runs of one task, whose probabilities (or scores) are averaged.
+
+    Howard & Ruder 2018, section 3.3: the average of a classifier that reads forwards and one that reads backwards.
+    """
+
+    predictors: Sequence[Predictor]
+    progress: ReportProgress | None = None
+
+    def __post_init__(self) -> None:
+        first, *others = (predictor.task for predictor in self.predictors)
+        if not first.averages:
+            raise ValueError(f"these runs do {first.name}, whose predictions cannot be averaged: give one run")
+        for other in others:
+            if other.name != first.name or other.config.labels != first.config.labels:
+                raise ValueError(
+                    f"runs of different tasks cannot be averaged: {_name_labels(first)}, and {_name_labels(other)}"
+                )
+
+    @property
+    def task(self) -> Task:
+        """The task of the first run; all have the same labels."""
+        return self.predictors[0].task
+
+    def predict(self, examples: Sequence[Example]) -> list[Prediction]:
+        """The average of all predictions for each example."""
+        found = [replace(each, progress=self.progress).predict(examples) for each in self.predictors]
+        return [average(each) for each in zip(*found, strict=True)]
+
+
+def average(predictions: Sequence[Prediction]) -> Prediction:
+    """The mean of several predictions for one example: of the probabilities of classes, or of scores."""
+    first, left_out = predictions[0], max(each.left_out or 0 for each in predictions) or None
+    if not first.scores:
+        return Prediction(fmean(float(each.value) for each in predictions), left_out=left_out)
+    scores = {label: fmean(each.scores[label] for each in predictions) for label in first.scores}
+    best = max(scores, key=lambda label: scores[label])
+    return Prediction(best, scores[best], scores, left_out=left_out)
+
+
+def _name_labels(task: Task) -> str:
+    labels = f" of {', '.join(task.config.labels)}" if task.config.labels else ""
+    return f"{task.name}{labels}"
+
+
+def check_examples(task: Task, examples: Iterable[Example]) -> None:
+    """A ValueError where an example does not have the form that a task reads."""
+    for example in examples:
+        if fault := task.find_fault(example):
+            text = example.a if isinstance(example.a, str) else " ".join(map(str, example.a))
+            raise ValueError(f"{example.where or shorten(text)}: {fault}")
+
+
 def describe_left_out(task: Task, predictions: Sequence[Prediction]) -> str | None:
-    """What to tell of texts that were not read to their end; None where all were."""
+    """A warning about texts that were not read to their end; None where all were."""
     cut = [each.left_out for each in predictions if each.left_out]
-    if not cut:
+    if not cut or not isinstance(task, TextTask):
         return None
     window = f"the {task.frame.window:,} tokens that this run reads"
     if len(predictions) == 1:
@@ -140,6 +197,41 @@ def describe_left_out(task: Task, predictions: Sequence[Prediction]) -> str | No
         f"{len(cut):,} of {len(predictions):,} texts were truncated: they are longer than {window}, and "
         f"{sum(cut):,} tokens were not read"
     )
+
+
+def as_dict(example: Example, prediction: Prediction) -> dict[str, Any]:
+    """An example and its prediction by name, for JSON."""
+    found: dict[str, Any] = {"text": example.a}
+    if example.b is not None:
+        found["second"] = example.b
+    if example.choices:
+        found["choices"] = example.choices
+    found |= {"predicted": prediction.value, "probability": prediction.probability}
+    if prediction.scores:
+        found["scores"] = dict(prediction.scores)
+    if prediction.span is not None:
+        found["span"] = prediction.span
+    if prediction.left_out is not None:
+        found["left_out"] = prediction.left_out
+    return found
+
+
+def to_json(example: Example, prediction: Prediction) -> str:
+    """A prediction as a line of JSON."""
+    return json.dumps(as_dict(example, prediction), ensure_ascii=False)
+
+
+def to_json_with_truth(example: Example, prediction: Prediction) -> str:
+    """A prediction as a line of JSON, with the true label; null where it is not known."""
+    return json.dumps({**as_dict(example, prediction), "true": truth_of(example)}, ensure_ascii=False)
+
+
+def truth_of(example: Example) -> Any:
+    """The true label as metrics compare it: of answers their texts; None without a label."""
+    label = example.label
+    if isinstance(label, tuple) and all(isinstance(each, Answer) for each in label):
+        return [each.text for each in label]
+    return label
 
 
 class TaskValidator:

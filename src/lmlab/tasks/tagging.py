@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -12,27 +14,36 @@ import torch.nn.functional as F
 from pydantic import Field
 from torch import Tensor, nn
 
-from lmlab.data.readers.examples import Example
+from lmlab.data.corpora.checking import LabelSummary, format_counts
+from lmlab.data.corpora.examples import all_examples
+from lmlab.data.readers.examples import Example, Labelled
+from lmlab.data.readers.labelled import find_labels
 from lmlab.layers.crf import CRF, legal_tags
+from lmlab.metrics.metric import Metric
+from lmlab.metrics.tagging import SpanF1, SpanPrecision, SpanRecall, TagAccuracy, scores_by_type
+from lmlab.models.lineage import TaskDefaults
 from lmlab.objectives.objective import IGNORE, Batch
+from lmlab.pages.evidence import Evidence, TypeScores
 from lmlab.progress import ReportProgress
+from lmlab.tasks import evidence
 from lmlab.tasks.heads import Classifier
 from lmlab.tasks.lm_embeddings import STATES, LanguageStates, with_states
-from lmlab.tasks.task import Item, Prediction, Task, TaskConfig
+from lmlab.tasks.task import Item, Prediction, TaskConfig, Wording, order_metrics
+from lmlab.tasks.text_task import TextTask, TextTaskConfig
 from lmlab.tokenizers import Tokenizer
 from lmlab.tokenizers.frames import Frame, Row, pad_rows
 from lmlab.tokenizers.spellings import spell_rows
 from lmlab.tokenizers.words import Text, read_words
 
 
-class TaggingConfig(TaskConfig):
-    """How tags are learnt."""
+class TaggingConfig(TextTaskConfig):
+    """Settings of tagging."""
 
     spelling: int | None = Field(
-        None, ge=3, description="of taggers: the most characters of a word that are read, with its begin and end marks"
+        None, ge=3, description="of taggers: most characters of a word, with its begin and end marks"
     )
     states: list[str] = Field(
-        [], description="of taggers: runs whose frozen language models' states stand beside the words (TagLM)"
+        [], description="of taggers: runs of frozen language models whose states are added to the words (TagLM)"
     )
     state_layers: Literal["last", "mix"] = Field(
         "last", description="of states: the last layer, or a mix of all layers that the tagger learns (ELMo)"
@@ -43,16 +54,94 @@ class TaggingConfig(TaskConfig):
     crf: bool = Field(False, description="a linear-chain conditional random field over the tags (Lafferty et al. 2001)")
 
 
-class Tagging(Task):
+class Tagging(TextTask):
     """Scores of each word's tags from the vector of its first piece (Devlin et al. 2019, section 5.3)."""
 
     Config: ClassVar[type[TaskConfig]] = TaggingConfig
     name: ClassVar[str] = "tagging"
     config: TaggingConfig
 
-    def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
+    wording: ClassVar[Wording] = Wording(
+        goal="to tag words",
+        action="tags words",
+        files="a CoNLL file, or JSON with lists of words and tags",
+        too_long="are read in parts",
+        input='"the words of a sentence"',
+        ending="conll",
+    )
+    baselines: ClassVar[Mapping[str, str]] = {
+        "majority": "lmlab.baselines.majority:MajorityTag",
+        "bag of words": "lmlab.baselines.word_tagger:WordTagger",
+    }
+
+    def __init__(self, config: TaskConfig, tokenizer: Tokenizer | None = None, frame: Frame | None = None) -> None:
         super().__init__(config, tokenizer, frame)
         self.language = LanguageStates(self.config.states, layers=self.config.state_layers)
+
+    @classmethod
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
+        return {**super().settings_from(labelled, defaults, frozen=frozen), "scheme": scheme_of(labelled)}
+
+    @classmethod
+    def labels_of(cls, labelled: Labelled) -> tuple[str, ...]:
+        examples = [example for example in all_examples(labelled) if example.label is not None]
+        return find_labels(examples, scheme=scheme_of(labelled))
+
+    @classmethod
+    def summarise_labels(cls, labelled: Labelled) -> LabelSummary:
+        tags = Counter(tag for example in labelled.train for tag in example.label)
+        if labelled.scheme is None:
+            return LabelSummary(counts=tags, lines=format_counts(tags, "tags"))
+        spans = {tag.partition("-")[2] or tag: number for tag, number in tags.items() if tag.startswith("B")}
+        kinds = f"kind{'s' * (len(spans) != 1)} of spans, {sum(spans.values()):,} in all"
+        return LabelSummary(counts=spans, lines=format_counts(spans, kinds))  # every span begins once, and O is none
+
+    @classmethod
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
+        assert isinstance(config, TextTaskConfig)
+        offered: tuple[Metric, ...] = (SpanF1(), SpanPrecision(), SpanRecall(), TagAccuracy())
+        return order_metrics(cls.name, offered if config.scheme else (TagAccuracy(),), main=config.metric)
+
+    @classmethod
+    def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
+        predicted, true = [line["predicted"] for line in lines], [line["true"] for line in lines]
+        found: dict[str, Any]
+        if any(label.startswith("B-") for label in labels):
+            by_type = scores_by_type(predicted, true)
+            found = {"types": [TypeScores(name, **each._asdict()) for name, each in by_type.items()]}
+        else:
+            pairs = Counter(pair for line in lines for pair in zip(line["true"], line["predicted"], strict=True))
+            found = evidence.count_confusions(pairs, labels)
+        return evidence.make_evidence(
+            lines,
+            [one == other for one, other in zip(predicted, true, strict=True)],
+            describe=evidence.describe_tags,
+            wrong="sentences have a wrong tag",
+            note="Below a word is its tag; in red: predicted ≠ true.",
+            counted="words",
+            **found,
+        )
+
+    @property
+    def pair(self) -> bool | None:
+        return False
+
+    def as_read(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
+        return split_words(text) if isinstance(text, str) else tuple(text)
+
+    def find_fault(self, example: Example) -> str | None:
+        words = not isinstance(example.a, str) and all(isinstance(word, str) for word in example.a)
+        return None if words else "tagging reads the words of a sentence: give a list of words, each a str"
+
+    def make_example(self, texts: Sequence[str]) -> Example:
+        if not texts:
+            raise ValueError("there is nothing to predict: give a text")
+        return Example(split_words(" ".join(texts)))
+
+    def format_prediction(self, example: Example, found: Prediction, *, top: int) -> str:
+        pairs = zip(example.a, found.value, strict=True)
+        line = " ".join(word if tag == "O" else f"{word}/{tag}" for word, tag in pairs)
+        return f"{line}   (no spans)" if self.config.scheme is not None and set(found.value) == {"O"} else line
 
     def open(self, run: Path) -> None:
         self.language = self.language.kept_in(run / STATES)
@@ -60,23 +149,23 @@ class Tagging(Task):
     def outside(self, run: Path) -> list[str]:
         return [folder for folder in self.language.folders if not Path(folder).is_relative_to(run)]
 
-    def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
+    def precompute(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
         if not self.config.states:
             return items
         self.language.keep(run / STATES)
         return with_states(self.language, items, progress=progress)
 
-    def completion_flops(self, items: Sequence[Item]) -> float:
+    def precompute_flops(self, items: Sequence[Item]) -> float:
         return self.language.flops([item.words or () for item in items]) if self.config.states else 0.0
 
-    def outline(self, raw: Sequence[Item]) -> Batch:
+    def flops_batch(self, raw: Sequence[Item]) -> Batch:
         batch = super().batch(raw)
         if raw[0].vectors is None and self.config.spelling is not None:
             batch.inputs["spellings"] = spell_rows([item.words or () for item in raw], longest=self.config.spelling)
         return batch
 
     def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
-        batch = self.outline(raw)
+        batch = self.flops_batch(raw)
         if raw[0].vectors is None and self.config.states:
             states = [item.states for item in raw]
             if any(each is None for each in states):
@@ -98,12 +187,12 @@ class Tagging(Task):
                 firsts = text.first_pieces()
                 begin = firsts[first] if first else 0
                 stop = firsts[end] if end < len(example.a) else len(text.pieces)
-                places = {word: firsts[word] - begin for word in range(first, end)}
+                positions = {word: firsts[word] - begin for word in range(first, end)}
                 label = None if tags is None else tags[first:end]
                 if label and first and self.config.crf:
                     label[0] = self._begin(label[0])
                 words = tuple(example.a[first:end])
-                found.append(Item(number, {"a": text.pieces[begin:stop]}, label, places, words=words))
+                found.append(Item(number, {"a": text.pieces[begin:stop]}, label, positions, words=words))
         return found
 
     def _begin(self, tag: int) -> int:
@@ -127,19 +216,19 @@ class Tagging(Task):
         if words:
             yield first, words
 
-    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
-        words = [len(item.places or ()) for item in items]
+    def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
+        words = [len(item.positions or ()) for item in items]
         tags, _ = pad_rows([item.label or [IGNORE] * n for item, n in zip(items, words, strict=True)], pad=IGNORE)
         count = sum(n for item, n in zip(items, words, strict=True) if item.label is not None)
         return {"label": tags, "words": torch.tensor(words)}, count
 
-    def places(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
+    def positions(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
         if not items:
             return {"at": torch.zeros(len(rows), 1, dtype=torch.long)}
         found = []
         for item, row in zip(items, rows, strict=True):
-            standing = next(iter(row.inputs.values())).places("a")
-            found.append([standing.get(piece, 0) for piece in (item.places or {}).values()])
+            pieces = next(iter(row.inputs.values())).places("a")
+            found.append([pieces.get(piece, 0) for piece in (item.positions or {}).values()])
         return {"at": pad_rows(found)[0]}
 
     def make_head(self, width: int) -> dict[str, nn.Module]:
@@ -153,7 +242,7 @@ class Tagging(Task):
         scores: Tensor = heads["label"](vectors)
         return scores
 
-    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+    def loss_of(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
         tags = batch.labels["label"]
         if "crf" not in heads:
             return F.cross_entropy(scores.flatten(0, 1), tags.flatten(), reduction="sum", ignore_index=IGNORE)
@@ -163,21 +252,38 @@ class Tagging(Task):
         return total
 
     def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
-        words = torch.tensor([len(item.places or ()) for item in items])
-        shares = scores.float().softmax(-1).cpu()
+        words = torch.tensor([len(item.positions or ()) for item in items])
+        probabilities = scores.float().softmax(-1).cpu()
         if "crf" in heads:
             crf: Any = heads["crf"]
             best = crf.decode(scores, words.to(scores.device))
         else:
             best = [row[:n] for row, n in zip(scores.argmax(-1).tolist(), words.tolist(), strict=True)]
-        return [(tags, shares[row, torch.arange(len(tags)), tags].tolist()) for row, tags in enumerate(best)]
+        return [(tags, probabilities[row, torch.arange(len(tags)), tags].tolist()) for row, tags in enumerate(best)]
 
     def predictions(
         self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
     ) -> list[Prediction]:
         tags: list[list[str]] = [[] for _ in examples]
-        shares: list[list[float]] = [[] for _ in examples]
+        confidence: list[list[float]] = [[] for _ in examples]
         for item, (found, probabilities) in zip(items, decoded, strict=True):
             tags[item.number] += [self.config.labels[tag] for tag in found]
-            shares[item.number] += probabilities
-        return [Prediction(tuple(own), min(each, default=None)) for own, each in zip(tags, shares, strict=True)]
+            confidence[item.number] += probabilities
+        return [Prediction(tuple(own), min(each, default=None)) for own, each in zip(tags, confidence, strict=True)]
+
+
+def scheme_of(labelled: Labelled) -> str | None:
+    """The scheme of the tags as the reader gives them: IOB2, whatever the file has; None for plain tags."""
+    return labelled.scheme and "IOB2"
+
+
+def split_words(text: str) -> tuple[str, ...]:
+    """The words of a sentence with punctuation apart, as tagged corpora have them; abbreviations stay whole (U.S.)."""
+    found: list[str] = []
+    for word in text.split():
+        match = re.fullmatch(r"([(\[{\"“‘]*)(.*?)([.,;:!?)\]}\"”’…]*)", word, re.S)
+        before, core, after = ("", "", "") if match is None else match.groups()
+        if not core or "." in core:
+            before, core, after = "", word, ""
+        found += [*before, core, *after]
+    return tuple(found)

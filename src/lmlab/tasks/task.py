@@ -1,15 +1,17 @@
-"""What all tasks share: how examples become rows, how a model is read, and what its vectors are worth.
+"""What all tasks share: a head over the vectors of a model, its loss, its predictions, and words about them.
 
-A task is an objective over labelled examples. It reads a model in one of five ways: `full`, `gradual` and `scratch`
-train it together with the head; `frozen` and `mix` train the head alone, over vectors that were computed once.
-Shapes: B rows, T places, K places that are read, L layers, D width, C classes.
+A task is an objective over labelled examples. With the methods `full`, `gradual` and `scratch` the model is trained
+with the head; with `frozen` and `mix` only the head is trained, over vectors that were computed once. Nothing here
+knows about text: tasks that read it are `TextTask`s (text_task.py).
+Shapes: B rows, T positions, K positions that are read, L layers, D width, C classes.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, cast
 
@@ -19,44 +21,43 @@ from numpy.typing import NDArray
 from pydantic import Field
 from torch import Tensor, nn
 
+from lmlab.baselines.baseline import Baseline
 from lmlab.config import Config
+from lmlab.data.corpora.checking import LabelSummary
 from lmlab.data.loaders.examples import ExampleLoader
-from lmlab.data.readers.examples import Example
+from lmlab.data.readers.examples import Example, Labelled
 from lmlab.layers.layer_mix import Mix, select_layers, side_by_side
 from lmlab.layers.padding import choose
 from lmlab.metrics.metric import Metric, StreamingMetric
-from lmlab.metrics.task_metrics import metrics_for
-from lmlab.models import name_of
-from lmlab.models.abilities import GivesVectors, PredictsNext, State
+from lmlab.models.abilities import GivesVectors, State
+from lmlab.models.lineage import TaskDefaults
 from lmlab.models.model import Model
 from lmlab.objectives.objective import Batch, Loss
+from lmlab.pages.evidence import Evidence
 from lmlab.progress import ReportProgress
-from lmlab.tasks.flops import step_flops
+from lmlab.tasks.flops import model_flops, step_flops
 from lmlab.tasks.heads import pool
-from lmlab.tasks.long_texts import read_in_segments
 from lmlab.tokenizers import Tokenizer
-from lmlab.tokenizers.frames import Frame, Framed, Row, collate, make_frame, pad_rows
+from lmlab.tokenizers.frames import Frame, pad_rows
 
-How = Literal["full", "frozen", "mix", "gradual", "scratch"]
-HOWS: tuple[How, ...] = ("full", "frozen", "mix", "gradual", "scratch")
+Method = Literal["full", "frozen", "mix", "gradual", "scratch"]
+METHODS: tuple[Method, ...] = ("full", "frozen", "mix", "gradual", "scratch")
 Pool = Literal["cls", "last", "mean", "max", "concat"]
 
 
 class TaskConfig(Config):
-    """How a task is learnt from a model."""
+    """Settings that every task has."""
 
-    labels: list[str] = Field([], description="names of the classes or tags, as the data have them")
-    how: How = Field(
+    labels: list[str] = Field([], description="names of the classes or tags, as in the data")
+    method: Method = Field(
         "full",
         description="which weights learn: full (all), frozen (only the head), mix (head and a mix of layers), gradual "
         "(unfrozen from the top), scratch (all, without pre-training)",
     )
     pool: Pool = Field(
-        "cls", description="what stands for a whole text: its cls (first), last, mean, max vector, or concat of three"
+        "cls", description="vector of a whole text: its cls (first), last, mean, max vector, or concat of three"
     )
-    layers: str = Field(
-        "last", description="of frozen: which layers are read: last, second-to-last, sum:all, concat:-4:"
-    )
+    layers: str = Field("last", description="of frozen: layers to read: last, second-to-last, sum:all, concat:-4:")
     activation: Literal["tanh", "gelu", "relu"] | None = Field(
         None, description="activation of a dense layer in the head; none: the head is one linear layer"
     )
@@ -66,72 +67,84 @@ class TaskConfig(Config):
     mix_decay: float = Field(
         0.0,
         ge=0,
-        description="of mix: weight λ of Σ s² in the loss, which holds the layers' weights together (ELMo: 0.001)",
+        description="of mix: weight λ of Σ s² in the loss, which keeps the weights of the layers close (ELMo: 0.001)",
     )
-    auxiliary: float = Field(
-        0.0, ge=0, description="weight λ of the language-model loss beside that of the task (Radford et al. 2018)"
-    )
-    frame: dict[str, str] = Field(
-        {"tokens": "cls:0 a:0 sep:0 b:1 sep:1"}, description="what stands around the texts, for each input of the model"
-    )
-    backwards: bool = Field(False, description="read a text from its last token to the first, as the model learnt it")
-    window: int | None = Field(
-        None, ge=4, description="the most tokens of a row; longer texts are cut, or read in parts"
-    )
-    segment: int | None = Field(
-        None,
-        ge=1,
-        description="of what stateful a state: long texts are read in segments of so many tokens, and gradients stay "
-        "within each (BPTT for text classification); none: at once",
-    )
-    metric: str | None = Field(None, description="the metric that counts most; by default that of the task")
-    scheme: str | None = Field(None, description="of tags: IOB2 or IOBES spans; none: each tag stands for itself")
+    metric: str | None = Field(None, description="the main metric; by default that of the task")
 
     @property
     def trains_model(self) -> bool:
         """Whether the weights of the model learn, or only those of the head."""
-        return self.how not in ("frozen", "mix")
+        return self.method not in ("frozen", "mix")
 
     @property
-    def reads(self) -> str:
-        """The layers that are read: `last`, `mix` for all of them, or a selection."""
-        return "mix" if self.how == "mix" else self.layers if self.how == "frozen" else "last"
+    def layer_choice(self) -> str:
+        """The layers that the head reads: `last`, `mix` for all of them, or a selection."""
+        return "mix" if self.method == "mix" else self.layers if self.method == "frozen" else "last"
 
 
 @dataclass(frozen=True)
 class Item:
-    """One example, or one window of it, as tokens."""
+    """One example, or one window of it, as a model reads it."""
 
     number: int
-    """Of the example."""
+    """The number of its example."""
     parts: Mapping[str, Any]
-    """Ids by the letters of the frame."""
+    """Inputs by name; of a text its token ids, by the letters of the frame."""
     label: Any = None
-    places: Mapping[int, int] | None = None
-    """What is read: its number -> the number of its piece."""
+    positions: Mapping[int, int] | None = None
+    """Of a task that reads several vectors: number of a word or piece -> number of its piece in this item."""
     vectors: NDArray[Any] | None = None
     """[K, D] or [K, L, D], computed once, where the model is frozen."""
     words: Sequence[str] | None = None
     """Of tagging: the words that are tagged."""
     states: NDArray[Any] | None = None
-    """[K, F], computed once: what frozen language models say of each word."""
+    """[K, F], computed once: vectors of frozen language models for each word."""
 
 
 class Prediction(NamedTuple):
-    """What a task says of one example."""
+    """What a task predicts for one example."""
 
     value: Any  # the name of a class, a number, the number of a choice, tags, or the text of an answer
     probability: float | None = None  # of that value
     scores: Mapping[str, float] = {}  # by class, or by answer: the n best
     span: tuple[int, int] | None = None  # of an answer: its characters in the context
-    left_out: int | None = None  # tokens that were not read, where the text is longer than the window
+    left_out: int | None = None  # tokens beyond the window, which were not read
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wording:
+    """How a task is described in reports, messages and example commands."""
+
+    goal: str
+    """After "learnt": `to tag words`; {classes} is replaced."""
+    action: str
+    """After "this run": `tags words`."""
+    files: str
+    """Files that a run of this task is evaluated on."""
+    too_long: str = "are cut"
+    """What happens to examples that are longer than the window."""
+    resampled: str = "examples"
+    """The independent units of a test set."""
+    input: str = '"a text"'
+    """Arguments of `lmlab predict`."""
+    ending: str = "tsv"
+    """The usual ending of a file of examples."""
 
 
 class Task:
-    """An objective over labelled examples: the shared part; each task adds its items, its head and its verdict."""
+    """An objective over labelled examples; each task adds its items, its head, its metrics and its words."""
 
     Config: ClassVar[type[TaskConfig]] = TaskConfig
     name: ClassVar[str]
+    wording: ClassVar[Wording]
+    baselines: ClassVar[Mapping[str, str]] = {}
+    """Baselines by the name that tables show: where each class is."""
+    averages: ClassVar[bool] = False
+    """Whether the predictions of several runs can be averaged."""
+    pooled: ClassVar[bool] = False
+    """Whether one vector for each text is read, which the setting `pool` chooses."""
+    groups_by_context: ClassVar[bool] = False
+    """Whether examples with the same second text are not independent, so that intervals resample these texts."""
     reads: ClassVar[tuple[str, ...]] = ("examples",)
     default_for: ClassVar[tuple[str, ...]] = ()
     specials: ClassVar[tuple[str, ...]] = ()
@@ -140,221 +153,248 @@ class Task:
     separates: bool = False
     watched_metrics: ClassVar[Mapping[str, Callable[[], StreamingMetric]]] = {}
 
-    def __init__(self, config: TaskConfig, tokenizer: Tokenizer, frame: Frame) -> None:
-        self.config, self.tokenizer = config, tokenizer
-        own = make_frame(config.frame, tokenizer, backwards=config.backwards)
-        self.frame = replace(own, window=config.window, **self.frame_settings(config))
+    def __init__(self, config: TaskConfig, tokenizer: Tokenizer | None = None, frame: Frame | None = None) -> None:
+        self.config = config
+
+    # What the data say
+
+    @classmethod
+    def settings_from(cls, labelled: Labelled, defaults: TaskDefaults, *, frozen: bool) -> dict[str, Any]:
+        """The settings of a task that follow from its data and from the system that learns it."""
+        labels = cls.labels_of(labelled)
+        return {"metric": labelled.metric, **({"labels": list(labels)} if labels else {})}
+
+    @classmethod
+    def labels_of(cls, labelled: Labelled) -> tuple[str, ...]:
+        """The names of all classes or tags; none where the task has no classes."""
+        return ()
+
+    @classmethod
+    def summarise_labels(cls, labelled: Labelled) -> LabelSummary:
+        """How often each label occurs in the training examples, and a line about it."""
+        return LabelSummary()
+
+    @classmethod
+    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
+        """The metrics by name, the main one first."""
+        raise NotImplementedError
+
+    @property
+    def metrics(self) -> dict[str, Metric]:
+        """The metrics by name, the main one first."""
+        return self.metrics_of(self.config)
+
+    @classmethod
+    def make_baseline(cls, name: str) -> Baseline:
+        """A baseline of this task, not yet fitted."""
+        if name not in cls.baselines:
+            raise ValueError(f"{cls.name} has no baseline {name!r}; it has {', '.join(cls.baselines)}")
+        module, _, kind = cls.baselines[name].partition(":")
+        baseline: Baseline = getattr(import_module(module), kind)()
+        return baseline
+
+    # What users see
+
+    @classmethod
+    def example_commands(cls, *, pair: bool = False) -> tuple[str, str]:
+        """Commands to try with a run of this task; {run} is its folder."""
+        words = cls.wording
+        return f"lmlab predict {{run}} {words.input}", f"lmlab evaluate {{run}} more.{words.ending}"
+
+    @property
+    def pair(self) -> bool | None:
+        """Whether an example is two texts; None where it may be one or two."""
+        return None
+
+    def as_read(self, text: str | Sequence[str]) -> str | tuple[str, ...]:
+        """A text as this task reads it: a text, or a tuple of words."""
+        return text if isinstance(text, str) else tuple(text)
+
+    def find_fault(self, example: Example) -> str | None:
+        """What is wrong with the form of an example, or None."""
+        return None
+
+    def make_example(self, texts: Sequence[str]) -> Example:
+        """An example from the texts that a user gave; a ValueError says what is needed instead."""
+        raise ValueError(f"{self.name} reads no text: give examples in Python")
+
+    def format_prediction(self, example: Example, found: Prediction, *, top: int) -> str:
+        """A prediction in a line, the `top` best labels or answers."""
+        ranked = sorted(found.scores.items(), key=lambda each: -each[1])[:top]
+        named = "   ".join(f"{name or 'no answer'} {probability:.1%}" for name, probability in ranked)
+        return f"{named}\t{example.a}"
+
+    def check_labels(
+        self, examples: Sequence[Example], *, path: str, detect: Callable[[], Labelled | None]
+    ) -> list[str]:
+        """Notes on the labels of a file that may be for another task; a ValueError where they cannot be for this one.
+
+        `detect` reads the file without knowing the task; None where it cannot be read.
+        """
+        return []
+
+    @classmethod
+    def show_evidence(cls, lines: Sequence[Mapping[str, Any]], labels: Sequence[str]) -> Evidence:
+        """What the predictions for labelled examples show, from the lines of `predictions.jsonl`."""
+        raise NotImplementedError
+
+    # The objective
 
     @classmethod
     def needs(cls, config: TaskConfig) -> tuple[type, ...]:
-        if config.auxiliary and not config.trains_model:
-            raise ValueError(
-                f"objective.auxiliary = {config.auxiliary:g} lets the model learn the language of the examples, and "
-                f"--how {config.how} lets it learn nothing: take --how full, or leave it out"
-            )
-        return (GivesVectors, PredictsNext) if config.auxiliary else (GivesVectors,)
+        return (GivesVectors,)
 
     @classmethod
     def usual_for(cls, data: str) -> dict[str, Any]:
         return {}
 
-    @classmethod
-    def frame_settings(cls, config: TaskConfig) -> dict[str, Any]:
-        """What is special about the frame of this task: both orders of two texts."""
-        return {}
-
     @property
     def loss_weights(self) -> dict[str, float]:
-        language = {"language": self.config.auxiliary} if self.config.auxiliary else {}
-        mix = {"mix": self.config.mix_decay} if self._penalises_mix else {}
-        return {"label": 1.0, **language, **mix}
+        return {"label": 1.0, **({"mix": self.config.mix_decay} if self._penalises_mix else {})}
 
     @property
     def _penalises_mix(self) -> bool:
-        return self.config.how == "mix" and self.config.mix_decay > 0
+        return self.config.method == "mix" and self.config.mix_decay > 0
 
-    @classmethod
-    def metrics_of(cls, config: TaskConfig) -> dict[str, Metric]:
-        """What is measured, by name, the main one first."""
-        return metrics_for(cls.name, metric=config.metric, labels=config.labels, scheme=config.scheme)
-
-    @property
-    def metrics(self) -> dict[str, Metric]:
-        """What is measured of this very task."""
-        return self.metrics_of(self.config)
+    # Files of the run
 
     def open(self, run: Path) -> None:
-        """Take what the task keeps in the folder of its run beside the weights: nothing, mostly."""
+        """Load files that the task keeps in its run directory besides the weights."""
 
     def outside(self, run: Path) -> list[str]:
-        """The folders outside of its run that the task reads from after `open`: none, mostly."""
+        """Folders outside the run directory that the task needs."""
         return []
 
-    def complete(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
-        """Items with all that is computed once for training; what is needed for it later is kept in the run."""
+    def precompute(self, items: Sequence[Item], *, run: Path, progress: ReportProgress | None = None) -> Sequence[Item]:
+        """Items with what is computed once, before training; files needed later are kept in the run."""
         return items
 
-    def completion_flops(self, items: Sequence[Item]) -> float:
-        """Floating-point operations of `complete`, where nothing of it is in the cache."""
+    def precompute_flops(self, items: Sequence[Item]) -> float:
+        """Floating-point operations of `precompute`, without the cache."""
         return 0.0
 
     # Examples to batches
 
     @abstractmethod
     def items(self, examples: Sequence[Example]) -> list[Item]:
-        """Examples as tokens, in their order: one item for each, or several windows of it."""
+        """Examples as items, in order: one for each, or several windows."""
 
     @abstractmethod
-    def targets(self, items: Sequence[Item], rows: Sequence[Row] | None) -> tuple[dict[str, Tensor], int]:
-        """The labels of a batch, and how many predictions it has; without rows where vectors are there already."""
+    def inputs(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+        """The inputs of the model, and which of its vectors are read: `at` [B, K], or `real` [B, T] to be pooled."""
+
+    @abstractmethod
+    def targets(self, items: Sequence[Item]) -> tuple[dict[str, Tensor], int]:
+        """The labels of a batch, and the number of predictions."""
 
     def loader(self, data: Any, *, batch: int, window: int, seed: int, streams: bool) -> ExampleLoader:
-        return ExampleLoader(self.items(data.examples), batch=batch, window=window, seed=seed, length=self.tokens_of)
+        return self.make_loader(self.items(data.examples), batch=batch, seed=seed)
+
+    def make_loader(self, items: Sequence[Item], *, batch: int, seed: int) -> ExampleLoader:
+        """Numbered batches of items."""
+        return ExampleLoader(items, batch=batch, window=0, seed=seed)
 
     def batch(self, raw: Sequence[Item], generator: np.random.Generator | None = None) -> Batch:
-        """Items as a batch: rows of tokens, or the vectors that were computed of them."""
-        tokens = sum(self.tokens_of(item) for item in raw)
-        units = {"examples": len({item.number for item in raw}), "tokens": tokens}
-        mix = {"mix": 1} if self._penalises_mix else {}
+        """Items as a batch: inputs of the model, or the vectors that were computed from them."""
+        labels, count = self.targets(raw)
+        counts = {"label": count, **({"mix": 1} if self._penalises_mix else {})}
         if raw[0].vectors is not None:
-            labels, count = self.targets(raw, None)
             vectors, _ = pad_rows([torch.from_numpy(np.array(item.vectors, np.float32)) for item in raw])
-            return Batch({"vectors": vectors}, labels, {"label": count, **mix}, units)
-        rows = self.frame.rows([parts for item in raw for parts in self.parts_of(item)])
-        inputs = collate(rows)
-        labels, count = self.targets(raw, rows)
-        labels |= self.places(raw, rows)
-        counts = {"label": count, **mix}
-        if self.config.auxiliary:
-            counts["language"] = int((inputs["lengths"] - 1).sum())
-        return Batch(inputs, labels, counts, units)
+            return Batch({"vectors": vectors}, labels, counts, self.units_of(raw))
+        inputs, positions = self.inputs(raw)
+        return Batch(inputs, {**labels, **positions}, counts, self.units_of(raw))
 
-    def outline(self, raw: Sequence[Item]) -> Batch:
-        """A batch as far as it tells what is computed: without what only other models could say."""
+    def flops_batch(self, raw: Sequence[Item]) -> Batch:
+        """A batch for counting FLOPs: it may lack the values of inputs that other models compute."""
         return self.batch(raw)
 
-    def tokens_of(self, item: Item) -> int:
-        """How many tokens of an item are read, in all its rows, special tokens left out."""
-        window = self.frame.window
-        lengths = [sum(map(len, parts.values())) for parts in self.parts_of(item)]
-        return self.orders * sum(length if window is None else min(length, window) for length in lengths)
+    def units_of(self, items: Sequence[Item]) -> dict[str, int]:
+        """What budgets count."""
+        return {"examples": len({item.number for item in items})}
+
+    def length_of(self, item: Item) -> int:
+        """The size of an item, by which items are put into batches: of a text its tokens."""
+        return 1
 
     def left_out(self, item: Item) -> int:
-        """How many tokens of an item are not read, because they do not fit into the window."""
-        frame = self.frame
-        if frame.window is None or frame.stride is not None or item.vectors is not None:
-            return 0
-        rows = [(sum(map(len, parts.values())), "".join(parts)) for parts in self.parts_of(item)]
-        return sum(max(0, length + frame.overhead(frame.reads, letters) - frame.window) for length, letters in rows)
+        """How many tokens of an item are beyond the window."""
+        return 0
 
     def rows_of(self, item: Item) -> int:
-        """In how many rows an item is read: one for each of its parts, in each order."""
-        return self.orders * len(self.parts_of(item))
+        """In how many rows of a batch an item is read."""
+        return 1
 
     def vectors_of(self, item: Item) -> int:
-        """How many vectors of an item are read: one for each of its rows, or one for each place."""
-        return self.rows_of(item) if item.places is None else len(item.places)
+        """How many vectors of an item are read: one for each row, or one for each position."""
+        return self.rows_of(item) if item.positions is None else len(item.positions)
 
-    @property
-    def orders(self) -> int:
-        """In how many orders the parts of an item are read."""
-        return max(1, len(self.frame.orders))
+    def cache_key(self) -> dict[str, Any]:
+        """What the vectors of a frozen model depend on, besides its weights and the items."""
+        return {"pool": self.config.pool, "layers": self.config.layer_choice, "task": self.name}
 
-    def parts_of(self, item: Item) -> list[Mapping[str, Any]]:
-        """The parts of each row of an item, as the frame reads them."""
-        return [item.parts]
+    def item_key(self, item: Item) -> bytes:
+        """The content of an item, for the cache of vectors."""
+        return b"".join(f"{name} ".encode() + np.asarray(part).tobytes() for name, part in item.parts.items())
 
-    def places(self, items: Sequence[Item], rows: Sequence[Row]) -> dict[str, Tensor]:
-        """Where the vectors of rows are read: `at` [B, K], or `real` [B, T] where a pool goes over many of them."""
-        framed = [next(iter(row.inputs.values())) for row in rows]
-        if self.config.pool == "cls":
-            return {"at": torch.tensor([[self._place_of_cls(each)] for each in framed])}
-        if self.config.pool == "last":
-            return {"at": torch.tensor([[len(each.pieces) - 1] for each in framed])}
-        real, _ = pad_rows([[bool(part) for part in each.parts] or [True] for each in framed])
-        empty = ~real.bool().any(1, keepdim=True)  # nothing but special tokens: they are all there is
-        lengths = torch.tensor([len(each.pieces) for each in framed])
-        inside = torch.arange(real.shape[1]) < lengths[:, None]
-        return {"real": torch.where(empty, inside, real.bool())}
-
-    def _place_of_cls(self, row: Framed) -> int:
-        if not self.frame.has("cls"):
-            around = self.frame.templates[self.frame.reads]
-            raise ValueError(f"--pool cls: this model reads {around!r}, without a cls; take last, mean, max or concat")
-        lengths = {part: row.parts.count(part) for part in dict.fromkeys(row.parts) if part}
-        return self.frame.place_of("cls", self.frame.reads, lengths)
-
-    # Vectors to verdicts
+    # Vectors to predictions
 
     def read(self, model: Model, batch: Batch) -> Tensor:
-        """What is read of a model: [B, K, D], or [B, K, L, D] where the layers are to be mixed."""
-        at, real, layers = batch.labels.get("at"), batch.labels.get("real"), self.config.reads
+        """The vectors of a model that the head reads: [B, K, D], or [B, K, L, D] where the layers are to be mixed."""
+        at, real, layers = batch.labels.get("at"), batch.labels.get("real"), self.config.layer_choice
         if layers == "last":
             vectors = self._last_layer(model, batch.inputs, at)
         else:
             found = model.layers(**batch.inputs)
-            vectors = side_by_side(found) if self.config.how == "mix" else select_layers(layers).of(found)
+            vectors = side_by_side(found) if self.config.method == "mix" else select_layers(layers).of(found)
             if at is not None:
                 vectors = choose(vectors.flatten(2), at).view(*at.shape, *vectors.shape[2:])
         return vectors if real is None else pool(vectors, real, self.config.pool)[:, None]
 
     def _last_layer(self, model: Model, inputs: Mapping[str, Tensor], at: Tensor | None) -> Tensor:
-        """The vectors of the last layer [B, T, D], or [B, K, D] at places; of long texts, segment by segment."""
-        segment = self.config.segment
-        if segment is None or inputs["tokens"].shape[1] <= segment:
-            return model.vectors(**inputs, at=at)
-        vectors = read_in_segments(model, inputs["tokens"], segment=segment)
-        return vectors if at is None else choose(vectors, at)
+        """The vectors of the last layer [B, T, D], or [B, K, D] at positions."""
+        return model.vectors(**inputs, at=at)
+
+    def smallest_batch(self, model: Model) -> Batch:
+        """The smallest batch that a model can read, to find the shape of its vectors."""
+        return Batch(model.blank_inputs(1, 1), {"at": torch.zeros(1, 1, dtype=torch.long)})
 
     def vector_shape(self, model: Model) -> tuple[int, int]:
-        """How many layers and components the vectors have that a model gives this task: (L, D), L being 1 or more."""
-        rows = self.frame.rows([{"a": [self.tokenizer.boundary]}])
-        batch = Batch(collate(rows, device=model.device), self.places([], rows))
+        """The number of layers and the width of the vectors that the head reads: (L, D), L is 1 without a mix."""
         was_training = model.training
-        model.eval()  # no dropout: nothing is drawn that training would miss
+        model.eval()  # without dropout, so that no random number is used up
         with torch.no_grad():
-            found = self.read(model, batch.to(model.device))
+            found = self.read(model, self.smallest_batch(model).to(model.device))
         model.train(was_training)
         return (found.shape[2] if found.dim() == 4 else 1), found.shape[-1]
 
     @abstractmethod
     def make_head(self, width: int) -> dict[str, nn.Module]:
-        """The head over vectors of a width, and whatever else the task learns."""
+        """The head over vectors of a width, and other modules that the task learns."""
 
     def heads(self, model: Model) -> dict[str, nn.Module]:
-        if self.config.auxiliary and not isinstance(model, PredictsNext):
-            raise ValueError(
-                f"objective.auxiliary = {self.config.auxiliary:g} predicts each next token from the vector before it, "
-                f"but those of {name_of(model)} know what follows: leave it out, or take a left-to-right model"
-            )
-        if self.config.segment is not None and not (model.stateful and isinstance(model, PredictsNext)):
-            raise ValueError(
-                f"objective.segment = {self.config.segment} reads a text in segments, each after the state of those "
-                f"before it, but {name_of(model)} reads it as a whole: leave it out, or take a recurrent model"
-            )
         layers, width = self.vector_shape(model)
         mix: dict[str, nn.Module] = {}
-        if self.config.how == "mix":
+        if self.config.method == "mix":
             mix["mix"] = Mix(layers, norm=self.config.mix_norm, dropout=self.config.mix_dropout)
         return {**mix, **self.make_head(width)}
 
     @abstractmethod
     def score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
-        """The scores that the head gives, from vectors [B, K, D]."""
+        """The scores of the head, from vectors [B, K, D]."""
 
     @abstractmethod
-    def total(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
+    def loss_of(self, heads: Mapping[str, nn.Module], scores: Tensor, batch: Batch) -> Tensor:
         """The loss of scores, summed over a batch."""
 
     @abstractmethod
     def decode(self, heads: Mapping[str, nn.Module], scores: Tensor, items: Sequence[Item]) -> list[Any]:
-        """What scores say of each item."""
+        """The result of each item, from the scores."""
 
     @abstractmethod
     def predictions(
         self, examples: Sequence[Example], items: Sequence[Item], decoded: Sequence[Any]
     ) -> list[Prediction]:
-        """A prediction for each example, from what was decoded of its items."""
+        """A prediction for each example, from the results of its items."""
 
     def scores(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch) -> Tensor:
         """The scores of a batch, without its loss."""
@@ -364,42 +404,49 @@ class Task:
     def _score(self, heads: Mapping[str, nn.Module], vectors: Tensor, batch: Batch) -> Tensor:
         return self.score(heads, cast(Tensor, heads["mix"](vectors)) if "mix" in heads else vectors, batch)
 
-    def verdict(self, model: Model, heads: Mapping[str, nn.Module], batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+    def scores_and_losses(
+        self, model: Model, heads: Mapping[str, nn.Module], batch: Batch
+    ) -> tuple[Tensor, dict[str, Tensor]]:
         """The scores of a batch, and its loss summed by term."""
         vectors = batch.inputs.get("vectors")
         sums: dict[str, Tensor] = {}
-        if vectors is None and self.config.auxiliary:
-            hidden = model(**batch.inputs).hidden
-            vectors = self._pick(hidden, batch)
-            sums["language"] = self._language(model, hidden, batch)
-        elif vectors is None:
-            vectors = self.read(model, batch)
+        if vectors is None:
+            vectors, sums = self._read_with_losses(model, batch)
         if self._penalises_mix:
             sums["mix"] = cast(Mix, heads["mix"]).penalty()
         scores = self._score(heads, vectors, batch)
-        return scores, {"label": self.total(heads, scores, batch), **sums}
+        return scores, {"label": self.loss_of(heads, scores, batch), **sums}
+
+    def _read_with_losses(self, model: Model, batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The vectors that the head reads, and losses of the model besides that of the task."""
+        return self.read(model, batch), {}
 
     def loss(self, model: Any, heads: Mapping[str, nn.Module], batch: Batch, state: State = None) -> Loss:
-        return Loss(self.verdict(model, heads, batch)[1])
+        return Loss(self.scores_and_losses(model, heads, batch)[1])
 
-    def _pick(self, hidden: Tensor, batch: Batch) -> Tensor:
-        at, real = batch.labels.get("at"), batch.labels.get("real")
-        if real is not None:
-            return pool(hidden, real, self.config.pool)[:, None]
-        assert at is not None
-        return choose(hidden, at)
-
-    def _language(self, model: Any, hidden: Tensor, batch: Batch) -> Tensor:
-        """The surprisal of the tokens of each row, from the ones before them."""
-        tokens, lengths = batch.inputs["tokens"], batch.inputs["lengths"]
-        inside = torch.arange(tokens.shape[1] - 1, device=tokens.device) < (lengths - 1)[:, None]
-        total: Tensor = model.total_nll(hidden[:, :-1][inside], tokens[:, 1:][inside])
-        return total
+    # Costs
 
     def scored(self, batch: Batch) -> int:
-        """How many vectors of a batch the head scores, padding too."""
+        """How many vectors of a batch the head scores, padding included."""
         vectors = batch.inputs.get("vectors")
         return batch.labels["at"].numel() if vectors is None else vectors.shape[0] * vectors.shape[1]
 
+    def model_flops(self, model: Model, batch: Batch) -> float:
+        """Floating-point operations of the model in the forward and backward pass over a batch."""
+        return model_flops(model, batch, positions=self.positions_read(batch))
+
+    def positions_read(self, batch: Batch) -> int | None:
+        """How many vectors of each row the model computes; None for all."""
+        at = batch.labels.get("at")
+        return None if at is None or self.config.layer_choice != "last" else at.shape[1]
+
     def step_flops(self, model: Model, heads: Mapping[str, nn.Module], loader: Any) -> float:
         return step_flops(self, model, heads, loader)
+
+
+def order_metrics(task: str, offered: Sequence[Metric], *, main: str | None) -> dict[str, Metric]:
+    """Metrics by name, the main one first: `main`, or by default the first of them."""
+    named = {each.name: each for each in offered}
+    if main is not None and main not in named:
+        raise ValueError(f"{task} has no metric {main!r}; it has {', '.join(named)}")
+    return {name: named[name] for name in dict.fromkeys([main or next(iter(named)), *named])}

@@ -1,4 +1,4 @@
-"""What to type after a study: the command that makes its best run again, and what can be done with a run."""
+"""Commands that reports show: the one that trains the best of a study again, and those to use a run."""
 
 from __future__ import annotations
 
@@ -11,20 +11,21 @@ from typing import Any
 from lmlab.config import apply_settings
 from lmlab.data.corpora.example_splits import SELECTED
 from lmlab.data.corpora.examples import ExamplesConfig
+from lmlab.tasks import load_task
 from lmlab.transfer.study_settings import GROUPS
 from lmlab.transfer.trials import TaskData, Trial
 
 BEST = "runs/best"
-"""The run directory that the command makes."""
+"""The run directory of the command."""
 OPTIONS = {"objective.crf": "--crf", "objective.pool": "--pool", "objective.vectors": "--vectors"}
-"""Settings that have an option of their own."""
+"""Settings with their own option."""
 
 
 def format_command(trial: Trial, data: TaskData) -> str:
-    """The `lmlab finetune` command that trains what a trial did, on all examples, as a run that is kept."""
+    """The `lmlab finetune` command of a trial, with all examples, as a run that is kept."""
     words = ["lmlab", "finetune", str(trial.origin), *data.config.named, *_data_options(data.config)]
-    words += ["--how", trial.how]
-    if trial.how == "frozen" and trial.layers != "last":
+    words += ["--how", trial.method]
+    if trial.method == "frozen" and trial.layers != "last":
         words += ["--layers", trial.layers]
     if trial.epochs is not None:
         words += ["--epochs", f"{trial.epochs:.15g}"]
@@ -52,7 +53,7 @@ def _data_options(config: ExamplesConfig) -> list[str]:
 
 
 def _setting(name: str, value: Any) -> list[str]:
-    """A setting as an option; nothing for those that are as by default."""
+    """A setting as an option; nothing for defaults."""
     if name == "train.device":
         return [] if value == "auto" else ["--device", str(value)]
     if name == "objective.states":
@@ -73,19 +74,11 @@ def _literal(value: Any) -> str:
     return json.dumps(dict(value) if isinstance(value, Mapping) else value, ensure_ascii=False)
 
 
-EXAMPLES: Mapping[str, str] = {
-    "tagging": '"words of a sentence"',
-    "spans": '--context page.txt "a question?"',
-    "choice": '"a question?" "first choice" "second choice"',
-}
-
-
 def use_commands(folder: Path, *, task: str, data: str) -> list[tuple[str, str]]:
-    """What can be done with a fine-tuned run: commands, each with what it does."""
+    """Commands to use a fine-tuned run, each with what it does."""
     path = shlex.quote(str(folder))
     suffix = Path(data.split(", ")[0]).suffix or ".tsv"
-    given = EXAMPLES.get(task, '"a text"')
     return [
-        (f"lmlab predict {path} {given}", "predicts something new"),
-        (f"lmlab evaluate {path} more{suffix}", "its score on other examples, with an interval"),
+        (f"lmlab predict {path} {load_task(task).wording.input}", "predict a new example"),
+        (f"lmlab evaluate {path} more{suffix}", "score on other examples, with an interval"),
     ]

@@ -1,4 +1,4 @@
-"""Which ways of learning differ: paired tests over the same held-out examples, from the predictions that are kept.
+"""Paired tests between rows of a study, over the same held-out examples, from the predictions in its folder.
 
 Systems are compared on the same resamples of the examples (of contexts, where questions share one), the seeds of each
 count as a further source of variance, and p-values are corrected for the number of pairs (Holm): `metrics.statistics`.
@@ -18,11 +18,13 @@ from pydantic import Field
 from lmlab.config import Config
 from lmlab.metrics.metric import Metric
 from lmlab.metrics.statistics import Scores
+from lmlab.pages.scores import PairedDifference
+from lmlab.tasks import load_task
 from lmlab.transfer.results import Interval, Result, Row, group_results, make_row, over_seeds, to_interval
 
 
 class Difference(Config):
-    """How far one way of learning is ahead of another, on the same held-out examples."""
+    """How far one row is ahead of another, on the same held-out examples."""
 
     better: str = Field(description="the label of the row with the better score")
     worse: str
@@ -33,18 +35,8 @@ class Difference(Config):
     significant: bool
 
 
-class Prefetcher(NamedTuple):
-    """How far one row is ahead of another, below 0 where it is behind."""
-
-    value: float
-    low: float | None
-    high: float | None
-    p: float
-    significant: bool
-
-
-class Kept(NamedTuple):
-    """The predictions that a result was scored by."""
+class SavedPredictions(NamedTuple):
+    """The predictions behind a result."""
 
     predicted: list[Any]
     true: list[Any]
@@ -59,9 +51,9 @@ class Compared(NamedTuple):
     untested: list[str]  # the labels of rows whose predictions are missing
 
 
-def read_predictions(path: Path) -> Kept | None:
+def read_predictions(path: Path) -> SavedPredictions | None:
     """The predictions of a file for labelled examples; None where it is missing or not one of predictions."""
-    kept = Kept([], [], [])
+    kept = SavedPredictions([], [], [])
     try:
         for text in path.read_text(encoding="utf-8").split("\n"):
             line = json.loads(text) if text else {}
@@ -87,7 +79,7 @@ def compare_results(
         for label, each in read.items()
         if first is not None and all(kept is not None and kept.true == first.true for kept in each)
     }
-    contexts = first.contexts if first is not None and task == "spans" else None
+    contexts = first.contexts if first is not None and load_task(task).groups_by_context else None
     rows = [
         make_row(label, group, _values(group, known.get(label), first, metrics, contexts))
         for label, group in groups.items()
@@ -102,11 +94,11 @@ def compare_results(
 def _values(
     group: Sequence[Result],
     predicted: Sequence[Sequence[Any]] | None,
-    first: Kept | None,
+    first: SavedPredictions | None,
     metrics: Mapping[str, Metric],
     contexts: Sequence[Hashable] | None,
 ) -> dict[str, Interval]:
-    """The metrics of a way of learning over its seeds; of one seed, as it was scored."""
+    """The metrics of a row over its seeds; of one seed, as it was scored."""
     if len(group) == 1:
         return group[0].values
     if predicted is None or first is None:
@@ -140,8 +132,8 @@ def choose_pairs(kind: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
     that learnt from as many; else all pairs, for which one is first is only known from the scores. Baselines are not
     tested against each other.
     """
-    learnt = [row for row in rows if row.how != "baseline"]
-    baselines = [row for row in rows if row.how == "baseline"]
+    learnt = [row for row in rows if row.method != "baseline"]
+    baselines = [row for row in rows if row.method == "baseline"]
     if kind == "run":
         return [(learnt[0].label, row.label) for row in rows if row is not learnt[0]] if learnt else []
     found = [(row.label, other.label) for row in learnt for other in baselines if row.examples == other.examples]
@@ -150,14 +142,14 @@ def choose_pairs(kind: str, rows: Sequence[Row]) -> list[tuple[str, str]]:
     return found
 
 
-def ahead_of(differences: Sequence[Difference], one: str, other: str) -> Prefetcher | None:
+def ahead_of(differences: Sequence[Difference], one: str, other: str) -> PairedDifference | None:
     """The tested difference between two rows as seen from `one`; None where they were not tested."""
     for each in differences:
         if (each.better, each.worse) == (one, other):
-            return Prefetcher(each.value, each.low, each.high, each.p, each.significant)
+            return PairedDifference(each.value, each.low, each.high, each.p, each.significant)
         if (each.better, each.worse) == (other, one):
             low, high = (None if end is None else -end for end in (each.high, each.low))
-            return Prefetcher(-each.value, low, high, each.p, each.significant)
+            return PairedDifference(-each.value, low, high, each.p, each.significant)
     return None
 
 
@@ -165,4 +157,4 @@ def find_reference(kind: str, rows: Sequence[Row], row: Row, *, about: str) -> s
     """The label of the row that another is compared with: what the study is about; of a curve, as many examples."""
     if kind != "curve":
         return about
-    return next((each.label for each in rows if each.how != "baseline" and each.examples == row.examples), about)
+    return next((each.label for each in rows if each.method != "baseline" and each.examples == row.examples), about)

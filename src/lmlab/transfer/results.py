@@ -1,17 +1,20 @@
-"""What a way of learning a task came to: its metrics with intervals, over one seed or several."""
+"""Results of trials: metrics with intervals, over one seed or several."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any, Literal
+from pathlib import Path
+from typing import Literal, NamedTuple
 
 from pydantic import Field
 
-from lmlab.config import Config
+from lmlab.config import Config, build
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.metrics.metric import Metric
 from lmlab.metrics.statistics import Estimate, estimate, mean_interval
+from lmlab.runs.storage import read_json
+from lmlab.runs.upgrade import upgrade_result
 from lmlab.tasks.predicting import answers
 from lmlab.tasks.task import Prediction
 
@@ -27,12 +30,12 @@ class Interval(Config):
 
 
 class Result(Config):
-    """How well one way of learning does on held-out examples."""
+    """The scores of one trial or baseline on held-out examples."""
 
-    name: str = Field(description="what learnt, in words: bert, majority, bag of words")
-    how: str = Field(description="full, frozen, mix, gradual, ulmfit, scratch, or baseline")
-    run: str | None = Field(None, description="the run that it began with")
-    layers: str = Field("last", description="of frozen: the layers that were read")
+    name: str = Field(description="the model or baseline: bert, majority, bag of words")
+    method: str = Field(description="full, frozen, mix, gradual, ulmfit, scratch, or baseline")
+    run: str | None = Field(None, description="the run that it started from")
+    layers: str = Field("last", description="of frozen: layers that were read")
     examples: int = Field(description="training examples")
     seed: int = 0
     split: str = Field(description="test, or valid where no test was held out")
@@ -43,10 +46,10 @@ class Result(Config):
     flops: float = 0.0
     steps: int = 0
     rate: float | None = Field(None, description="the peak learning rate")
-    mix: list[float] | None = Field(None, description="what each layer weighs, the embeddings first")
+    mix: list[float] | None = Field(None, description="weight of each layer, the embeddings first")
     gamma: float | None = None
     note: str = ""
-    command: str = Field("", description="the command that trains it again, as a run of its own")
+    command: str = Field("", description="command that trains it again, as a run")
 
     @property
     def main(self) -> str:
@@ -55,11 +58,11 @@ class Result(Config):
 
 
 class Row(Config):
-    """One line of a table: a way of learning, over all its seeds."""
+    """One row of a table: a model and a method, over all seeds."""
 
-    label: str = Field(description="what `differences` call it")
+    label: str = Field(description="its name in `differences`")
     name: str
-    how: str
+    method: str
     examples: int
     layers: str
     seeds: list[float | None] = Field(description="the main metric of each seed, in their order")
@@ -70,9 +73,23 @@ class Row(Config):
     note: str = ""
 
 
-def key_of(result: Result | Row) -> list[Any]:
-    """What the seeds of a way of learning have in common."""
-    return [result.name, result.how, result.examples, result.layers]
+class Key(NamedTuple):
+    """What all seeds of a row have in common."""
+
+    name: str
+    method: str
+    examples: int
+    layers: str
+
+
+def key_of(result: Result | Row) -> Key:
+    """The key of a result or a row."""
+    return Key(result.name, result.method, result.examples, result.layers)
+
+
+def read_result(path: Path) -> Result:
+    """The result in the file of a trial, of any version."""
+    return build(Result, upgrade_result(read_json(path)["result"]), where=str(path))
 
 
 def label_of(rows: Iterable[Row], result: Result | None) -> str:
@@ -103,24 +120,24 @@ def contexts_of(examples: Sequence[Example]) -> list[Hashable] | None:
 
 
 def to_interval(found: Estimate, metric: Metric) -> Interval:
-    """An estimate as it is written: None for what is no number, and for an interval of no width, which says nothing."""
+    """An estimate as an Interval: None for values that are no numbers, and for an interval of no width."""
     value = found.value if math.isfinite(found.value) else None
     low, high = (None, None) if found.low == found.high else (found.low, found.high)
     return Interval(value=value, low=low, high=high, better=metric.better)
 
 
 def group_results(results: Iterable[Result]) -> dict[str, list[Result]]:
-    """The results of each way of learning by its label: `bert full`, `bag of words`, `bert frozen sum:all`.
+    """The results of all seeds of a row by its label: `bert full`, `bag of words`, `bert frozen sum:all`.
 
     The number of examples is added where a study has several.
     """
-    groups: dict[tuple[Any, ...], list[Result]] = {}
+    groups: dict[Key, list[Result]] = {}
     for result in results:
-        groups.setdefault(tuple(key_of(result)), []).append(result)
-    several = len({examples for _, _, examples, _ in groups}) > 1
+        groups.setdefault(key_of(result), []).append(result)
+    several = len({key.examples for key in groups}) > 1
     found = {}
-    for (name, how, examples, layers), group in groups.items():
-        words = [name] if how == "baseline" else [name, how]
+    for (name, method, examples, layers), group in groups.items():
+        words = [name] if method == "baseline" else [name, method]
         words += [layers] if layers != "last" else []
         words += [f"with {examples:,} examples"] if several else []
         found[" ".join(words)] = group
@@ -128,12 +145,12 @@ def group_results(results: Iterable[Result]) -> dict[str, list[Result]]:
 
 
 def make_row(label: str, group: Sequence[Result], values: Mapping[str, Interval]) -> Row:
-    """A row from the results of all seeds of a way of learning, with its scores over them."""
+    """A row from the results of all seeds, with its scores over them."""
     first, main = group[0], group[0].main
     return Row(
         label=label,
         name=first.name,
-        how=first.how,
+        method=first.method,
         examples=first.examples,
         layers=first.layers,
         seeds=[each.values[main].value for each in group],
@@ -146,7 +163,7 @@ def make_row(label: str, group: Sequence[Result], values: Mapping[str, Interval]
 
 
 def rows_of(results: Iterable[Result]) -> list[Row]:
-    """Results gathered over seeds where no predictions are kept, as in folders of versions before 0.6.0."""
+    """Rows over seeds without predictions, as in folders of versions before 0.6.0."""
     rows = []
     for label, group in group_results(results).items():
         values = {name: over_seeds([each.values[name] for each in group]) for name in group[0].values}

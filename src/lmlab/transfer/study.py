@@ -1,4 +1,4 @@
-"""A study: several ways of learning one task side by side, with the baselines that need no language model."""
+"""A study: trials of one task, with the baselines that need no language model, in one table."""
 
 from __future__ import annotations
 
@@ -7,38 +7,33 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from pydantic import Field
 
-from lmlab.baselines.baseline import BASELINES as ALL_BASELINES
-from lmlab.baselines.baseline import make_baseline
-from lmlab.config import Config
+from lmlab.config import Config, build
 from lmlab.data.corpora.examples import draw
 from lmlab.data.readers.examples import Example
 from lmlab.metrics.metric import Metric
 from lmlab.runs.jobs import Reporter
-from lmlab.runs.run_files import BASELINES as OWN_BASELINES
-from lmlab.runs.run_files import TRIALS
-from lmlab.runs.storage import write_json
+from lmlab.runs.run_files import BASELINES, TRIALS
+from lmlab.runs.storage import read_json, write_json
+from lmlab.runs.upgrade import upgrade_result
 from lmlab.tasks.task import Prediction
 from lmlab.transfer.commands import format_command
 from lmlab.transfer.differences import Difference, compare_results
-from lmlab.transfer.planning import labels_of, metrics_of
+from lmlab.transfer.planning import metrics_of
 from lmlab.transfer.results import Result, Row, rows_of, score_predictions
-from lmlab.transfer.study_settings import check_same_study, keeping_settings
-from lmlab.transfer.trials import PREDICTIONS, TaskData, Trial, carry_out_all, plan, write_predictions
+from lmlab.transfer.study_settings import Kind, check_same_study, keeping_settings
+from lmlab.transfer.trials import PREDICTIONS, PlannedTrial, TaskData, run_trials, write_predictions
 
-Kind = Literal["run", "curve", "layers", "comparison"]
 SCORES = "scores.json"
 DECK_LAYERS = ("first", "last", "second-to-last", "sum:all", "sum:-4:", "concat:-4:")
 """The choices of layers that BERT's authors compare (Devlin et al. 2019, table 7)."""
-BASELINES = {"chance": "chance", "majority": "majority", "bag of words": "bag_of_words"}
-"""Baselines that stand beside every score, as people and as the table of baselines call them; not all do all tasks."""
 
 
 class Lead(Config):
-    """How far the best way of learning is ahead of another, as folders of versions before 0.6.0 have it.
+    """How far the best row is ahead of another, as in folders of versions before 0.6.0.
 
     Its p-value covers neither seeds nor the number of pairs, so it is not shown.
     """
@@ -52,23 +47,23 @@ class Lead(Config):
 
 
 class Study(Config):
-    """What was learnt, and what it came to: all that a table or a page shows."""
+    """The trials and baselines of one task with their scores: all that a table or a page shows."""
 
     kind: Kind
     task: str
-    data: str = Field(description="the examples, as they were named")
-    scored: str = Field("", description="the file of the examples that scores are of, where it is another")
-    format: str = Field(description="how they were understood")
+    data: str = Field(description="files of the examples")
+    scored: str = Field("", description="file of the scored examples, where it is another")
+    format: str = Field(description="format of the examples")
     labels: list[str]
     counts: dict[str, int] = Field(description="examples for training, selection, validation and test")
-    metric: str = Field(description="the metric that counts most")
-    check: list[str] = Field([], description="what the data look like, line by line")
+    metric: str = Field(description="main metric")
+    check: list[str] = Field([], description="check of the data, line by line")
     results: list[Result]
-    rows: list[Row] = Field([], description="each way of learning over its seeds; none in folders before 0.6.0")
+    rows: list[Row] = Field([], description="each row over its seeds; none in folders before 0.6.0")
     differences: list[Difference] = Field([], description="the pairs of rows that were tested")
-    untested: list[str] = Field([], description="rows whose predictions are missing, so that nothing of them is tested")
+    untested: list[str] = Field([], description="rows that were not tested: their predictions are missing")
     leads: list[Lead] = Field([], description="of a comparison before 0.6.0; not shown any more")
-    pretraining: dict[str, dict[str, float]] = Field({}, description="the price of each run that was begun with")
+    pretraining: dict[str, dict[str, float]] = Field({}, description="cost of each run that trials started from")
 
     def write(self, folder: Path) -> None:
         """Write `scores.json`."""
@@ -76,22 +71,31 @@ class Study(Config):
 
     @property
     def table(self) -> list[Row]:
-        """Each way of learning over its seeds."""
+        """Each row over its seeds."""
         return self.rows or rows_of(self.results)
 
     def _repr_html_(self) -> str:
-        """In a notebook: the scores, with the baselines beside them."""
-        from lmlab.pages.scores import format_metric, tell_range, tell_score, tell_way
+        """In a notebook: the table of scores."""
+        from lmlab.pages.scores import Score, format_interval, format_learner, format_metric, format_score
         from lmlab.pages.views import Table, to_html_table
 
-        told = []
-        for row in (each.model_dump() for each in self.table):
-            score = row["values"][self.metric]
-            told.append((tell_way(row), row["examples"], tell_score(score["value"]), tell_range(score) or "–"))
-        columns = ("way", "examples", f"{format_metric(self.metric)} (times 100)", "95% interval")
-        table = to_html_table(Table(columns, told, ("", ",d", "", "")))
+        cells = []
+        for row in self.table:
+            found = row.values[self.metric]
+            interval = format_interval(Score(found.value, found.low, found.high)) or "–"
+            cells.append((format_learner(row), row.examples, format_score(found.value), interval))
+        columns = ("model and method", "examples", f"{format_metric(self.metric)} (times 100)", "95% interval")
+        table = to_html_table(Table(columns, cells, ("", ",d", "", "")))
         title = f"{self.task}: {self.data}, {self.counts.get('train', 0):,} examples for training"
         return f"<div class='lmlab-view'><b>{escape(title)}</b>{table}</div>"
+
+
+def read_study(folder: Path) -> Study:
+    """The scores of a study or a fine-tuned run, of any version."""
+    values = read_json(folder / SCORES)
+    for name in ("results", "rows"):
+        values[name] = [upgrade_result(each) for each in values.get(name, ())]
+    return build(Study, values, where=str(folder / SCORES))
 
 
 class BaselineResult(NamedTuple):
@@ -102,39 +106,38 @@ class BaselineResult(NamedTuple):
     file: str  # the name of the file that holds them
 
 
-def measure_baselines(
+def score_baselines(
     data: TaskData,
     metrics: Mapping[str, Metric],
     *,
     sizes: Sequence[int | None] = (None,),
     seeds: Sequence[int] = (0,),
 ) -> Iterator[BaselineResult]:
-    """The baselines of a task, learnt from the same examples as the models, by the metrics of the task."""
-    labelled = data.labelled
-    names = {name: key for name, key in BASELINES.items() if labelled.task in ALL_BASELINES[key]}
+    """The baselines of a task, fitted to the same examples as the models."""
     for size in sizes:
         for seed in seeds if size is not None else seeds[:1]:
-            train = labelled.train if size is None else draw(labelled.train, size, seed=seed)
-            for name, key in names.items():
-                file = f"{key}-{'all' if size is None else size}-seed-{seed}.jsonl"
-                yield measure_baseline(name, data, train, metrics, seed=seed)._replace(file=file)
+            train = data.labelled.train
+            train = train if size is None else draw(train, size, seed=seed)
+            for name in data.task.baselines:
+                file = f"{name.replace(' ', '_')}-{'all' if size is None else size}-seed-{seed}.jsonl"
+                yield score_baseline(name, data, train, metrics, seed=seed)._replace(file=file)
 
 
-def measure_baseline(
+def score_baseline(
     name: str, data: TaskData, train: Sequence[Example], metrics: Mapping[str, Metric], *, seed: int = 0
 ) -> BaselineResult:
-    """One baseline, learnt from training examples and scored on those that are held out."""
+    """One baseline, fitted to training examples and scored on those that are held out."""
     split, held_out = data.held_out
     began = time.perf_counter()
-    baseline = make_baseline(BASELINES[name], task=data.labelled.task)
-    baseline.fit(train, valid=data.selecting or None)  # what is scored chooses nothing
+    baseline = data.task.make_baseline(name)
+    baseline.fit(train, valid=data.selecting or None)
     predictions = [Prediction(label) for label in baseline.predict(held_out).labels]
     values = score_predictions(metrics, predictions, held_out)
     if name == "chance":  # it is known, not estimated
         values = {key: found.model_copy(update={"low": None, "high": None}) for key, found in values.items()}
     result = Result(
         name=name,
-        how="baseline",
+        method="baseline",
         examples=len(train),
         seed=seed,
         split=split,
@@ -145,67 +148,66 @@ def measure_baseline(
     return BaselineResult(result, predictions, "")
 
 
-def keep_baselines(found: Sequence[BaselineResult], data: TaskData, folder: Path) -> list[tuple[Result, Path]]:
-    """Write the predictions of baselines beside those of the trials; each result with its file."""
+def save_baselines(found: Sequence[BaselineResult], data: TaskData, folder: Path) -> list[tuple[Result, Path]]:
+    """Write the predictions of baselines into a folder of trials; each result with its file."""
     _, held_out = data.held_out
-    kept = []
+    saved = []
     for result, predictions, file in found:
-        path = folder / OWN_BASELINES / file
+        path = folder / BASELINES / file
         path.parent.mkdir(parents=True, exist_ok=True)
         write_predictions(path, predictions, held_out)
-        kept.append((result, path))
-    return kept
+        saved.append((result, path))
+    return saved
 
 
-def carry_out_study(
+def run_study(
     kind: Kind,
-    trials: Sequence[Trial],
+    trials: Sequence[PlannedTrial],
     data: TaskData,
     folder: Path,
     *,
     check: Sequence[str] = (),
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
-    told: Callable[[Result], None] = lambda result: None,
+    on_result: Callable[[Result], None] = lambda result: None,
 ) -> Study | None:
-    """Carry out trials and baselines in a folder, and write what they came to; None where it was interrupted."""
-    sizes = list(dict.fromkeys(trial.take for trial in trials))
-    seeds = sorted({trial.seed for trial in trials})
-    planned = [plan(trial, data) for trial in trials]
-    metrics = metrics_of(planned[0].objective)
+    """Run trials and baselines in a folder, and write their scores; None where it was interrupted."""
+    sizes = list(dict.fromkeys(planned.trial.limit for planned in trials))
+    seeds = sorted({planned.trial.seed for planned in trials})
+    metrics = metrics_of(trials[0].recipe.objective)
     check_same_study(kind, trials, data, folder)
     baselines = []
-    for each in measure_baselines(data, metrics, sizes=sizes, seeds=seeds):
+    for each in score_baselines(data, metrics, sizes=sizes, seeds=seeds):
         baselines.append(each)
-        told(each.result)
+        on_result(each.result)
         if interrupted():
             return None
     learnt = []
     with keeping_settings(kind, trials, data, folder):
-        for trial, result in carry_out_all(trials, data, folder / TRIALS, reporter=reporter, interrupted=interrupted):
+        for trial, result in run_trials(trials, folder / TRIALS, reporter=reporter, interrupted=interrupted):
             result = result.model_copy(update={"command": format_command(trial, data)})
             learnt.append((result, folder / TRIALS / trial.name / PREDICTIONS))
-            told(result)
+            on_result(result)
     if len(learnt) < len(trials):
         return None
-    kept = [*keep_baselines(baselines, data, folder / TRIALS), *learnt]
-    study = describe(kind, data, kept, metrics, check=check)
+    saved = [*save_baselines(baselines, data, folder / TRIALS), *learnt]
+    study = make_study(kind, data, saved, metrics, check=check)
     study.write(folder)
     return study
 
 
-def describe(
+def make_study(
     kind: Kind,
     data: TaskData,
-    kept: Sequence[tuple[Result, Path]],
+    saved: Sequence[tuple[Result, Path]],
     metrics: Mapping[str, Metric],
     *,
     check: Sequence[str] = (),
 ) -> Study:
     """A study from its results and the files of their predictions."""
     labelled = data.labelled
-    results = [result for result, _ in kept]
-    compared = compare_results(kind, kept, metrics, task=labelled.task)
+    results = [result for result, _ in saved]
+    compared = compare_results(kind, saved, metrics, task=labelled.task)
     parts = {
         "train": labelled.train,
         "selection": labelled.selection,
@@ -218,7 +220,7 @@ def describe(
         data=", ".join(data.config.named),
         scored=", ".join((data.config.test if labelled.test else data.config.valid) or ()),
         format=labelled.format,
-        labels=list(labels_of(labelled)),
+        labels=list(data.task.labels_of(labelled)),
         counts={name: len(part or ()) for name, part in parts.items() if name != "selection" or part is not None},
         metric=next(iter(metrics)),
         check=list(check),
@@ -226,12 +228,12 @@ def describe(
         rows=compared.rows,
         differences=compared.differences,
         untested=compared.untested,
-        pretraining=prices({result.run for result in results if result.run is not None}),
+        pretraining=costs_of({result.run for result in results if result.run is not None}),
     )
 
 
-def prices(runs: set[str]) -> dict[str, dict[str, float]]:
-    """What each run cost that others began with, as far as it is known."""
+def costs_of(runs: set[str]) -> dict[str, dict[str, float]]:
+    """The cost of each run, as far as it is known."""
     found = {}
     for run in sorted(runs):
         path = Path(run) / "metrics.jsonl"

@@ -1,4 +1,4 @@
-"""With what a study or a fine-tuned run was begun: it is resumed as it was, and not replaced by another one."""
+"""The settings that a study or a fine-tuned run was started with: it is resumed with them, not replaced by another."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import Field
 
@@ -17,25 +17,26 @@ from lmlab.data.corpora.examples import ExamplesConfig, read
 from lmlab.runs.jobs import Plan, Reporter
 from lmlab.runs.run_files import STUDY, TRIALS, is_study, is_trial, remove
 from lmlab.runs.storage import digest_weights, read_json, write_json
-from lmlab.transfer.from_scratch import is_body
-from lmlab.transfer.trials import TaskData, Trial, fingerprint_of, is_done, result_file
+from lmlab.transfer.from_scratch import is_architecture
+from lmlab.transfer.trials import OLD_NAMES, PlannedTrial, TaskData, Trial
 
+Kind = Literal["run", "curve", "layers", "comparison"]
 GROWING = ("seeds", "examples")
-"""What may be added to: what was learnt with the others stays."""
+"""Settings that a resumed study may add to."""
 COMMAND = "command"
 """The key of `study.json` under which the command is kept."""
 GROUPS = {"task": "objective", "train": "train", "model": "model", "language": "language"}
-"""Tables of settings of a trial, and what `--set` calls them."""
+"""Tables of settings of a trial, with their names in `--set`."""
 
 
 class Command(Config):
-    """What the user asked for, kept in `study.json`, so that `--resume` needs the folder alone."""
+    """The command of the user, in `study.json`, so that `--resume` needs only the folder."""
 
-    kind: str = Field(description="run, curve, layers or comparison")
+    kind: Kind = Field(description="run, curve, layers or comparison")
     data: dict[str, Any] = Field(description="the settings of the examples")
     trials: list[dict[str, Any]] = Field(min_length=1, description="the trials; of a run, the first of its seeds")
     seeds: int = Field(1, ge=1, description="of a run: how many seeds")
-    alone: bool = Field(False, description="of a run: without what it is compared with")
+    alone: bool = Field(False, description="of a run: without baselines and controls")
 
     def open_data(self) -> TaskData:
         """The examples, read again."""
@@ -45,19 +46,20 @@ class Command(Config):
         return TaskData(config=config, labelled=read(config)[0])
 
     def make_trials(self) -> list[Trial]:
-        """The trials, as they were planned."""
+        """The trials of the command."""
         try:
-            return [Trial(**{**each, "origin": Path(each["origin"])}) for each in self.trials]
+            named = [{OLD_NAMES.get(name, name): value for name, value in each.items()} for each in self.trials]
+            return [Trial(**{**each, "origin": Path(each["origin"])}) for each in named]
         except (TypeError, KeyError) as error:
-            raise ValueError(f"{STUDY} holds a trial that is none ({error}); give the whole command") from None
+            raise ValueError(f"{STUDY} holds a damaged trial ({error}); give the whole command") from None
 
 
 def make_command(
-    kind: str, trials: Sequence[Trial], data: TaskData, *, seeds: int = 1, alone: bool = False
+    kind: Kind, trials: Sequence[Trial], data: TaskData, *, seeds: int = 1, alone: bool = False
 ) -> dict[str, Any]:
-    """A command as JSON has it, with paths that hold from any folder."""
+    """A command for JSON, with absolute paths."""
     plain = [
-        {**asdict(each), "origin": str(each.origin if is_body(each.origin) else each.origin.resolve())}
+        {**asdict(each), "origin": str(each.origin if is_architecture(each.origin) else each.origin.resolve())}
         for each in trials
     ]
     settings = data.config.absolute().model_dump(exclude_none=True, exclude={"given"})
@@ -67,18 +69,18 @@ def make_command(
 
 
 def read_command(folder: Path) -> Command:
-    """The command with which a study or a fine-tuned run was begun; a ValueError where the folder does not say it."""
+    """The command that started a study or a fine-tuned run; a ValueError where the folder does not have it."""
     saved = read_json(folder / STUDY) if (folder / STUDY).is_file() else {}
     if not isinstance(saved, dict) or COMMAND not in saved:
         raise ValueError(
-            f"{folder} does not say with which command it was begun (no {STUDY}, or one of an older version): give the "
-            "same command again with all its options, and --resume; what is done there is not done again"
+            f"{folder} does not have the command that started it (no {STUDY}, or one of an older version): give the "
+            "same command again with all its options, and --resume; finished parts are not run again"
         )
     return build(Command, saved[COMMAND], where=str(folder / STUDY))
 
 
 class SavesCommand:
-    """Passes on what a run reports, and writes down its command as soon as it has a folder."""
+    """A reporter that writes the command of a run as soon as its folder exists."""
 
     def __init__(self, reporter: Reporter, path: Path, command: Mapping[str, Any]) -> None:
         self.reporter, self.path, self.command = reporter, path, command
@@ -90,24 +92,24 @@ class SavesCommand:
         self.reporter.begin(plan)
 
 
-def describe_settings(kind: str, trials: Sequence[Trial], data: TaskData) -> dict[str, Any]:
-    """All that the trials of a study depend on, as JSON has it."""
-    first = trials[0]
+def describe_settings(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData) -> dict[str, Any]:
+    """All that the trials of a study depend on, for JSON; names are those of the first version."""
+    own = [planned.trial for planned in trials]
     settings = {
-        f"{told}.{name}": value
-        for group, told in GROUPS.items()
-        for name, value in getattr(first, group).items()
+        f"{group}.{name}": value
+        for table, group in GROUPS.items()
+        for name, value in getattr(own[0], table).items()
         if name != "device"
     }
     found = {
         "kind": kind,
-        "data": fingerprint_of(data.labelled),
-        "runs": {trial.origin.name: digest_weights(trial.origin) for trial in trials},
-        "how": list(dict.fromkeys(trial.how for trial in trials)),
-        "layers": list(dict.fromkeys(trial.layers for trial in trials)),
-        "epochs": first.epochs,
-        "seeds": sorted({trial.seed for trial in trials}),
-        "examples": list(dict.fromkeys("all" if trial.take is None else trial.take for trial in trials)),
+        "data": data.fingerprint,
+        "runs": {trial.origin.name: digest_weights(trial.origin) for trial in own},
+        "how": list(dict.fromkeys(trial.method for trial in own)),
+        "layers": list(dict.fromkeys(trial.layers for trial in own)),
+        "epochs": own[0].epochs,
+        "seeds": sorted({trial.seed for trial in own}),
+        "examples": list(dict.fromkeys("all" if trial.limit is None else trial.limit for trial in own)),
         "settings": settings,
     }
     plain: dict[str, Any] = json.loads(json.dumps(found, default=str))
@@ -115,7 +117,7 @@ def describe_settings(kind: str, trials: Sequence[Trial], data: TaskData) -> dic
 
 
 def find_study_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """The names of what differs between two descriptions; seeds and numbers of examples may be more."""
+    """The names of settings that differ between two studies; seeds and numbers of examples may be more."""
     found = []
     for name, value in now.items():
         old = before.get(name)
@@ -132,28 +134,26 @@ def find_study_changes(before: Mapping[str, Any], now: Mapping[str, Any]) -> lis
     return found
 
 
-def check_same_study(kind: str, trials: Sequence[Trial], data: TaskData, folder: Path) -> None:
-    """A ValueError where a folder holds a study that was begun with other settings, data or runs."""
+def check_same_study(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData, folder: Path) -> None:
+    """A ValueError where a folder holds a study that was started with other settings, data or runs."""
     changed: list[str] = []
     if (folder / STUDY).is_file():
         changed = find_study_changes(read_json(folder / STUDY), describe_settings(kind, trials, data))
-    planned = {result_file(folder / TRIALS, trial): trial for trial in trials}
-    if not changed:  # nor is what was scored scored in another way, or left out
+    planned = {each.result_file(folder / TRIALS): each for each in trials}
+    if not changed:  # no finished trial may be scored in another way, or left out
         scored = [path for path in sorted((folder / TRIALS).glob("*.json")) if is_trial(path)]
-        changed = [
-            f"{TRIALS}/{path.name}" for path in scored if path not in planned or not is_done(path, planned[path], data)
-        ]
+        changed = [f"{TRIALS}/{path.name}" for path in scored if path not in planned or not planned[path].is_done(path)]
     if changed:
         raise ValueError(
-            f"{folder} was begun with other settings ({', '.join(changed)}): go on with the same ones, choose another "
-            "-o, or replace it with --overwrite"
+            f"{folder} was started with other settings ({', '.join(changed)}): resume with the same ones, choose "
+            "another -o, or replace it with --overwrite"
         )
 
 
-def is_finished(kind: str, trials: Sequence[Trial], data: TaskData, folder: Path) -> bool:
-    """Whether a folder holds this very study, with all its trials done; a ValueError names settings that differ."""
+def is_finished(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData, folder: Path) -> bool:
+    """Whether a folder holds this study, with all its trials done; a ValueError names settings that differ."""
     check_same_study(kind, trials, data, folder)
-    missing = [trial for trial in trials if not is_done(result_file(folder / TRIALS, trial), trial, data)]
+    missing = [each for each in trials if not each.is_done(each.result_file(folder / TRIALS))]
     before = read_json(folder / STUDY) if (folder / STUDY).is_file() else {}
     now = describe_settings(kind, trials, data)
     more = [name for name in GROWING if set(now[name]) - set(before.get(name, ()))]
@@ -166,11 +166,12 @@ def is_finished(kind: str, trials: Sequence[Trial], data: TaskData, folder: Path
 
 
 @contextmanager
-def keeping_settings(kind: str, trials: Sequence[Trial], data: TaskData, folder: Path) -> Iterator[None]:
-    """Write down with what a study is begun; where nothing of it is begun then, nothing is left."""
+def keeping_settings(kind: Kind, trials: Sequence[PlannedTrial], data: TaskData, folder: Path) -> Iterator[None]:
+    """Write the settings of a study when it starts; remove them if no trial was started."""
     created = [each for each in (folder, *folder.parents) if not each.exists()]
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / STUDY, {**describe_settings(kind, trials, data), COMMAND: make_command(kind, trials, data)})
+    command = make_command(kind, [planned.trial for planned in trials], data)
+    write_json(folder / STUDY, {**describe_settings(kind, trials, data), COMMAND: command})
     try:
         yield
     finally:

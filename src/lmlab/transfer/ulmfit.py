@@ -1,7 +1,6 @@
-"""The second stage of ULMFiT: the language model of a run is tuned on the texts of a task, whose labels it never sees.
+"""The second stage of ULMFiT: the language model of a run is tuned on the training texts of a task, without labels.
 
-Howard & Ruder 2018, section 3.2. Any run can be tuned so by its own objective, a masked one too; held-out examples are
-left out, and so are labels.
+Howard & Ruder 2018, section 3.2. Any run can be tuned by its own objective, a masked one too.
 """
 
 from __future__ import annotations
@@ -21,6 +20,8 @@ from lmlab.runs.jobs import Reporter
 from lmlab.runs.recipe import Recipe, make_recipe, read_record
 from lmlab.runs.run_files import check_not_read, is_fresh, is_run
 from lmlab.runs.storage import read_json, write_bytes
+from lmlab.transfer.from_scratch import CacheFile
+from lmlab.transfer.planning import find_changes
 
 SPLIT = [0.9, 0.1, 0.0]
 EPOCHS = 5
@@ -29,37 +30,32 @@ LEAST_TOKENS = 200_000
 MOST_EPOCHS = 20
 BYTES_PER_TOKEN = 4
 ENDING = "-lm"
-"""What the folder of a tuned language model is called after the run that it was tuned for."""
+"""The end of the name of the folder of a tuned language model."""
 OWN_TEXT = re.compile(r"[/\\]texts[/\\][0-9a-f]{32}\.txt$")
-"""How `write_texts` names a file."""
+"""The name of a file of texts in the cache."""
 
 
 def plan_tuning(
     origin: Path, examples: Sequence[Example], *, seed: int, train: Mapping[str, Any] | None = None
-) -> Recipe:
-    """A recipe that tunes the language model of a run on the texts of examples; `train` are the user's settings."""
-    text = write_texts(examples)
-    size = text.stat().st_size / BYTES_PER_TOKEN
+) -> tuple[Recipe, CacheFile]:
+    """A recipe that tunes the language model of a run on the texts of examples, and the file of these texts.
+
+    `train` are the user's settings.
+    """
+    texts = dict.fromkeys("\n".join(texts_of(example)) for example in examples)
+    content = SEPARATORS["endoftext"].join(texts).encode()
+    path = cache_folder() / "texts" / f"{hashlib.sha256(content).hexdigest()[:32]}.txt"
+    size = len(content) / BYTES_PER_TOKEN
     epochs = min(MOST_EPOCHS, max(EPOCHS, round(LEAST_TOKENS / max(1.0, size))))
-    return make_recipe(
+    recipe = make_recipe(
         {
-            "data": {"kind": "text", "text": [str(text)], "documents": "endoftext", "split": SPLIT},
+            "data": {"kind": "text", "text": [str(path)], "documents": "endoftext", "split": SPLIT},
             "model": {"kind": read_json(origin / "config.json")["kind"]},
             "train": {"seed": seed, "budget": f"{epochs}epochs", **(train or {})},
             "origin": str(origin),
         }
     )
-
-
-def write_texts(examples: Sequence[Example]) -> Path:
-    """A file in the cache that holds the texts of examples, each once and a document of its own."""
-    texts = dict.fromkeys("\n".join(texts_of(example)) for example in examples)
-    content = SEPARATORS["endoftext"].join(texts).encode()
-    path = cache_folder() / "texts" / f"{hashlib.sha256(content).hexdigest()[:32]}.txt"
-    if not path.is_file():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_bytes(path, content)
-    return path
+    return recipe, CacheFile(path, lambda target: write_bytes(target, content))
 
 
 def tune(
@@ -71,30 +67,30 @@ def tune(
     reporter: Reporter | None = None,
     interrupted: Callable[[], bool] = lambda: False,
 ) -> runs.Outcome | None:
-    """Carry out what was planned in the folder `path`, go on there, or take what is done; None where interrupted.
+    """Tune in the folder `path`, resume there, or use what is done; None where it was interrupted.
 
-    Nothing is replaced there but, with `overwrite`, what was tuned for the run `owner`.
+    Nothing is replaced there but, with `overwrite`, the language model that was tuned for the run `owner`.
     """
     check_tuned(path, recipe, overwrite=overwrite, owner=owner)
-    if is_run(path) and is_the_same(path, recipe):
+    if is_run(path) and not find_changes(path, recipe):
         outcome = runs.resume(path, reporter=reporter, interrupted=interrupted)
     else:
         outcome = runs.start(recipe, path, overwrite=overwrite, reporter=reporter, interrupted=interrupted)
     return None if outcome.interrupted else outcome
 
 
-def tuned_for(run: Path) -> Path:
-    """Where the language model is tuned that a run begins with."""
+def language_model_folder(run: Path) -> Path:
+    """The folder in which the language model is tuned for a run."""
     return run.with_name(f"{run.name}{ENDING}")
 
 
 def check_tuned(path: Path, recipe: Recipe, *, overwrite: bool, owner: Path | None) -> None:
     """A ValueError where no language model can be tuned in the folder `path`: it is read, or holds a run of its own."""
     check_not_read(path, recipe.inputs(), option="the folder of the tuned language model,")
-    if not path.exists() or is_fresh(path) or (is_run(path) and is_the_same(path, recipe)):
+    if not path.exists() or is_fresh(path) or (is_run(path) and not find_changes(path, recipe)):
         return
     if not is_run(path):
-        raise ValueError(f"{path}, where the language model would be tuned, is no run: choose another -o")
+        raise ValueError(f"{path}, where the language model would be tuned, is not a run: choose another -o")
     if owner is None or not was_tuned_for(path, owner):
         raise ValueError(
             f"{path}, where the language model would be tuned, holds another run, which is not replaced: choose "
@@ -102,7 +98,7 @@ def check_tuned(path: Path, recipe: Recipe, *, overwrite: bool, owner: Path | No
         )
     if not overwrite:
         raise ValueError(
-            f"{path} was tuned with other settings or texts: go on with the same ones, choose another -o, or replace "
+            f"{path} was tuned with other settings or texts: resume with the same ones, choose another -o, or replace "
             f"it and {owner} with --overwrite"
         )
 
@@ -114,16 +110,3 @@ def was_tuned_for(path: Path, run: Path) -> bool:
         return False
     origin = read_record(run).recipe.origin
     return origin is not None and Path(origin).resolve() == path.resolve()
-
-
-def is_the_same(path: Path, recipe: Recipe) -> bool:
-    """Whether a run was begun with these settings, this text and these weights."""
-    record = read_record(path)
-    train = record.begun or record.recipe.train
-    return (
-        record.recipe.kind == recipe.kind
-        and record.recipe.objective == recipe.objective
-        and train.model_copy(update={"device": recipe.train.device}) == recipe.train
-        and record.recipe.data.paths() == recipe.data.absolute().paths()
-        and not record.origin_differs(recipe.origin)
-    )

@@ -22,6 +22,20 @@ RARE = 10
 
 
 @dataclass(frozen=True, kw_only=True)
+class LabelSummary:
+    """What a task says about the labels of its training examples."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    """How often each class, tag or kind of span occurs."""
+    scores: tuple[float, float, float] | None = None
+    """The lowest, the mean and the highest score."""
+    unanswered: int = 0
+    """Questions without an answer."""
+    lines: Sequence[str] = ()
+    """The same for people."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
     """What was found; `lines` says it in short, `as_dict` in full."""
 
@@ -53,6 +67,10 @@ class Check:
     words: int = 0
     unreadable: int = 0
     unreadable_words: Sequence[str] = ()
+    label_lines: Sequence[str] = ()
+    """The labels in words."""
+    if_too_long: str = "are cut"
+    """What happens to examples that are longer than the window."""
 
     def lines(self) -> list[str]:
         """What a user should see before training, in a few lines of plain text."""
@@ -64,7 +82,7 @@ class Check:
                 f"columns: {', '.join(f'{names.get(role, role)} = {name}' for role, name in self.columns.items())}"
             )
         said.append(f"examples: {sizes}{self._left_out()}")
-        said += self._label_lines()
+        said += self.label_lines
         if repeated := {name: number for name, number in self.duplicates.items() if number}:
             said.append(f"duplicates: {_listed(repeated, 'within')}")
         said += [self._describe_leaks(name, number) for name, number in self.leaks.items() if number]
@@ -92,44 +110,26 @@ class Check:
 
     def as_dict(self) -> dict[str, Any]:
         """All that was found, for JSON."""
-        return {name: dict(value) if isinstance(value, Mapping) else value for name, value in asdict(self).items()}
+        words = ("label_lines", "if_too_long")
+        return {
+            name: dict(value) if isinstance(value, Mapping) else value
+            for name, value in asdict(self).items()
+            if name not in words
+        }
 
     def _left_out(self) -> str:
         return (
             f" (left out: {', '.join(f'{n:,} with {why}' for why, n in self.skipped.items())})" if self.skipped else ""
         )
 
-    def _label_lines(self) -> list[str]:
-        if self.scores is not None:
-            low, mean, high = self.scores
-            return [f"scores: {low:g} to {high:g}, mean {mean:.3g}"]
-        if self.task == "spans":
-            of = self.examples["train"]
-            return [f"without an answer: {self.unanswered:,} of {of:,}"] if self.unanswered else []
-        total = sum(self.labels.values())
-        if not total:
-            return []
-        ordered = sorted(self.labels.items(), key=lambda item: (-item[1], item[0]))
-        shown = ", ".join(f"{name} {_share(number, total)}" for name, number in ordered[:SHOWN])
-        more = f", and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
-        what = {"classification": "classes", "choice": "right choices", "tagging": "tags"}[self.task]
-        if self.scheme is not None:
-            what = f"kind{'s' * (len(ordered) != 1)} of spans, {total:,} in all"
-        rare = sum(number < RARE for number in self.labels.values())
-        few = f"; {rare} with fewer than {RARE} examples" if rare and total > RARE * len(ordered) else ""
-        return [f"{len(ordered)} {what}: {shown}{more}{few}"]
-
     def _length_lines(self) -> list[str]:
         number = sum(self.examples.values())
         of = f" (of {self.looked_at:,} that were looked at)" if self.looked_at < number else ""
         said = []
         if self.window is not None and self.too_long:
-            happens = {"spans": "are read in overlapping windows", "tagging": "are read in parts"}.get(
-                self.task, "are cut"
-            )
             said.append(
                 f"lengths: {self.too_long:,} examples ({_share(self.too_long, self.looked_at)}) are longer than the "
-                f"window of {self.window:,} tokens and {happens}; the longest has {self.longest:,}{of}"
+                f"window of {self.window:,} tokens and {self.if_too_long}; the longest has {self.longest:,}{of}"
             )
         else:
             fits = f", the window {self.window:,}" if self.window is not None else ""
@@ -140,28 +140,49 @@ class Check:
         return said
 
 
-def check(
-    labelled: Labelled, *, tokenizer: Tokenizer | None = None, frame_overhead: int = 0, window: int | None = None
-) -> Check:
-    """Look at labelled examples; those of valid and test that training shows, too, are counted as leaks.
+def format_counts(counts: Mapping[str, int], what: str) -> list[str]:
+    """A line with the most frequent labels; none where there are no labels."""
+    total = sum(counts.values())
+    if not total:
+        return []
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    shown = ", ".join(f"{name} {_share(number, total)}" for name, number in ordered[:SHOWN])
+    more = f", and {len(ordered) - SHOWN} more" if len(ordered) > SHOWN else ""
+    rare = sum(number < RARE for number in counts.values())
+    few = f"; {rare} with fewer than {RARE} examples" if rare and total > RARE * len(ordered) else ""
+    return [f"{len(ordered)} {what}: {shown}{more}{few}"]
 
+
+def check(
+    labelled: Labelled,
+    *,
+    labels: LabelSummary | None = None,
+    if_too_long: str = "are cut",
+    tokenizer: Tokenizer | None = None,
+    frame_overhead: int = 0,
+    window: int | None = None,
+) -> Check:
+    """Look at labelled examples; those of valid and test that are in training, too, are counted as leaks.
+
+    `labels` and `if_too_long` are what the task says about its labels, and about long examples.
     `frame_overhead` are the tokens that a model's frame adds to a text, `window` the most that it reads. Lengths and
     words are looked at in a sample, spread evenly, where there are many.
     """
     splits = _splits(labelled)
     names = {split: [name_text(example) for example in examples] for split, examples in splits.items()}
     noisy = _find_noise(splits["train"], names["train"])
-    train = splits["train"]
-    scores = [float(example.label) for example in train] if labelled.task == "regression" else []
+    summary = labels or LabelSummary()
     return Check(
         task=labelled.task,
         format=labelled.format,
         scheme=labelled.scheme,
         columns=dict(labelled.columns),
         examples={split: len(examples) for split, examples in splits.items()},
-        labels=_count_labels(labelled),
-        scores=(min(scores), sum(scores) / len(scores), max(scores)) if scores else None,
-        unanswered=sum(not example.label for example in train) if labelled.task == "spans" else 0,
+        labels=dict(summary.counts),
+        scores=summary.scores,
+        unanswered=summary.unanswered,
+        label_lines=summary.lines,
+        if_too_long=if_too_long,
         duplicates={split: len(texts) - len(set(texts)) for split, texts in names.items()},
         leaks={split: sum(found) for split, found in _find_leaks(names).items()},
         noisy=len(noisy),
@@ -233,22 +254,6 @@ def _find_noise(examples: Sequence[Example], names: Sequence[str]) -> list[str]:
             labels = f"{other.label} and {example.label}: " if isinstance(other.label, (str, float)) else ""
             noisy[name] = f"{labels}{text if len(text) <= 50 else f'{text[:49]}…'}"
     return list(noisy.values())
-
-
-def _count_labels(labelled: Labelled) -> dict[str, int]:
-    if labelled.task == "classification":
-        return dict(Counter(example.label for example in labelled.train))
-    if labelled.task == "choice":
-        return dict(Counter(str(example.label + 1) for example in labelled.train))
-    if labelled.task != "tagging":
-        return {}
-    tags: Counter[str] = Counter()
-    for example in labelled.train:
-        tags.update(example.label)
-    if labelled.scheme is None:
-        return dict(tags)
-    begins = {tag.partition("-")[2] or tag: number for tag, number in tags.items() if tag.startswith("B")}
-    return begins  # every span begins once, and O is none
 
 
 def _look_at_tokens(

@@ -162,9 +162,13 @@ def prepare(
     progress: ReportProgress | None = None,
 ) -> Corpus:
     """The corpus of a recipe's examples."""
+    return make_corpus(read(config)[0], processor, name=", ".join(config.named))
+
+
+def make_corpus(labelled: Labelled, processor: str | Processor | None, *, name: str) -> Corpus:
+    """The corpus of examples that were read from the files `name`."""
     tokenizer = as_tokenizer(processor)
     own = tokenizer.splitting_specials if isinstance(tokenizer, Tokenizer) else Tokenizer.load(tokenizer)
-    labelled, _ = read(config)
     parts = parts_of(labelled)
     text_fingerprint = fingerprint(parts)
     folder = cache_folder() / "examples" / own.fingerprint[:32]
@@ -173,7 +177,7 @@ def prepare(
         own.save(folder / "tokenizer.json")
     train, valid, test = (ExampleSplit(part) if part else None for part in parts)
     if train is None:
-        raise ValueError(f"{', '.join(config.named)} has no training examples")
+        raise ValueError(f"{name} has no training examples")
     key = hashlib.sha256(f"{text_fingerprint} {own.fingerprint}".encode()).hexdigest()
     return Corpus(own, train, valid, test, key, text_fingerprint, folder)
 
@@ -183,6 +187,11 @@ def parts_of(labelled: Labelled) -> tuple[Sequence[Example], Sequence[Example] |
     if labelled.selection is None:
         return labelled.train, labelled.valid, labelled.test
     return labelled.train, labelled.selection or None, labelled.valid
+
+
+def all_examples(labelled: Labelled) -> list[Example]:
+    """The examples of all parts."""
+    return [example for part in parts_of(labelled) for example in part or ()]
 
 
 def fingerprint(parts: Sequence[Sequence[Example] | None]) -> str:

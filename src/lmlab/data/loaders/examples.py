@@ -16,10 +16,19 @@ POOLED = 16
 
 
 class ExampleLoader(Loader):
-    """Numbered batches of items, whose `length` is in tokens; batch k is a pure function of them, the seed and k."""
+    """Numbered batches of items; batch k is a pure function of them, the seed and k.
+
+    `tokens` gives the length of an item in tokens; None where items have no tokens.
+    """
 
     def __init__(
-        self, items: Sequence[Any], *, batch: int, window: int, seed: int, length: Callable[[Any], int]
+        self,
+        items: Sequence[Any],
+        *,
+        batch: int,
+        window: int,
+        seed: int,
+        tokens: Callable[[Any], int] | None = None,
     ) -> None:
         if not items:
             raise ValueError("there are no examples to learn from")
@@ -27,7 +36,8 @@ class ExampleLoader(Loader):
         self.batch_size = min(batch, len(items))
         self.count = -(-len(items) // self.batch_size)
         self.steps_per_epoch = float(self.count)
-        self.lengths = np.array([length(item) for item in items])
+        self.has_tokens = tokens is not None
+        self.lengths = np.array([1 if tokens is None else tokens(item) for item in items])
         self._batches = lru_cache(1)(self._make_batches)
 
     @property
@@ -37,7 +47,8 @@ class ExampleLoader(Loader):
 
     @property
     def units_per_step(self) -> dict[str, float]:
-        return {"examples": len(self.items) / self.count, "tokens": float(self.lengths.sum()) / self.count}
+        tokens = {"tokens": float(self.lengths.sum()) / self.count} if self.has_tokens else {}
+        return {"examples": len(self.items) / self.count, **tokens}
 
     def batch(self, step: int) -> list[Any]:
         epoch, position = divmod(step, self.count)

@@ -14,6 +14,14 @@ TaskName = Literal["classification", "regression", "choice", "tagging", "spans"]
 TASKS: tuple[TaskName, ...] = ("classification", "regression", "choice", "tagging", "spans")
 
 
+def task_name(name: str) -> TaskName:
+    """A name as one of the tasks that readers give examples for; a ValueError names them."""
+    for each in TASKS:
+        if each == name:
+            return each
+    raise ValueError(f"no file format has examples for {name!r}; there are {', '.join(TASKS)}")
+
+
 class Answer(NamedTuple):
     """An answer to a question, as a span of the context."""
 

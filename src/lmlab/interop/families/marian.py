@@ -28,11 +28,15 @@ class WavesInHalves:
     """
 
     def write(self, values: Mapping[str, Any], tensors: Mapping[str, Tensor], *, pad: int | None) -> Adapted:
-        if values["waves"] == "halves":
+        if values["position_order"] == "halves":
             return Adapted(values, tensors, None)
         width = values["width"]
         places = [*range(0, width, 2), *range(1, width, 2)]
-        return Adapted({**values, "waves": "halves"}, _reorder(tensors, places), {"waves": values["waves"]})
+        return Adapted(
+            {**values, "position_order": "halves"},
+            _reorder(tensors, places),
+            {"position_order": values["position_order"]},
+        )
 
     def read(self, adapted: Adapted) -> tuple[dict[str, Any], dict[str, Tensor]]:
         values, tensors, undo = adapted
@@ -76,7 +80,7 @@ MARIAN = Family(
     parts=(BIAS,),
     copies=COPIES,
     ignored=("final_logits_bias", r"model\.(encoder|decoder)\.embed_positions\.weight"),
-    fixed={"norm": "post", "source_vocabulary": None, "waves": "halves"},
+    fixed={"norm": "post", "source_vocabulary": None, "position_order": "halves"},
     constants={"max_position_embeddings": 1024},
     specials=("<pad>", "</s>", "<unk>"),
     template=("$A boundary", "$A $B boundary"),

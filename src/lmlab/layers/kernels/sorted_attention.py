@@ -1,7 +1,7 @@
 """Attention among the tokens of a bucket by sorting: the fast twin of a mask over all pairs (`found` and `attend`).
 
 In the order of their buckets, and of time within a bucket, what a token may find stands next to it. So the sorted text
-is cut into chunks of `reach` tokens, each attends to itself and to the chunk before it (both-way: and after it), and no
+is cut into chunks of `reach` tokens, each attends to itself and to the chunk before it, and no
 more than a few chunks' scores are held at once. Shapes: B batch, H heads, T time, R rounds, d width of a head.
 """
 
@@ -20,7 +20,7 @@ TILE = 2**18
 """Scores worked on at a time: few enough for the cache."""
 
 
-def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: int, causal: bool) -> Tensor:
+def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: int) -> Tensor:
     """q, v [B, T, H, d] and places [B, H, R, T] below `bound` (see `places_in_buckets`) -> [B, T, H, d].
 
     Σ_{j ∈ P_i} softmax(q_i · k_j / √d) v_j with k = `normalise(q)`, where P_i is what any round finds, and i alone
@@ -28,7 +28,7 @@ def attend_sorted(q: Tensor, v: Tensor, places: Tensor, *, reach: int, bound: in
     """
     wide, device = torch.promote_types(q.dtype, torch.float32), q.device.type
     with torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext():
-        z = _SortedAttention.apply(q.to(wide), v.to(wide), places, reach, bound, causal)  # type: ignore[no-untyped-call]
+        z = _SortedAttention.apply(q.to(wide), v.to(wide), places, reach, bound)  # type: ignore[no-untyped-call]
     return cast(Tensor, z).to(v.dtype)
 
 
@@ -39,7 +39,6 @@ class _Round(NamedTuple):
     rows: Tensor  # [line], which vector stands there; B · T · H where it is padding
     places: list[Tensor]  # [line], of this round and of those before it
     reach: int
-    causal: bool
 
     def sort(self, flat: Tensor) -> Tensor:
         """[B · T · H, d] -> [line, d]."""
@@ -50,13 +49,12 @@ class _Round(NamedTuple):
         return line.index_select(0, self.spots)
 
     def own(self, line: Tensor) -> Tensor:
-        """The chunks [C, reach, ...] of a line, but the padding at its ends, as a view."""
-        end = len(line) if self.causal else len(line) - self.reach
-        return line[self.reach : end].view(-1, self.reach, *line.shape[1:])
+        """The chunks [C, reach, ...] of a line, but the padding at its start, as a view."""
+        return line[self.reach :].view(-1, self.reach, *line.shape[1:])
 
     def near(self, line: Tensor) -> Tensor:
-        """The same chunks with the one before (both-way: and after) each, [C, wide, ...], as a view."""
-        wide = self.reach * (2 if self.causal else 3)
+        """The same chunks with the one before each, [C, wide, ...], as a view."""
+        wide = 2 * self.reach
         chunks = (len(line) - wide) // self.reach + 1
         return line.as_strided((chunks, wide, *line.shape[1:]), (self.reach * line.stride(0), *line.stride()))
 
@@ -72,8 +70,6 @@ class _Round(NamedTuple):
         hidden: Tensor | None = None
         for places in self.places:
             between = self.own(places)[part, :, None] - self.near(places)[part, None, :]
-            if not self.causal:
-                between.abs_()
             if hidden is None:
                 hidden = (between < 1).logical_or_(between > self.reach)
             else:
@@ -82,10 +78,10 @@ class _Round(NamedTuple):
         return hidden
 
 
-def _rounds(places: Tensor, *, reach: int, bound: int, causal: bool) -> Iterator[_Round]:
+def _rounds(places: Tensor, *, reach: int, bound: int) -> Iterator[_Round]:
     batch, heads, rounds, length = places.shape
     room = reach * (1 + -(-length // reach))
-    line = batch * heads * room + (0 if causal else reach)
+    line = batch * heads * room
     far = bound + reach  # padding is near nobody
     if 2 * far < 2**31:
         places = places.int()
@@ -100,7 +96,7 @@ def _rounds(places: Tensor, *, reach: int, bound: int, causal: bool) -> Iterator
             places.new_full((line,), -far).index_copy_(0, at.flatten(), places[:, :, each].flatten())
             for each in (number, *range(number))
         ]
-        yield _Round(spots, spots.new_full((line,), len(vectors)).index_copy_(0, spots, vectors), lines, reach, causal)
+        yield _Round(spots, spots.new_full((line,), len(vectors)).index_copy_(0, spots, vectors), lines, reach)
 
 
 class _SortedAttention(torch.autograd.Function):
@@ -112,13 +108,13 @@ class _SortedAttention(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, v: Tensor, places: Tensor, reach: int, bound: int, causal: bool) -> Tensor:
+    def forward(ctx: Any, q: Tensor, v: Tensor, places: Tensor, reach: int, bound: int) -> Tensor:
         shape, width = q.shape, q.shape[-1]
         q, v = q.reshape(-1, width), v.reshape(-1, width)
         r = _shrink(q)
         z = q.new_zeros(len(q) + 1, width)  # a last one is for the padding
         total = q.new_full((len(q) + 1,), -math.inf)  # Z
-        for each in _rounds(places, reach=reach, bound=bound, causal=causal):
+        for each in _rounds(places, reach=reach, bound=bound):
             line = each.sort(q)
             queries, keys, values = each.own(line), each.near(line), each.near(each.sort(v))
             scales, rows = each.near(each.sort(r)[:, 0] / math.sqrt(width)), each.own(each.rows)
@@ -135,7 +131,7 @@ class _SortedAttention(torch.autograd.Function):
         alone = total.isinf()[:, None].to(v.dtype)  # 1 where z is 0 yet
         z.addcmul_(v, alone)
         total.masked_fill_(total.isinf(), 0)
-        ctx.reach, ctx.bound, ctx.causal = reach, bound, causal
+        ctx.reach, ctx.bound = reach, bound
         ctx.save_for_backward(q, v, places, z, total, alone)
         return z.view(shape)
 
@@ -149,7 +145,7 @@ class _SortedAttention(torch.autograd.Function):
         dq, dk, dv = torch.zeros_like(q), torch.zeros_like(q), torch.zeros_like(v)
         dv.addcmul_(dz, alone)
         sums = (dz * z).sum(-1, keepdim=True)
-        for each in _rounds(places, reach=ctx.reach, bound=ctx.bound, causal=ctx.causal):
+        for each in _rounds(places, reach=ctx.reach, bound=ctx.bound):
             line = each.sort(q)
             queries, keys, values = each.own(line), each.near(line), each.near(each.sort(v))
             scales = each.near(each.sort(r)[:, 0] / math.sqrt(width))
@@ -165,7 +161,7 @@ class _SortedAttention(torch.autograd.Function):
             for gradient, each_line in zip((dq, dk, dv), lines, strict=True):
                 gradient += each.unsort(each_line)
         dq += r * dk - q * ((q * dk).sum(-1, keepdim=True) * r**3 / width)
-        return dq.view(shape), dv.view(shape), None, None, None, None
+        return dq.view(shape), dv.view(shape), None, None, None
 
 
 def _shrink(q: Tensor) -> Tensor:

@@ -15,8 +15,7 @@ from lmlab.serve.errors import APIError, NotANumberError, checking, json_respons
 from lmlab.serve.schemas import Fill, Predict, PredictItem, Translate
 from lmlab.serve.served import Runs, Served
 from lmlab.serve.waiting import call
-from lmlab.tasks.example_io import as_task_reads, check_examples
-from lmlab.tasks.predicting import describe_left_out
+from lmlab.tasks.predicting import check_examples, describe_left_out
 from lmlab.tasks.task import Task
 
 
@@ -48,8 +47,7 @@ def roles(runs: Runs) -> APIRouter:
         given = body.input if isinstance(body.input, list) else [body.input]
         items = [PredictItem(text=each) if isinstance(each, str) else each for each in given]
         examples = [
-            Example(as_task_reads(predictor.task, each.text), each.second, choices=tuple(each.choices or ()))
-            for each in items
+            Example(predictor.task.as_read(each.text), each.second, choices=tuple(each.choices or ())) for each in items
         ]
         with checking("input"):
             await asyncio.to_thread(_check_examples, predictor.task, examples)

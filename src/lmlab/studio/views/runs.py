@@ -17,6 +17,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response, StreamingResponse
 
 from lmlab.analysis.view import plain
+from lmlab.runs.upgrade import upgrade_task
 from lmlab.studio.responses import respond
 from lmlab.studio.run_files import is_number, open_inside, parse_lines, read
 from lmlab.studio.run_store import RunStore
@@ -113,8 +114,9 @@ def make_router(run_store: RunStore) -> APIRouter:
 
     @router.get("/task")
     def task(run: Annotated[str, Query(max_length=500)]) -> Response:
-        settings = read(run_store.find(run) / "task.json")
-        return respond({name: settings.get(name) for name in ("kind", "labels", "how", "layers", "pair")})
+        settings = upgrade_task(read(run_store.find(run) / "task.json"))
+        names = ("kind", "labels", "layers", "pair")
+        return respond({**{name: settings.get(name) for name in names}, "how": settings.get("method")})
 
     @router.get("/curves")
     def curves(run: Names) -> Response:

@@ -11,8 +11,7 @@ import torch
 
 from lmlab.data.readers.examples import Answer, Example
 from lmlab.models import load_class
-from lmlab.tasks.example_io import as_task_reads, describe, make_example, to_json, to_json_with_truth
-from lmlab.tasks.predicting import Predictor
+from lmlab.tasks.predicting import Predictor, as_dict, to_json, to_json_with_truth
 from lmlab.tasks.task import Prediction, Task
 from toy_tasks import EXAMPLES, toy_heads, toy_model, toy_task, toy_tokenizer
 
@@ -31,12 +30,12 @@ def predictor_of(kind: str, *, system: str = "bert", **settings: Any) -> Predict
 
 
 def test_texts_become_examples() -> None:
-    assert make_example(task_of("classification"), ["a film"]) == Example("a film")
-    assert make_example(task_of("classification"), ["a", "b"]) == Example("a", "b")
-    assert make_example(task_of("regression", pair=True), ["a", "b"]) == Example("a", "b")
-    assert make_example(task_of("tagging"), ["Ada ran", "home"]) == Example(("Ada", "ran", "home"))
-    assert make_example(task_of("choice"), ["who ?", "Ada", "a cat"]) == Example("who ?", choices=("Ada", "a cat"))
-    assert make_example(task_of("spans"), ["who ?", "Ada ran"]) == Example("who ?", "Ada ran")
+    assert task_of("classification").make_example(["a film"]) == Example("a film")
+    assert task_of("classification").make_example(["a", "b"]) == Example("a", "b")
+    assert task_of("regression", pair=True).make_example(["a", "b"]) == Example("a", "b")
+    assert task_of("tagging").make_example(["Ada ran", "home"]) == Example(("Ada", "ran", "home"))
+    assert task_of("choice").make_example(["who ?", "Ada", "a cat"]) == Example("who ?", choices=("Ada", "a cat"))
+    assert task_of("spans").make_example(["who ?", "Ada ran"]) == Example("who ?", "Ada ran")
 
 
 WRONG_TEXTS: list[tuple[str, dict[str, Any], list[str], str]] = [
@@ -44,7 +43,7 @@ WRONG_TEXTS: list[tuple[str, dict[str, Any], list[str], str]] = [
     ("classification", {"pair": True}, ["a"], "the two texts of a pair, and 1 text is given"),
     ("classification", {}, ["a", "b", "c"], "3 are given"),
     ("choice", {}, ["who ?", "Ada"], "1 choice"),
-    ("spans", {}, ["who ?"], "the text in which its answer stands"),
+    ("spans", {}, ["who ?"], "the text that has its answer"),
     ("tagging", {}, [], "nothing to predict"),
 ]
 
@@ -52,7 +51,7 @@ WRONG_TEXTS: list[tuple[str, dict[str, Any], list[str], str]] = [
 @pytest.mark.parametrize(("kind", "settings", "texts", "words"), WRONG_TEXTS)
 def test_texts_that_are_too_many_or_too_few(kind: str, settings: dict[str, Any], texts: list[str], words: str) -> None:
     with pytest.raises(ValueError, match=re.escape(words)):
-        make_example(task_of(kind, **settings), texts)
+        task_of(kind, **settings).make_example(texts)
 
 
 WRONG_EXAMPLES: list[tuple[str, Any, str]] = [
@@ -63,7 +62,7 @@ WRONG_EXAMPLES: list[tuple[str, Any, str]] = [
     ("classification", Example("a", choices=("b", "c")), "no choices"),
     ("choice", Example("who ?"), "two choices or more"),
     ("choice", Example("who ?", choices=("Ada",), source="q.tsv", line=7), "q.tsv, line 7: a question needs two"),
-    ("spans", Example("who ?"), "the text in which its answer stands"),
+    ("spans", Example("who ?"), "the text that has its answer"),
 ]
 
 
@@ -82,11 +81,11 @@ def test_a_prediction_as_json() -> None:
     assert json.loads(to_json_with_truth(question, found)) == {**expected, "true": ["Ada"]}
     assert json.loads(to_json_with_truth(Example("é"), Prediction(1.5)))["true"] is None
     assert "é" in to_json(Example("é"), Prediction(1.5))
-    assert describe(Example("x", choices=("a", "b")), Prediction(0))["choices"] == ("a", "b")
+    assert as_dict(Example("x", choices=("a", "b")), Prediction(0))["choices"] == ("a", "b")
 
 
 SCORED: list[tuple[str, dict[str, Any]]] = [
-    ("classification", {"how": "mix"}),
+    ("classification", {"method": "mix"}),
     ("classification", {"auxiliary": 0.5}),
     *((kind, {}) for kind in EXAMPLES),
     ("tagging", {"crf": True}),
@@ -98,19 +97,19 @@ def test_predicting_computes_no_loss(kind: str, settings: dict[str, Any], monkey
     predictor = predictor_of(kind, system="gpt2", **settings)
     task, batch = predictor.task, predictor.task.batch(predictor.task.items(EXAMPLES[kind]))
     with torch.inference_mode():
-        expected, _ = task.verdict(predictor.model, predictor.heads, batch)
+        expected, _ = task.scores_and_losses(predictor.model, predictor.heads, batch)
         torch.testing.assert_close(task.scores(predictor.model, predictor.heads, batch), expected)
 
     def fail(*args: Any) -> None:
         raise AssertionError("no loss is asked for")
 
-    monkeypatch.setattr(task, "total", fail)
-    monkeypatch.setattr(task, "_language", fail)
+    monkeypatch.setattr(task, "loss_of", fail)
+    monkeypatch.setattr(task, "_language_loss", fail)
     assert len(predictor.predict(EXAMPLES[kind])) == len(EXAMPLES[kind])
 
 
 def test_punctuation_is_a_word_of_its_own() -> None:
-    from lmlab.tasks.example_io import split_words
+    from lmlab.tasks.tagging import split_words
 
     assert split_words('Ada saw "Venus" (twice), in the U.S. today.') == (
         *("Ada", "saw", '"', "Venus", '"', "(", "twice", ")", ",", "in", "the", "U.S.", "today", "."),
@@ -120,6 +119,6 @@ def test_punctuation_is_a_word_of_its_own() -> None:
 
 def test_a_sentence_is_split_for_a_tagger_alone() -> None:
     tagging, classes = (toy_task(kind, load_class("bert")) for kind in ("tagging", "classification"))
-    assert as_task_reads(tagging, "Ada ran.") == ("Ada", "ran", ".")
-    assert as_task_reads(tagging, ["Ada", "ran."]) == ("Ada", "ran.")
-    assert as_task_reads(classes, "Ada ran.") == "Ada ran."
+    assert tagging.as_read("Ada ran.") == ("Ada", "ran", ".")
+    assert tagging.as_read(["Ada", "ran."]) == ("Ada", "ran.")
+    assert classes.as_read("Ada ran.") == "Ada ran."

@@ -19,12 +19,13 @@ from lmlab.language_model import load
 from lmlab.models import find, frame_of
 from lmlab.runs.finetuning import start_from_pooler
 from lmlab.runs.storage import read_tensors
+from lmlab.tasks import load_task
 from lmlab.tasks.heads import Classifier
-from lmlab.transfer.finetune import SHARED_TRAIN, beside, finetune, finetune_trial, open_data, plan_comparison
-from lmlab.transfer.planning import describe_task, labels_of, plan_finetuning
+from lmlab.transfer.finetune import SHARED_TRAIN, finetune, finetune_trial, open_data, plan_comparison, plan_controls
+from lmlab.transfer.planning import plan_finetuning
 from lmlab.transfer.results import Interval, Result, rows_of
-from lmlab.transfer.study import carry_out_study
-from lmlab.transfer.trials import TaskData, Trial, carry_out
+from lmlab.transfer.study import run_study
+from lmlab.transfer.trials import TaskData, Trial, plan_trial, run_trial
 from toy_tasks import EXAMPLES, toy_model, toy_tokenizer, write_reviews, write_squad, write_tagged, write_toy_run
 from translators import write_translator
 
@@ -42,7 +43,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def reviews(place: Path) -> TaskData:
-    return open_data(place / "reviews.tsv")[0]
+    return open_data(place / "reviews.tsv")
 
 
 def learn(place: Path, data: TaskData, output: Path, **changes: Any) -> dict[str, Tensor]:
@@ -64,7 +65,7 @@ def test_gradual_unfreezing_leaves_lower_layers_alone_at_first(place: Path, revi
     moved = []
     for number in range(len(depths) + 1):
         train = {"unfreeze": 2, "budget": f"{2 * number + 2}steps"}
-        after = learn(place, reviews, tmp_path / str(number), how="gradual", train=train)
+        after = learn(place, reviews, tmp_path / str(number), method="gradual", train=train)
         moved.append(changed(begun, after))
     assert moved[0] == set(), "only the head"
     for number, names in enumerate(moved):
@@ -72,7 +73,7 @@ def test_gradual_unfreezing_leaves_lower_layers_alone_at_first(place: Path, revi
             assert not names & frozen
         assert all(names & learnt for learnt in depths[len(depths) - number :]), "one more with every stage"
     assert moved[-1] & depths[0], "the embeddings have learnt in the end"
-    usual = plan_finetuning(place / "bert", reviews.labelled, reviews.config, how="gradual").train
+    usual = plan_finetuning(place / "bert", reviews.labelled, reviews.config, method="gradual").train
     assert usual.unfreeze is not None
     assert usual.layer_decay < 1
     steps = float(usual.budget.removesuffix("epochs")) * math.ceil(48 / usual.batch)
@@ -91,16 +92,16 @@ def test_all_weights_learn_unless_they_are_frozen(kind: str, place: Path, review
     full = learn(place, reviews, tmp_path / "full", kind=kind)
     assert changed(begun, full) & describe_depths(kind, place)[0], "down to the embeddings"
     for how in ("frozen", "mix"):
-        assert not changed(begun, learn(place, reviews, tmp_path / how, kind=kind, how=how))
+        assert not changed(begun, learn(place, reviews, tmp_path / how, kind=kind, method=how))
 
 
 def test_scratch_knows_nothing_of_its_origin(place: Path, reviews: TaskData, tmp_path: Path) -> None:
     """Another origin of the same shape gives the same weights; another seed others."""
     write_toy_run(tmp_path / "other" / "bert", "bert", seed=9)
     full = learn(place, reviews, tmp_path / "full")
-    scratch = learn(place, reviews, tmp_path / "scratch", how="scratch")
-    other = learn(tmp_path / "other", reviews, tmp_path / "again", how="scratch")
-    seeded = learn(place, reviews, tmp_path / "seeded", how="scratch", seed=1)
+    scratch = learn(place, reviews, tmp_path / "scratch", method="scratch")
+    other = learn(tmp_path / "other", reviews, tmp_path / "again", method="scratch")
+    seeded = learn(place, reviews, tmp_path / "seeded", method="scratch", seed=1)
     assert changed(full, scratch)
     assert not changed(scratch, other)
     assert changed(scratch, seeded)
@@ -119,6 +120,10 @@ def test_the_head_begins_with_the_pooler() -> None:
     start_from_pooler(model, torch.nn.ModuleDict({"label": Classifier(16, 2)}))
 
 
+def describe_task(labelled: Labelled, defaults: Any, *, method: str) -> dict[str, Any]:
+    return load_task(labelled.task).settings_from(labelled, defaults, frozen=method == "frozen")
+
+
 def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> None:
     """[CLS] for encoders, the last token for what reads from left to right, the mean for what is frozen."""
     write_squad(tmp_path / "qa.json", unanswerable=True)
@@ -126,23 +131,24 @@ def test_settings_follow_from_model_and_data(place: Path, tmp_path: Path) -> Non
     for kind, pool in (("bert", "cls"), ("gpt2", "last"), ("lstm", "last"), ("bart", "mean")):
         for how, expected in (("full", pool), ("frozen", "mean")):
             labelled = Labelled(task="classification", train=EXAMPLES["classification"])
-            assert describe_task(labelled, find(kind).task, how=how)["pool"] == expected
-    qa = open_data(tmp_path / "qa.json")[0].labelled
-    assert describe_task(qa, find("bert").task, how="full")["unanswerable"]
-    assert [describe_task(qa, find(kind).task, how="full")["pool"] for kind in ("bert", "gpt2")] == ["cls", "last"]
-    names = open_data(tmp_path / "names.conll")[0]
+            assert describe_task(labelled, find(kind).task, method=how)["pool"] == expected
+    qa = open_data(tmp_path / "qa.json").labelled
+    assert describe_task(qa, find("bert").task, method="full")["unanswerable"]
+    assert [describe_task(qa, find(kind).task, method="full")["pool"] for kind in ("bert", "gpt2")] == ["cls", "last"]
+    names = open_data(tmp_path / "names.conll")
     found = plan_finetuning(place / "bert", names.labelled, names.config).objective
-    assert (found["labels"], found["scheme"], found["window"]) == (list(labels_of(names.labelled)), "IOB2", 48)
+    labels = list(names.task.labels_of(names.labelled))
+    assert (found["labels"], found["scheme"], found["window"]) == (labels, "IOB2", 48)
     scores = Labelled(task="regression", train=EXAMPLES["regression"])
-    told = describe_task(scores, find("gpt2").task, how="full")
-    assert (told["centre"], told["both_orders"]) == (pytest.approx(2.6), True)
-    assert not describe_task(scores, find("bert").task, how="full")["both_orders"]
+    told = describe_task(scores, find("gpt2").task, method="full")
+    assert (told["mean"], told["both_orders"]) == (pytest.approx(2.6), True)
+    assert not describe_task(scores, find("bert").task, method="full")["both_orders"]
     pairs = [example._replace(label="1") for example in EXAMPLES["regression"]]
     for form, both in (("GLUE: MRPC", True), ("GLUE: RTE", None)):
         paraphrases = Labelled(task="classification", train=pairs, format=form)
-        assert describe_task(paraphrases, find("gpt2").task, how="full").get("both_orders") == both
+        assert describe_task(paraphrases, find("gpt2").task, method="full").get("both_orders") == both
     same = [example._replace(label=1.0) for example in EXAMPLES["regression"]]
-    assert describe_task(replace(scores, train=same), find("bert").task, how="full")["spread"] == 1.0
+    assert describe_task(replace(scores, train=same), find("bert").task, method="full")["std"] == 1.0
 
 
 def test_a_reader_from_the_end_stays_one(reviews: TaskData, tmp_path: Path) -> None:
@@ -160,28 +166,29 @@ def test_a_reader_from_the_end_stays_one(reviews: TaskData, tmp_path: Path) -> N
     ]
 
 
-def test_what_stands_beside_has_the_settings_that_suit_it(place: Path, reviews: TaskData) -> None:
+def test_controls_have_the_settings_that_suit_it(place: Path, reviews: TaskData) -> None:
     train = {"rate": 1e-5, "batch": 8, "device": "cpu", "decay": 0.3}
     trial = Trial(origin=place / "bert", task={"dropout": 0.3, "pool": "max"}, train=train, epochs=4)
-    frozen, scratch = beside(trial, reviews, seeds=1)
-    assert (frozen.how, scratch.how) == ("frozen", "scratch")
+    frozen, scratch = plan_controls(trial, reviews, seeds=1)
+    assert (frozen.method, scratch.method) == ("frozen", "scratch")
     assert set(frozen.train) == set(scratch.train) == {"batch", "device"} <= set(SHARED_TRAIN)
     assert frozen.task == {"dropout": 0.3}, "a pool for a model that learns is none for a frozen one"
     assert scratch.task == trial.task
     assert scratch.epochs is not None
     assert 2 < scratch.epochs < 4, "both together cost as much as the run"
     assert "92% of the steps" in scratch.note
-    assert beside(replace(trial, how="frozen"), reviews, seeds=3) == []
-    assert [each.how for each in beside(replace(trial, how="mix"), reviews, seeds=2)] == ["frozen", "frozen"]
+    assert plan_controls(replace(trial, method="frozen"), reviews, seeds=3) == []
+    controls = plan_controls(replace(trial, method="mix"), reviews, seeds=2)
+    assert [each.method for each in controls] == ["frozen", "frozen"]
 
 
 def test_epochs_are_those_of_all_windows(place: Path, tmp_path: Path) -> None:
     """A context that is read in several windows is several rows, and each is to be learnt from."""
     write_squad(tmp_path / "qa.json")
-    data = open_data(tmp_path / "qa.json")[0]
+    data = open_data(tmp_path / "qa.json")
     settings = {"window": 16, "batch": 4, "evaluations": 1}
     trial = Trial(origin=place / "bert", epochs=1.0, train=settings, task={"stride": 2})
-    done = carry_out(trial, data, tmp_path / "qa")
+    done = run_trial(plan_trial(trial, data), tmp_path / "qa")
     assert done is not None
     assert done.steps > len(data.labelled.train) / 4
 
@@ -233,7 +240,9 @@ def test_examples_are_the_same_wherever_they_are(tmp_path: Path) -> None:
 def test_rows_are_means_over_seeds() -> None:
     def result(seed: int, value: float, how: str = "full") -> Result:
         values = {"accuracy": Interval(value=value, low=0.1, high=0.9)}
-        return Result(name="bert", how=how, examples=9, seed=seed, split="test", count=4, values=values, seconds=seed)
+        return Result(
+            name="bert", method=how, examples=9, seed=seed, split="test", count=4, values=values, seconds=seed
+        )
 
     full, frozen = rows_of([result(0, 0.5), result(0, 0.7, "frozen"), result(1, 0.9), result(2, 0.1)])
     assert full.values["accuracy"].value == pytest.approx(0.5)
@@ -259,8 +268,9 @@ def test_a_comparison_is_over_runs_ways_and_seeds(place: Path, tmp_path: Path) -
 def test_the_best_of_a_comparison_is_set_against_the_others(place: Path, reviews: TaskData, tmp_path: Path) -> None:
     """On the same examples, by the predictions that were kept; a second look at finished trials says the same."""
     trial = Trial(origin=place, train={"budget": "6steps", "evaluations": 1})
-    trials = plan_comparison([place / "bert", place / "gpt2"], ["frozen"], seeds=2, trial=trial)
-    study = carry_out_study("comparison", trials, reviews, tmp_path)
+    compared = plan_comparison([place / "bert", place / "gpt2"], ["frozen"], seeds=2, trial=trial)
+    trials = [plan_trial(each, reviews) for each in compared]
+    study = run_study("comparison", trials, reviews, tmp_path)
     assert study is not None
     means = {row.label: row.values[study.metric].value or 0.0 for row in study.rows}
     pairs = {frozenset((each.better, each.worse)): each for each in study.differences}
@@ -269,7 +279,7 @@ def test_the_best_of_a_comparison_is_set_against_the_others(place: Path, reviews
     assert means[found.better] >= means[found.worse]
     assert found.value == pytest.approx(abs(means["bert frozen"] - means["gpt2 frozen"]))
     assert found.low is None or found.low <= found.value <= (found.high or 0)
-    again = carry_out_study("comparison", trials, reviews, tmp_path)
+    again = run_study("comparison", trials, reviews, tmp_path)
     assert again is not None
     assert (again.rows[2:], again.differences) == (study.rows[2:], study.differences)
 
@@ -291,12 +301,13 @@ def test_gpts_language_loss_is_learnt_too(place: Path, reviews: TaskData, tmp_pa
 
 
 def test_a_measure_of_which_less_is_better_is_ranked_so() -> None:
-    from lmlab.pages.scores import within, worst_of
+    from lmlab.pages.scores import Score, ScoreRow, clamp
     from lmlab.transfer.results import over_seeds
 
     seeds = [Interval(value=value, low=value - 0.1, high=value + 0.1, better="lower") for value in (1.2, 1.5)]
     assert over_seeds(seeds).better == "lower"
-    assert worst_of({"seeds": [1.2, 1.5, None], "better": "lower"}) == 1.5
-    assert worst_of({"seeds": [1.2, 1.5, None], "better": "higher"}) == 1.2
-    assert within({"high": 1.5}, "mean_error") == {"high": 1.5}, "it is no share"
-    assert within({"high": 1.5}, "accuracy") == {"high": 1.0}
+    given: dict[str, Any] = {"label": "", "name": "", "method": "full", "examples": 1, "layers": "last", "values": {}}
+    assert ScoreRow(**given, seeds=[1.2, 1.5, None], better="lower").worst_seed == 1.5
+    assert ScoreRow(**given, seeds=[1.2, 1.5, None], better="higher").worst_seed == 1.2
+    assert clamp(Score(1.0, None, 1.5), "mean_error").high == 1.5, "it is no fraction"
+    assert clamp(Score(1.0, None, 1.5), "accuracy").high == 1.0
